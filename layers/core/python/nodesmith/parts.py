@@ -1,4 +1,4 @@
-"""What every function is made of: clock, clients, and the frame in which a batch of messages is answered."""
+"""What every function is made of: clock, clients, and for each cluster that it serves a session and what goes by it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import gc
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from botocore.config import Config
@@ -19,11 +20,12 @@ from nodesmith.adapters.measuredcloud import CONTROLLERS, MeasuredCloud
 from nodesmith.adapters.messages import SqsHints
 from nodesmith.adapters.metricswriter import MetricsWriter
 from nodesmith.adapters.redelivery import SqsRedelivery
-from nodesmith.controllers.letters import Letter, Report
+from nodesmith.adapters.registrations import SsmRegistrations
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.events import MEASURED, WOKEN, Concern, parse_hint
+from nodesmith.model.events import MEASURED, TALKING, WOKEN, Concern
 from nodesmith.model.metrics import Metrics
-from nodesmith.settings import Settings, metrics_key, read_settings
+from nodesmith.registration import Registration, settings_of
+from nodesmith.settings import Settings, function_name, metrics_key, read_settings
 from nodesmith.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -33,13 +35,9 @@ if TYPE_CHECKING:
     from nodesmith.model.nodeconfiguration import NodeSettings
     from nodesmith.ports import Cloud
 
-Event = Mapping[str, Any]
-Handler = Callable[[Event, object], Mapping[str, Any] | None]
-"""What it gives names the messages of a batch that are to come again; None is none of them."""
 _OBJECTS_A_COLLECTION = 50_000
 _WRITE_SECONDS = 5
 """What writing metrics may take at the end of a run, mostly a fiftieth of a second: a run with less left leaves them"""
-_OF_A_REGION = frozenset({Concern.CATALOG, Concern.ROUTING})
 _CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=3, read_timeout=20)
 
 
@@ -86,83 +84,98 @@ def set_session(session: Callable[[Concern], Any]) -> None:
     _session = session
 
 
-class Parts:
-    """The parts of one function, each made once and only if it is asked for."""
+class Clients:
+    """The boto3 clients of one session, each made once and only if it is asked for."""
 
-    def __init__(self, concern: Concern) -> None:
-        self._concern = concern
-        self.settings: Settings = read_settings(os.environ)
-        if concern not in _OF_A_REGION and not self.settings.cluster_name:
-            raise Rejected(f"settings: CLUSTER_NAME is not set, {concern} serves one cluster")
-        self.telemetry = Telemetry(concern, self.settings.cluster_name)
-        # botocore's own session gives the same clients as boto3's, without 50 ms of cold start for S3 transfers.
-        self._session = _session(concern)
-        self._clients: dict[str, Any] = {}
-        self._store: DynamoStore | None = None
-        self._cloud: AwsCloud | None = None
-        self._api_server: ApiServer | None = None
-        self._context: object = None
-        self.blobs = S3Blobs(self.client("s3"), self.settings.bucket_name)
-        self.hints = SqsHints(self.client("sqs"), self._queue_urls())
-        known_url = self.settings.provisioning_queue_url or self.settings.routing_queue_url
-        self._redelivery = SqsRedelivery(self.client("sqs"), known_url)
-        self.metrics = Metrics(time.perf_counter)
-        self._metrics_writer = self._writer_of(concern)
+    def __init__(self, session: Any, region: str) -> None:
+        self.session, self._region = session, region
+        self._made: dict[str, Any] = {}
 
-    def remaining_seconds(self) -> float:
-        """Return how long the invocation under way may still run, as Lambda's context says; infinite outside Lambda."""
-        remaining_ms = getattr(self._context, "get_remaining_time_in_millis", None)
-        return remaining_ms() / 1000 if remaining_ms else math.inf
-
-    def client(self, service: str) -> Any:
-        """Give the boto3 client of a service."""
-        if service not in self._clients:
+    def __call__(self, service: str) -> Any:
+        """Give the client of a service."""
+        if service not in self._made:
             config = _CONFIG
             if service == "ec2":
                 from nodesmith.adapters.ec2 import EC2_CONFIG
 
                 config = EC2_CONFIG
-            self._clients[service] = self._session.create_client(
-                service, region_name=self.settings.region, config=config
-            )
-        return self._clients[service]
+            self._made[service] = self.session.create_client(service, region_name=self._region, config=config)
+        return self._made[service]
 
+
+class Parts:
+    """The parts of one function that do not depend on whom it serves."""
+
+    def __init__(self, concern: Concern) -> None:
+        self.concern = concern
+        self.settings: Settings = read_settings(os.environ)
+        self.telemetry = Telemetry(concern, "")
+        # botocore's own session gives the same clients as boto3's, without 50 ms of cold start for S3 transfers.
+        self.client = Clients(_session(concern), self.settings.region)
+        self.redelivery = SqsRedelivery(self.client("sqs"), self.settings.queues_url)
+        self.registrations = SsmRegistrations(lambda: self.client("ssm"), now)
+        self.context: object = None
+        """Lambda's context of the invocation under way."""
+
+    def remaining_seconds(self) -> float:
+        """Return how long the invocation under way may still run, as Lambda's context says; infinite outside Lambda."""
+        remaining_ms = getattr(self.context, "get_remaining_time_in_millis", None)
+        return remaining_ms() / 1000 if remaining_ms else math.inf
+
+    @cached_property
+    def blobs(self) -> S3Blobs:
+        """The bucket, as far as the function may read and write it without a cluster's session."""
+        return S3Blobs(self.client("s3"), self.settings.bucket_name)
+
+
+class ClusterParts:
+    """The parts of one function that serve one cluster, each made once and only if it is asked for."""
+
+    def __init__(self, parts: Parts, registration: Registration) -> None:
+        self.registration = registration
+        self.settings = settings_of(registration, parts.settings)
+        self.telemetry = parts.telemetry.of(registration.cluster)
+        self.remaining_seconds = parts.remaining_seconds
+        self.client = Clients(_cluster_session(parts, registration), self.settings.region)
+        self.blobs = S3Blobs(self.client("s3"), self.settings.bucket_name)
+        self.hints = SqsHints(
+            parts.client("sqs"), queue_urls(parts.settings.queues_url, registration.reached_from)
+        )
+        self.metrics = Metrics(time.perf_counter)
+        self._concern = parts.concern
+        self._metrics_writer = self._writer_of(parts.concern)
+
+    @cached_property
     def store(self) -> DynamoStore:
-        """Give the ledger of this cluster."""
+        """The ledger of the cluster."""
         from nodesmith.adapters.store import DynamoStore
 
-        if self._store is None:
-            self._store = DynamoStore(
-                self.client("dynamodb"), self.settings.table_name, self.settings.cluster_name, now
-            )
-        return self._store
+        return DynamoStore(self.client("dynamodb"), self.settings.table_name, self.settings.cluster_name, now)
 
+    @cached_property
     def cloud(self) -> AwsCloud:
-        """Give EC2 for this cluster."""
+        """EC2 for the cluster."""
         from nodesmith.adapters.ec2 import AwsCloud
 
-        if self._cloud is None:
-            self._cloud = AwsCloud(self.client, self.settings, now)
-        return self._cloud
+        return AwsCloud(self.client, self.settings, now)
 
     def measured_cloud(self) -> Cloud:
-        """Give EC2 for this cluster, its calls timed and its failures counted."""
-        return MeasuredCloud(self.cloud(), self.metrics, CONTROLLERS.get(self._concern, self._concern))
+        """Give EC2 for the cluster, its calls timed and its failures counted."""
+        return MeasuredCloud(self.cloud, self.metrics, CONTROLLERS.get(self._concern, self._concern))
 
+    @cached_property
     def api_server(self) -> ApiServer:
-        """Give the cluster's API server, found by the settings or by EKS. Raises Transient, Rejected."""
+        """The cluster's API server, found by the settings or by EKS. Raises Transient, Rejected."""
         from nodesmith.adapters.apiserver import ApiServer, connect
         from nodesmith.adapters.ekstoken import EksToken
 
-        if self._api_server is None:
-            cluster = self.cloud().cluster_info()
-            credentials = self._session.get_credentials()
-            if credentials is None:
-                raise Rejected("no AWS credentials are found, so no token for the API server can be signed")
-            # AWS checks the token by the time of this machine, however fast a laptop lets time run.
-            token = EksToken(credentials, cluster.name, self.settings.region, system_time)
-            self._api_server = ApiServer(connect(cluster.endpoint, cluster.ca_bundle, token))
-        return self._api_server
+        cluster = self.cloud.cluster_info()
+        credentials = self.client.session.get_credentials()
+        if credentials is None:
+            raise Rejected("no AWS credentials are found, so no token for the API server can be signed")
+        # AWS checks the token by the time of this machine, however fast a laptop lets time run.
+        token = EksToken(credentials, cluster.name, self.settings.region, system_time)
+        return ApiServer(connect(cluster.endpoint, cluster.ca_bundle, token))
 
     def node_settings(self) -> NodeSettings:
         """Give the settings that change what a node offers, and what pods may ask for."""
@@ -179,55 +192,8 @@ class Parts:
             default_spreads=self.settings.default_spreads,
         )
 
-    def handler(self, run: Callable[[], None]) -> Handler:
-        """Give a handler of SQS batches. All messages say the same, so one run answers them all.
-
-        Whatever the run raises, but Rejected, brings the whole batch back, within seconds at first.
-        """
-        collect_seldom()
-
-        def handle(event: Event, context: object) -> None:
-            self._context = context
-            if not self._hinted(event):
-                return
-            with self._redelivery.if_failed(event["Records"]), self._metrics_written():
-                try:
-                    run()
-                except Rejected as error:
-                    self.telemetry.rejected(str(error))
-
-        return handle
-
-    def handler_of_letters(self, run: Callable[[Sequence[Letter]], Report]) -> Handler:
-        """Give a handler of SQS batches whose messages say more than "look"; those that failed come back alone.
-
-        A tick that only keeps the function warm brings no message.
-        """
-        collect_seldom()
-
-        def handle(event: Event, context: object) -> Mapping[str, Any]:
-            self._context = context
-            records = event.get("Records", ())
-            letters = [Letter(r["messageId"], r["body"], r["eventSourceARN"].split(":")[4]) for r in records]
-            with self._redelivery.if_failed(records), self._metrics_written():
-                report = run(letters)
-            failed = set(report.failed)
-            self._redelivery.soon([record for record in records if record["messageId"] in failed])
-            for why in report.rejected:
-                self.telemetry.rejected(why)
-            self.telemetry.ran(report.counts)
-            return {"batchItemFailures": [{"itemIdentifier": letter} for letter in report.failed]}
-
-        return handle
-
-    def _writer_of(self, concern: Concern) -> MetricsWriter | None:
-        if concern not in MEASURED:
-            return None
-        key, process = metrics_key(self.settings.cluster_name, concern), os.urandom(6).hex()
-        return MetricsWriter(self.blobs, key, self.metrics, now, process)
-
     @contextmanager
-    def _metrics_written(self) -> Iterator[None]:
+    def metrics_written(self) -> Iterator[None]:
         """Write metrics once a run is over, however it ended. Where that fails they are written the next time."""
         try:
             yield
@@ -238,15 +204,24 @@ class Parts:
                 except (Transient, Rejected):
                     self.telemetry.note("MetricsNotWritten", 1)
 
-    def _hinted(self, event: Event) -> bool:
-        hinted = False
-        for record in event["Records"]:
-            try:
-                parse_hint(record["body"], self.settings.cluster_name)
-                hinted = True
-            except Rejected as error:
-                self.telemetry.rejected(str(error))
-        return hinted
+    def _writer_of(self, concern: Concern) -> MetricsWriter | None:
+        if concern not in MEASURED:
+            return None
+        key, process = metrics_key(self.settings.cluster_name, concern), os.urandom(6).hex()
+        return MetricsWriter(self.blobs, key, self.metrics, now, process)
 
-    def _queue_urls(self) -> dict[Concern, str]:
-        return {concern: self.settings.queue_url(concern) for concern in WOKEN}
+
+def queue_urls(queues_url: str, reached_from: str) -> dict[Concern, str]:
+    """Give the queues by which a cluster's concerns are woken; `reached_from` is the VPC of those in a VPC."""
+    vpcs = {concern: reached_from if concern in TALKING else "" for concern in WOKEN}
+    return {concern: f"{queues_url}/{function_name(concern, vpc)}" for concern, vpc in vpcs.items()}
+
+
+def _cluster_session(parts: Parts, registration: Registration) -> Any:
+    """Return the session to work in for a cluster; the function's own where no role is set to be assumed."""
+    own, role_arn = parts.client.session, parts.settings.session_role_arn
+    if not role_arn:
+        return own
+    from nodesmith.adapters.sessions import cluster_session
+
+    return cluster_session(own, role_arn, parts.settings.region, registration)

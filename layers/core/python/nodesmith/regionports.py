@@ -1,9 +1,12 @@
-"""The ports of routing, which serves all clusters of a region. Every call may raise Transient."""
+"""The ports of what serves all clusters of a region at once. Every call may raise Transient."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import Protocol
+
+from nodesmith.model.events import Concern
+from nodesmith.registration import Registration
 
 
 class Routes(Protocol):
@@ -17,10 +20,27 @@ class Routes(Protocol):
 
 
 class Post(Protocol):
-    """The queues of the clusters of a region."""
+    """The way to the interruption function, for all clusters of a region."""
 
-    def deliver(self, cluster: str, bodies: Sequence[str]) -> Collection[int]:
-        """Put messages into a cluster's queue of interruption; give the numbers of those that were not taken.
+    def deliver(self, cluster: str, events: Sequence[str]) -> Collection[int]:
+        """Send a cluster its events, as EventBridge sent them; give the numbers of those that were not taken.
 
-        Raises Rejected where the cluster has none.
+        Raises Rejected where there is no way.
         """
+
+
+class Registrations(Protocol):
+    """The clusters that are served."""
+
+    def get(self, cluster: str) -> Registration:
+        """Give a cluster's registration. Raises Rejected where there is none, or one that cannot be read."""
+
+    def all(self) -> tuple[Sequence[Registration], Sequence[str]]:
+        """Give all registrations that can be read, by name, and what is wrong with the others."""
+
+
+class Ticks(Protocol):
+    """The queues of all concerns."""
+
+    def send(self, concern: Concern, clusters: Sequence[Registration]) -> None:
+        """Send each of these clusters a hint for a concern. Raises Transient when all have been tried."""

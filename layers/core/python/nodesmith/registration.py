@@ -82,7 +82,7 @@ def parameter_name(cluster: str) -> str:
 
 
 def read_registration(cluster: str, text: str) -> Registration:
-    """Read the value of a cluster's parameter. Raises Rejected with every fault: where it is and what would be right."""
+    """Read the value of a cluster's parameter. Raises Rejected with every fault, and what would be right."""
     where = f"SSM parameter {parameter_name(cluster)}"
     try:
         raw = json.loads(text)

@@ -1,7 +1,8 @@
 """The composition root: which adapter stands behind which port, for each function.
 
-Each function of this module composes one concern when it is called, which a handler does at import, in Lambda's
-initialisation; it gives the handler. Nothing here decides anything.
+Each public function of this module composes one concern when it is called, which a handler does at import, in Lambda's
+initialisation; it gives the handler. What serves a cluster is composed when its first message comes. Nothing here
+decides anything.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypedDict
 
 from nodesmith.errors import Rejected
+from nodesmith.handlers import Event, Handler, Run, looking, noticing
+from nodesmith.handlers import routing as routing_handler
 from nodesmith.model.events import Concern
-from nodesmith.parts import Event, Handler, Parts, now
+from nodesmith.parts import ClusterParts, Parts, now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from nodesmith.controllers.letters import Letter, Report
     from nodesmith.controllers.provisioning import Provisioning
     from nodesmith.model.metrics import Metrics
     from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
@@ -38,17 +42,17 @@ class _Outside(TypedDict):
     metrics: Metrics
 
 
-def _outside(parts: Parts, store: Store, cluster: Cluster) -> _Outside:
+def _outside(own: ClusterParts, cluster: Cluster) -> _Outside:
     """Give what most concerns work with: the ledger, EC2, the API server, objects, queues and the time."""
     return _Outside(
-        cluster_name=parts.settings.cluster_name,
-        store=store,
-        cloud=parts.measured_cloud(),
+        cluster_name=own.settings.cluster_name,
+        store=own.store,
+        cloud=own.measured_cloud(),
         cluster=cluster,
-        blobs=parts.blobs,
-        hints=parts.hints,
+        blobs=own.blobs,
+        hints=own.hints,
         clock=now,
-        metrics=parts.metrics,
+        metrics=own.metrics,
     )
 
 
@@ -58,34 +62,36 @@ def provisioning() -> Handler:
     from nodesmith.controllers.provisioning import provision
     from nodesmith.decisions.provisioning import rehearse
 
-    parts = Parts(Concern.PROVISIONING)
-    keeper = OnSaleKeeper(parts.blobs, parts.settings.cluster_name, now)
-    run = replace(_provisioning(parts), rehearse=rehearse, afterwards=keeper.keep)
+    def composed(own: ClusterParts) -> Callable[[], None]:
+        keeper = OnSaleKeeper(own.blobs, own.settings.cluster_name, now)
+        run = replace(_provisioning(own), rehearse=rehearse, afterwards=keeper.keep)
 
-    def provision_once() -> None:
-        outcome = provision(run)
-        parts.telemetry.ran(outcome.counts, decisions=outcome.decisions)
+        def provision_once() -> None:
+            outcome = provision(run)
+            own.telemetry.ran(outcome.counts, decisions=outcome.decisions)
 
-    return parts.handler(provision_once)
+        return provision_once
+
+    return looking(Parts(Concern.PROVISIONING), composed)
 
 
-def _provisioning(parts: Parts) -> Provisioning:
+def _provisioning(own: ClusterParts) -> Provisioning:
     from nodesmith.adapters.catalogs import StoredCatalogs
     from nodesmith.controllers.provisioning import Provisioning
 
-    parts.client("ec2")  # made now, in the initialisation, and not when the first pods wait for it
+    own.client("ec2")  # made now, and not when the first pods wait for it
     return Provisioning(
-        cluster_name=parts.settings.cluster_name,
-        settings=parts.node_settings(),
-        store=parts.store(),
-        cloud=parts.measured_cloud(),
-        blobs=parts.blobs,
-        hints=parts.hints,
-        catalogs=StoredCatalogs(parts.settings.region, parts.blobs),
+        cluster_name=own.settings.cluster_name,
+        settings=own.node_settings(),
+        store=own.store,
+        cloud=own.measured_cloud(),
+        blobs=own.blobs,
+        hints=own.hints,
+        catalogs=StoredCatalogs(own.settings.region, own.blobs),
         clock=now,
         stopwatch=time.perf_counter,
-        remaining_seconds=parts.remaining_seconds,
-        metrics=parts.metrics,
+        remaining_seconds=own.remaining_seconds,
+        metrics=own.metrics,
     )
 
 
@@ -94,19 +100,27 @@ def interruption() -> Handler:
     from nodesmith.controllers.interruption import Interruption, heed
     from nodesmith.controllers.provisioning import provision
 
-    parts = Parts(Concern.INTERRUPTION)
-    buying = _provisioning(parts)
-    run = Interruption(
-        cluster_name=parts.settings.cluster_name,
-        store=buying.store,
-        cloud=buying.cloud,
-        blobs=parts.blobs,
-        hints=parts.hints,
-        provision=lambda: provision(buying),
-        clock=now,
-        metrics=parts.metrics,
-    )
-    return parts.handler_of_letters(lambda letters: heed(run, letters))
+    def composed(own: ClusterParts) -> Run:
+        buying = _provisioning(own)
+        run = Interruption(
+            cluster_name=own.settings.cluster_name,
+            store=buying.store,
+            cloud=buying.cloud,
+            blobs=own.blobs,
+            hints=own.hints,
+            provision=lambda: provision(buying),
+            clock=now,
+            metrics=own.metrics,
+        )
+
+        def heed_once(letters: Sequence[Letter]) -> Report:
+            report = heed(run, letters)
+            own.telemetry.ran(report.counts)
+            return report
+
+        return heed_once
+
+    return noticing(Parts(Concern.INTERRUPTION), composed)
 
 
 def routing() -> Handler:
@@ -116,8 +130,34 @@ def routing() -> Handler:
 
     parts = Parts(Concern.ROUTING)
     routes = DynamoRoutes(parts.client("dynamodb"), parts.settings.table_name)
-    run = Routing(routes, SqsPost(parts.client("sqs"), parts.settings.routing_queue_url), now)
-    return parts.handler_of_letters(lambda letters: route(run, letters))
+    run = Routing(routes, SqsPost(parts.client("sqs"), parts.settings.queues_url), now)
+    return routing_handler(parts, lambda letters: route(run, letters))
+
+
+def dispatch() -> Handler:
+    """Compose dispatch: each cluster's concerns look from time to time. Woken by a schedule, without a message."""
+    from nodesmith.adapters.ticks import SqsTicks
+    from nodesmith.controllers.dispatch import Dispatch, send_ticks
+
+    parts = Parts(Concern.DISPATCH)
+    run = Dispatch(parts.registrations, SqsTicks(parts.client("sqs"), parts.settings.queues_url))
+
+    def handle(event: Event, context: object) -> None:
+        del context
+        report = send_ticks(run, scheduled_at(event))
+        for fault in report.faults:
+            parts.telemetry.rejected(fault)
+        parts.telemetry.ran(report.counts)
+
+    return handle
+
+
+def scheduled_at(event: Event) -> datetime:
+    """Return the time for which EventBridge Scheduler has invoked a function; the present where the event has none."""
+    from nodesmith.model.times import is_time, parse_time
+
+    said = event.get("at")
+    return parse_time(said) if isinstance(said, str) and is_time(said) else now()
 
 
 def disruption() -> Handler:
@@ -125,22 +165,23 @@ def disruption() -> Handler:
     from nodesmith.adapters.kubernetes import ApiCluster
     from nodesmith.controllers.disruption import Disruption, Memory, disrupt
 
-    parts = Parts(Concern.DISRUPTION)
-    buying = _provisioning(parts)
-    memory = Memory()
+    def composed(own: ClusterParts) -> Callable[[], None]:
+        buying, memory = _provisioning(own), Memory()
 
-    def disrupt_once() -> None:
-        run = Disruption(
-            **_outside(parts, buying.store, ApiCluster(parts.api_server(), now)),
-            settings=buying.settings,
-            catalogs=buying.catalogs,
-            memory=memory,
-        )
-        look = disrupt(run)
-        if look is not None:
-            parts.telemetry.ran(look.done, decisions=look.decisions)
+        def disrupt_once() -> None:
+            run = Disruption(
+                **_outside(own, ApiCluster(own.api_server, now)),
+                settings=buying.settings,
+                catalogs=buying.catalogs,
+                memory=memory,
+            )
+            look = disrupt(run)
+            if look is not None:
+                own.telemetry.ran(look.done, decisions=look.decisions)
 
-    return parts.handler(disrupt_once)
+        return disrupt_once
+
+    return looking(Parts(Concern.DISRUPTION), composed)
 
 
 def lifecycle() -> Handler:
@@ -152,23 +193,25 @@ def lifecycle() -> Handler:
     from nodesmith.controllers.selfhints import SelfHints
     from nodesmith.controllers.sidebyside import from_anywhere
 
-    parts = Parts(Concern.LIFECYCLE)
-    store = parts.store()
-    told: Told = {}
-    self_hints, pace = SelfHints(), Pace()
     spread = from_anywhere(ThreadPoolExecutor(NODES_AT_ONCE).map)
 
-    def follow_once() -> None:
-        run = Lifecycle(
-            **_outside(parts, store, ApiCluster(parts.api_server(), now)),
-            told=told,
-            self_hints=self_hints,
-            pace=pace,
-            spread=spread,
-        )
-        parts.telemetry.ran(follow(run))
+    def composed(own: ClusterParts) -> Callable[[], None]:
+        told: Told = {}
+        self_hints, pace = SelfHints(), Pace()
 
-    return parts.handler(follow_once)
+        def follow_once() -> None:
+            run = Lifecycle(
+                **_outside(own, ApiCluster(own.api_server, now)),
+                told=told,
+                self_hints=self_hints,
+                pace=pace,
+                spread=spread,
+            )
+            own.telemetry.ran(follow(run))
+
+        return follow_once
+
+    return looking(Parts(Concern.LIFECYCLE), composed)
 
 
 def termination() -> Handler:
@@ -179,24 +222,26 @@ def termination() -> Handler:
     from nodesmith.controllers.selfhints import SelfHints
     from nodesmith.controllers.termination import Termination, end_nodes
 
-    parts = Parts(Concern.TERMINATION)
-    store = parts.store()
-    self_hints, reckoning, drains = SelfHints(), Reckoning(parts.telemetry.note), Drains()
-    denied: dict[str, datetime] = {}
     spread = ThreadPoolExecutor(NODES_AT_ONCE).map
 
-    def end_nodes_once() -> None:
-        run = Termination(
-            **_outside(parts, store, ApiCluster(parts.api_server(), now, parts.metrics)),
-            self_hints=self_hints,
-            reckoning=reckoning,
-            drains=drains,
-            denied=denied,
-            spread=spread,
-        )
-        parts.telemetry.ran(end_nodes(run))
+    def composed(own: ClusterParts) -> Callable[[], None]:
+        self_hints, reckoning, drains = SelfHints(), Reckoning(own.telemetry.note), Drains()
+        denied: dict[str, datetime] = {}
 
-    return parts.handler(end_nodes_once)
+        def end_nodes_once() -> None:
+            run = Termination(
+                **_outside(own, ApiCluster(own.api_server, now, own.metrics)),
+                self_hints=self_hints,
+                reckoning=reckoning,
+                drains=drains,
+                denied=denied,
+                spread=spread,
+            )
+            own.telemetry.ran(end_nodes(run))
+
+        return end_nodes_once
+
+    return looking(Parts(Concern.TERMINATION), composed)
 
 
 def readiness() -> Handler:
@@ -204,14 +249,12 @@ def readiness() -> Handler:
     from nodesmith.adapters.kubernetes import ApiCluster
     from nodesmith.controllers.readiness import Readiness, make_ready
 
-    parts = Parts(Concern.READINESS)
-    store = parts.store()
+    def composed(own: ClusterParts) -> Callable[[], None]:
+        return lambda: own.telemetry.ran(
+            make_ready(Readiness(**_outside(own, ApiCluster(own.api_server, now)))).counts
+        )
 
-    def make_ready_once() -> None:
-        report = make_ready(Readiness(**_outside(parts, store, ApiCluster(parts.api_server(), now))))
-        parts.telemetry.ran(report.counts)
-
-    return parts.handler(make_ready_once)
+    return looking(Parts(Concern.READINESS), composed)
 
 
 def observation() -> Handler:
@@ -219,16 +262,18 @@ def observation() -> Handler:
     from nodesmith.adapters.observer import Observer
     from nodesmith.controllers.observation import Observation, observe
 
-    parts = Parts(Concern.OBSERVATION)
-    run = Observation(
-        cluster_name=parts.settings.cluster_name,
-        observer=lambda: Observer(parts.api_server()),
-        blobs=parts.blobs,
-        hints=parts.hints,
-        clock=now,
-        stale_after=timedelta(seconds=parts.settings.heartbeat_stale_seconds),
-    )
-    return parts.handler(lambda: parts.telemetry.ran({"SnapshotsWritten": int(observe(run))}))
+    def composed(own: ClusterParts) -> Callable[[], None]:
+        run = Observation(
+            cluster_name=own.settings.cluster_name,
+            observer=lambda: Observer(own.api_server),
+            blobs=own.blobs,
+            hints=own.hints,
+            clock=now,
+            stale_after=timedelta(seconds=own.settings.heartbeat_stale_seconds),
+        )
+        return lambda: own.telemetry.ran({"SnapshotsWritten": int(observe(run))})
+
+    return looking(Parts(Concern.OBSERVATION), composed)
 
 
 def garbagecollection() -> Handler:
@@ -236,19 +281,20 @@ def garbagecollection() -> Handler:
     from nodesmith.adapters.kubernetes import ApiCluster
     from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage
 
-    parts = Parts(Concern.GARBAGECOLLECTION)
-    store = parts.store()
-    detached_since: dict[str, datetime] = {}
+    def composed(own: ClusterParts) -> Callable[[], None]:
+        detached_since: dict[str, datetime] = {}
 
-    def collect_once() -> None:
-        run = GarbageCollection(
-            **_outside(parts, store, ApiCluster(parts.api_server(), now)),
-            detached_since=detached_since,
-        )
-        report = collect_garbage(run)
-        parts.telemetry.ran(report.counts, collected=report.collected)
+        def collect_once() -> None:
+            report = collect_garbage(
+                GarbageCollection(
+                    **_outside(own, ApiCluster(own.api_server, now)), detached_since=detached_since
+                )
+            )
+            own.telemetry.ran(report.counts, collected=report.collected)
 
-    return parts.handler(collect_once)
+        return collect_once
+
+    return looking(Parts(Concern.GARBAGECOLLECTION), composed)
 
 
 def repair() -> Handler:
@@ -257,24 +303,25 @@ def repair() -> Handler:
     from nodesmith.controllers.news import Told
     from nodesmith.controllers.repair import Repair, repair_nodes
 
-    parts = Parts(Concern.REPAIR)
-    store = parts.store()
-    told: Told = {}
+    def composed(own: ClusterParts) -> Callable[[], None]:
+        told: Told = {}
 
-    def repair_once() -> None:
-        run = Repair(
-            cluster_name=parts.settings.cluster_name,
-            store=store,
-            cluster=ApiCluster(parts.api_server(), now),
-            blobs=parts.blobs,
-            hints=parts.hints,
-            clock=now,
-            told=told,
-            metrics=parts.metrics,
-        )
-        parts.telemetry.ran(repair_nodes(run))
+        def repair_once() -> None:
+            run = Repair(
+                cluster_name=own.settings.cluster_name,
+                store=own.store,
+                cluster=ApiCluster(own.api_server, now),
+                blobs=own.blobs,
+                hints=own.hints,
+                clock=now,
+                told=told,
+                metrics=own.metrics,
+            )
+            own.telemetry.ran(repair_nodes(run))
 
-    return parts.handler(repair_once)
+        return repair_once
+
+    return looking(Parts(Concern.REPAIR), composed)
 
 
 def catalog() -> Handler:

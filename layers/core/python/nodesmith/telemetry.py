@@ -16,26 +16,43 @@ NAMESPACE = "nodesmith"
 
 
 class Telemetry:
-    """The voice of one concern in one cluster. No field may carry a manifest, a token or user data."""
+    """The voice of one concern in one cluster. No field may carry a manifest, a token or user data.
+
+    Metrics have no dimension for the cluster: each combination of dimensions is paid for as a metric of its own.
+    """
 
     def __init__(self, concern: str, cluster: str) -> None:
         self._concern, self._cluster = concern, cluster
+
+    def of(self, cluster: str) -> Telemetry:
+        """Return the voice of the same concern in a cluster."""
+        return Telemetry(self._concern, cluster)
 
     @cached_property
     def _log(self) -> Logger:
         from aws_lambda_powertools import Logger
 
-        return Logger(service=self._concern, cluster=self._cluster)
+        return Logger(service=self._concern)
 
     def ran(self, counts: Mapping[str, int], **about: Any) -> None:
         """Say that a run is done. `counts` become metrics; what is zero is left out."""
-        self._log.info("done", counts={name: n for name, n in counts.items() if n}, **about)
+        self._log.info("done", counts={name: n for name, n in counts.items() if n}, **self._whose, **about)
         self._count(counts)
 
     def rejected(self, message: str) -> None:
         """Say that input was wrong and is not tried again."""
-        self._log.error("rejected", reason=message)
+        self._log.error("rejected", reason=message, **self._whose)
         self._count({"Rejected": 1})
+
+    def failed(self, error: BaseException) -> None:
+        """Say that a run has failed and is tried again, where other clusters' runs in the same batch have not."""
+        self._log.error("failed", exc_info=error, **self._whose)
+        self._count({"Failed": 1})
+
+    @property
+    def _whose(self) -> Mapping[str, Any]:
+        """Name the cluster in a field of its own: powertools shares one logger between all instances of a service."""
+        return {"cluster": self._cluster} if self._cluster else {}
 
     def note(self, name: str, value: float) -> None:
         """Write one figure as a metric: seconds where its name ends so, else a count."""
@@ -43,8 +60,6 @@ class Telemetry:
 
         unit = MetricUnit.Seconds if name.endswith("Seconds") else MetricUnit.Count
         with single_metric(name, unit, value, namespace=NAMESPACE) as metric:
-            if self._cluster:  # CloudWatch drops a metric whose dimension is empty
-                metric.add_dimension("cluster", self._cluster)
             metric.add_dimension("concern", self._concern)
 
     def _count(self, counts: Mapping[str, int]) -> None:

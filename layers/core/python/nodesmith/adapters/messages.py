@@ -33,8 +33,7 @@ class SqsHints:
         """
         url = self._urls.get(concern)
         if not url:
-            setting = f"{concern.upper()}_QUEUE_URL"
-            raise Rejected(f"hint for {concern}: no queue is known, set {setting}")
+            raise Rejected(f"hint for {concern}: no queue is known")
         delay = min(max(0, delay_seconds), LONGEST_DELAY_SECONDS)
         with sending(f"sending a hint for {concern}", f"hint for {concern}: the queue {url} does not exist"):
             self._client.send_message(QueueUrl=url, MessageBody=hint.to_json(), DelaySeconds=delay)

@@ -23,11 +23,10 @@ Record = Mapping[str, Any]
 
 
 class SqsRedelivery:
-    """The queues that wake a function, in the account and region of `queue_url`."""
+    """The queues that wake a function; their URLs begin with `queues_url`."""
 
-    def __init__(self, client: Any, queue_url: str) -> None:
-        self._client = client
-        self._beside = queue_url.rpartition("/")[0]
+    def __init__(self, client: Any, queues_url: str) -> None:
+        self._client, self._queues_url = client, queues_url
 
     @contextmanager
     def if_failed(self, records: Sequence[Record]) -> Iterator[None]:
@@ -51,7 +50,7 @@ class SqsRedelivery:
                 self._change(queue, entries[start : start + _BATCH])
 
     def _change(self, queue: str, entries: Sequence[Mapping[str, Any]]) -> None:
-        url = f"{self._beside}/{queue}"
+        url = f"{self._queues_url}/{queue}"
         # The run has failed already, and its error is the one to tell.
         with (
             suppress(Transient, Rejected),

@@ -1,4 +1,4 @@
-"""Whose an instance is, by the indexes of the ledgers' table, and the way to that cluster's queue."""
+"""Whose an instance is, by the indexes of the ledgers' table, and the queue by which that cluster is told."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from nodesmith.adapters.awserrors import transient_errors
 from nodesmith.adapters.messages import sending
-from nodesmith.model.events import Concern
-from nodesmith.settings import INDEXES, cluster_of, physical_name
+from nodesmith.model.events import Concern, PassedEvent
+from nodesmith.settings import INDEXES, cluster_of, function_name
 
 _INSTANCE, _RESERVATION = INDEXES
 _BATCH = 10
@@ -46,29 +46,27 @@ class DynamoRoutes:
 
 
 class SqsPost:
-    """The clusters' queues of interruption, beside `own_queue_url`: in the same account and region."""
+    """The queue of interruption, which all clusters of the region share. `queues_url` begins the URLs of all queues."""
 
-    def __init__(self, client: Any, own_queue_url: str) -> None:
+    def __init__(self, client: Any, queues_url: str) -> None:
         self._client = client
-        self._beside = own_queue_url.rpartition("/")[0]
+        self._url = f"{queues_url}/{function_name(Concern.INTERRUPTION)}"
 
-    def deliver(self, cluster: str, bodies: Sequence[str]) -> Collection[int]:
-        """Put messages into a cluster's queue; give the numbers of those that SQS did not take.
+    def deliver(self, cluster: str, events: Sequence[str]) -> Collection[int]:
+        """Send a cluster its events; give the numbers of those that SQS did not take.
 
-        Raises Transient, or Rejected where the cluster has no queue: its stack is gone, its ledger is not.
+        Raises Transient, or Rejected where the queue does not exist.
         """
-        url = f"{self._beside}/{physical_name(cluster, Concern.INTERRUPTION)}"
         lost: list[int] = []
-        for start in range(0, len(bodies), _BATCH):
+        for start in range(0, len(events), _BATCH):
             entries = [
-                {"Id": str(start + number), "MessageBody": body}
-                for number, body in enumerate(bodies[start : start + _BATCH])
+                {"Id": str(start + number), "MessageBody": PassedEvent(cluster, event).to_json()}
+                for number, event in enumerate(events[start : start + _BATCH])
             ]
-            lost += self._send(url, entries)
+            lost += self._send(entries)
         return lost
 
-    def _send(self, url: str, entries: list[dict[str, str]]) -> list[int]:
-        gone = f"the queue {url} does not exist: is the cluster's stack gone?"
-        with sending(f"sqs:SendMessage to {url}", gone):
-            answer = self._client.send_message_batch(QueueUrl=url, Entries=entries)
+    def _send(self, entries: list[dict[str, str]]) -> list[int]:
+        with sending(f"sqs:SendMessage to {self._url}", f"the queue {self._url} does not exist"):
+            answer = self._client.send_message_batch(QueueUrl=self._url, Entries=entries)
         return [int(failure["Id"]) for failure in answer.get("Failed", ())]

@@ -17,7 +17,7 @@ from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.interruption import Answer, answer, expiries, of_instances, risks_after
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.ec2events import read_event
-from nodesmith.model.events import Concern, Hint, parse_hint
+from nodesmith.model.events import Concern, Hint
 from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.metrics import Metrics
@@ -64,12 +64,12 @@ def _heed(run: Interruption, letters: Sequence[Letter], notices: list[str]) -> R
     told: list[tuple[str, Notice]] = []
     sweeps: list[str] = []
     for letter in letters:
+        if not letter.event:
+            sweeps.append(letter.id)
+            continue
+        notices.append(letter.id)
         try:
-            if _is_hint(letter, run.cluster_name):
-                sweeps.append(letter.id)
-            else:
-                notices.append(letter.id)
-                told += [(letter.id, notice) for notice in _read(run, letter, now)]
+            told += [(letter.id, notice) for notice in _read(run, letter, now)]
         except Rejected as error:
             report.rejected.append(str(error))
     if not told and not sweeps:
@@ -97,18 +97,10 @@ def _read(run: Interruption, letter: Letter, now: datetime) -> tuple[Notice, ...
     """Read an event. Raises Rejected."""
     said: tuple[Notice, ...] = ()
     try:
-        said = read_event(letter.body, letter.account, now)
+        said = read_event(letter.event, letter.account, now)
     finally:
         note_message(run.metrics, said, now)
     return said
-
-
-def _is_hint(letter: Letter, cluster: str) -> bool:
-    """Tell a hint from an event. Raises Rejected for a hint that is another cluster's."""
-    if '"detail-type"' in letter.body:
-        return False
-    parse_hint(letter.body, cluster)
-    return True
 
 
 def _swept(

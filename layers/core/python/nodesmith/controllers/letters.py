@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A message as the queue gives it, and the account that the queue is in."""
+    """A message: an event of EC2 as EventBridge sent it, or a hint, and the account that the queue is in."""
 
     id: str
-    body: str
+    event: str
+    """JSON; empty for a hint."""
     account: str
 
 

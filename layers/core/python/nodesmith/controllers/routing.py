@@ -34,7 +34,7 @@ def route(run: Routing, letters: Sequence[Letter]) -> Report:
     for letter in letters:
         try:
             clusters = {
-                c for n in read_event(letter.body, letter.account, now) for c in _clusters(run.routes, n)
+                c for n in read_event(letter.event, letter.account, now) for c in _clusters(run.routes, n)
             }
         except Rejected as error:
             report.rejected.append(str(error))
@@ -59,7 +59,7 @@ def _clusters(routes: Routes, notice: Notice) -> frozenset[str]:
 def _deliver(post: Post, cluster: str, sack: Sequence[Letter], report: Report) -> None:
     """Hand one cluster its letters; what concerns another as well has reached that one, and is doubled if it fails."""
     try:
-        lost = post.deliver(cluster, [letter.body for letter in sack])
+        lost = post.deliver(cluster, [letter.event for letter in sack])
     except Rejected as error:
         report.rejected.append(str(error))
     except Transient:

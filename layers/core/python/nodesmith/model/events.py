@@ -1,4 +1,7 @@
-"""Hints: messages that say "look again". They carry no state, so a lost or doubled one costs time only."""
+"""Messages between functions: hints, which say "look again", and events of EC2 that are passed on to a cluster.
+
+A hint carries no state, so a lost or doubled one costs time only.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,31 @@ class Concern(StrEnum):
     INTERRUPTION = "interruption"
     ROUTING = "routing"
     DISRUPTION = "disruption"
+    DISPATCH = "dispatch"
 
 
+TICK_MINUTES = {
+    Concern.PROVISIONING: 1,
+    Concern.INTERRUPTION: 1,
+    Concern.DISRUPTION: 1,
+    Concern.LIFECYCLE: 1,
+    Concern.TERMINATION: 1,
+    Concern.READINESS: 5,
+    Concern.OBSERVATION: 1,
+    Concern.REPAIR: 1,
+    Concern.GARBAGECOLLECTION: 2,
+}
+"""The concerns of a cluster, and how often dispatch wakes each, whatever was lost."""
+TALKING = (
+    Concern.DISRUPTION,
+    Concern.LIFECYCLE,
+    Concern.TERMINATION,
+    Concern.READINESS,
+    Concern.OBSERVATION,
+    Concern.REPAIR,
+    Concern.GARBAGECOLLECTION,
+)
+"""Those that talk to the API server: their functions may have to run in the cluster's VPC."""
 INFORMED = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS, Concern.TERMINATION)
 """Those that are woken when observation has written a snapshot."""
 WOKEN = (*INFORMED, Concern.DISRUPTION)
@@ -54,16 +80,31 @@ class Hint:
         return json.dumps({"cluster": self.cluster, "why": self.why}, separators=(",", ":"))
 
 
-def parse_hint(body: str, cluster: str) -> Hint:
-    """Read a message body that must be meant for `cluster`. Raises Rejected with what was found."""
+@dataclass(frozen=True, slots=True)
+class PassedEvent:
+    """An event of EC2 or AWS Health, as EventBridge sent it (JSON), and the cluster that it concerns."""
+
+    cluster: str
+    event: str
+
+    def to_json(self) -> str:
+        """Write the message body."""
+        return json.dumps({"cluster": self.cluster, "event": self.event}, separators=(",", ":"))
+
+
+def parse_message(body: str) -> Hint | PassedEvent:
+    """Read a message body. Raises Rejected with what was found."""
     try:
         raw = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise Rejected(f"message body: expected a JSON object, found {body[:80]!r} ({error})") from None
     if not isinstance(raw, dict) or not isinstance(raw.get("cluster"), str):
         raise Rejected(f"message body: expected an object with the text field 'cluster', found {body[:80]!r}")
-    if raw["cluster"] != cluster:
+    event = raw.get("event")
+    if event is None:
+        return Hint(raw["cluster"], str(raw.get("why", ""))[:200])
+    if not isinstance(event, str):
         raise Rejected(
-            f"message field 'cluster': this queue serves {cluster!r}, found {raw['cluster'][:80]!r}"
+            f"message field 'event': expected the JSON of an event as text, found {str(event)[:80]!r}"
         )
-    return Hint(cluster, str(raw.get("why", ""))[:200])
+    return PassedEvent(raw["cluster"], event)

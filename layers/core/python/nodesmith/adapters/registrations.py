@@ -1,0 +1,69 @@
+"""Registrations of clusters in SSM's Parameter Store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from nodesmith.adapters.awserrors import error_code, transient_errors
+from nodesmith.errors import Rejected
+from nodesmith.registration import (
+    CLUSTER_NAME,
+    PARAMETERS,
+    Registration,
+    parameter_name,
+    read_registration,
+)
+
+READ_AGAIN = timedelta(minutes=1)
+"""How long a function goes by what it has read."""
+
+
+class SsmRegistrations:
+    """The registrations of a region's clusters. `client` gives a boto3 client of SSM when it is first needed."""
+
+    def __init__(self, client: Callable[[], Any], clock: Callable[[], datetime]) -> None:
+        self._client, self._clock = client, clock
+        self._read: dict[str, tuple[datetime, Registration]] = {}
+
+    def get(self, cluster: str) -> Registration:
+        """Give a cluster's registration, a minute old at the most.
+
+        Raises Rejected where there is none, or one that cannot be read; Transient.
+        """
+        now = self._clock()
+        read_at, known = self._read.get(cluster, (None, None))
+        if known is not None and read_at is not None and now - read_at < READ_AGAIN:
+            return known
+        registration = read_registration(cluster, self._value(cluster))
+        self._read[cluster] = now, registration
+        return registration
+
+    def all(self) -> tuple[Sequence[Registration], Sequence[str]]:
+        """Give all registrations that can be read, by name, and what is wrong with the others. Raises Transient."""
+        found, faults = [], []
+        with transient_errors("ssm:GetParametersByPath"):
+            pages = self._client().get_paginator("get_parameters_by_path").paginate(Path=PARAMETERS)
+            values = {p["Name"].rpartition("/")[2]: p["Value"] for page in pages for p in page["Parameters"]}
+        for cluster in sorted(values):
+            try:
+                found.append(read_registration(cluster, values[cluster]))
+            except Rejected as error:
+                faults.append(str(error))
+        return found, faults
+
+    def _value(self, cluster: str) -> str:
+        unknown = f"cluster {cluster[:100]!r} is not registered: `nodesmith connect` registers it"
+        if not CLUSTER_NAME.fullmatch(cluster):
+            raise Rejected(unknown)
+        try:
+            with transient_errors("ssm:GetParameter"):
+                answer = self._client().get_parameter(Name=parameter_name(cluster))
+        except ClientError as error:
+            if error_code(error) != "ParameterNotFound":
+                raise
+            raise Rejected(unknown) from None
+        return str(answer["Parameter"]["Value"])

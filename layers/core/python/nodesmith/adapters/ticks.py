@@ -1,0 +1,46 @@
+"""Ticks on SQS: one hint for each cluster, ten in a request."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from nodesmith.adapters.messages import sending
+from nodesmith.errors import Transient
+from nodesmith.model.events import TALKING, Concern, Hint
+from nodesmith.registration import Registration
+from nodesmith.settings import function_name
+
+_BATCH = 10
+
+
+class SqsTicks:
+    """The queues of all concerns, with the VPCs'. Their URLs begin with `queues_url`."""
+
+    def __init__(self, client: Any, queues_url: str) -> None:
+        self._client, self._queues_url = client, queues_url
+
+    def send(self, concern: Concern, clusters: Sequence[Registration]) -> None:
+        """Send each of these clusters a hint. Raises Transient, Rejected for a VPC that is not deployed."""
+        queues: dict[str, list[str]] = defaultdict(list)
+        for cluster in clusters:
+            vpc = cluster.reached_from if concern in TALKING else ""
+            queues[f"{self._queues_url}/{function_name(concern, vpc)}"].append(
+                Hint(cluster.cluster, "tick").to_json()
+            )
+        lost = sum(self._send(url, bodies) for url, bodies in queues.items())
+        if lost:
+            raise Transient(f"sqs:SendMessage for {concern}: {lost} ticks were not taken")
+
+    def _send(self, url: str, bodies: Sequence[str]) -> int:
+        lost = 0
+        for start in range(0, len(bodies), _BATCH):
+            entries = [
+                {"Id": str(number), "MessageBody": body}
+                for number, body in enumerate(bodies[start : start + _BATCH])
+            ]
+            with sending(f"sqs:SendMessage to {url}", f"the queue {url} does not exist"):
+                answer = self._client.send_message_batch(QueueUrl=url, Entries=entries)
+            lost += len(answer.get("Failed", ()))
+        return lost
