@@ -17,13 +17,14 @@ from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.messages import SqsHints
 from nodesmith.model.events import Concern
+from nodesmith.registration import Registration
 from nodesmith_cli.local.apiserver.history import Watcher
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.clusters import LocalCluster, RunningCluster
 from nodesmith_cli.local.decisions import Decisions
-from nodesmith_cli.local.deployment import WOKEN_BY_QUEUES, Deployment, deploy
+from nodesmith_cli.local.deployment import DISPATCH, WOKEN_BY_QUEUES, Deployment, deploy, register
 from nodesmith_cli.local.embedded import EmbeddedCluster
 from nodesmith_cli.local.functions import environment, load_function
 from nodesmith_cli.local.invoker import Invoker
@@ -153,11 +154,12 @@ class LocalSystem(Started):
         with self.stage("starting AWS"):
             self.aws = self._start_aws(stack)
             client = self.aws.client
-            deployment = deploy(client, self.place.cluster, self.place.region, self.aws.role)
+            deployment = deploy(client, self.place.region)
+            register(client, Registration(self.place.cluster, self.aws.network.vpc_id, (self.aws.role,)))
         with self.stage("starting the functions"):
             self._start_functions(stack, client, deployment)
             forwarder = forwarder_here(
-                deployment.cluster, self.cluster, client, deployment.bucket, deployment.queue_urls, self.clock
+                self.place.cluster, self.cluster, client, deployment.bucket, deployment.queue_urls, self.clock
             )
             self._run(stack, "forwarder", forwarder.run)
             answering = serve_health(0, {}, forwarder.metrics, _LOOPBACK)
@@ -208,15 +210,16 @@ class LocalSystem(Started):
         parts.set_clock(self.clock.now)
         stack.callback(parts.set_clock, parts.system_time)
         clients = SharedClients()
-        parts.set_session(lambda concern: clients)  # noqa: ARG005 - one for all
+        parts.set_session(lambda concern, cluster: clients)  # noqa: ARG005 - one for all
         stack.callback(parts.set_session, parts.own_session)
         functions = {c.name: load_function(c.name, c.timeout_seconds) for c in WOKEN_BY_QUEUES}
+        functions[DISPATCH] = load_function(DISPATCH)
         records = Bucket(client("s3"), deployment.bucket)
-        self.decisions = Decisions(records, deployment.cluster, self.timeline, self._keep)
+        self.decisions = Decisions(records, self.place.cluster, self.timeline, self._keep)
         for concern in ("provisioning", "disruption"):
             functions[concern] = functions[concern].followed_by(self.decisions.collect)
         self._follow(stack)
-        self.invoker = Invoker(client("sqs"), deployment, functions, self.clock, self._stopping)
+        self.invoker = Invoker(deployment, functions, self.clock, self._stopping)
         stack.callback(self.invoker.join)
         self.invoker.start()
 

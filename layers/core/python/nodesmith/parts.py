@@ -69,17 +69,21 @@ def collect_seldom() -> None:
     gc.set_threshold(_OBJECTS_A_COLLECTION)
 
 
-def own_session(concern: Concern) -> Any:
+Session = Callable[[Concern, str], Any]
+"""Gives the botocore session in which a function works for a cluster; for no cluster (""), the function's own."""
+
+
+def own_session(concern: Concern, cluster: str) -> Any:
     """Return a botocore session of the function's own."""
-    del concern
+    del concern, cluster
     return get_session()
 
 
-_session: Callable[[Concern], Any] = own_session
+_session: Session = own_session
 
 
-def set_session(session: Callable[[Concern], Any]) -> None:
-    """Let each function of this process have its clients from what `session` returns for its concern."""
+def set_session(session: Session) -> None:
+    """Let each function of this process have its clients from what `session` returns for its concern and a cluster."""
     global _session
     _session = session
 
@@ -111,7 +115,7 @@ class Parts:
         self.settings: Settings = read_settings(os.environ)
         self.telemetry = Telemetry(concern, "")
         # botocore's own session gives the same clients as boto3's, without 50 ms of cold start for S3 transfers.
-        self.client = Clients(_session(concern), self.settings.region)
+        self.client = Clients(_session(concern, ""), self.settings.region)
         self.redelivery = SqsRedelivery(self.client("sqs"), self.settings.queues_url)
         self.registrations = SsmRegistrations(lambda: self.client("ssm"), now)
         self.context: object = None
@@ -218,10 +222,10 @@ def queue_urls(queues_url: str, reached_from: str) -> dict[Concern, str]:
 
 
 def _cluster_session(parts: Parts, registration: Registration) -> Any:
-    """Return the session to work in for a cluster; the function's own where no role is set to be assumed."""
-    own, role_arn = parts.client.session, parts.settings.session_role_arn
+    """Return the session to work in for a cluster: one of the role that the settings name, where they name one."""
+    role_arn = parts.settings.session_role_arn
     if not role_arn:
-        return own
+        return _session(parts.concern, registration.cluster)
     from nodesmith.adapters.sessions import cluster_session
 
-    return cluster_session(own, role_arn, parts.settings.region, registration)
+    return cluster_session(parts.client.session, role_arn, parts.settings.region, registration)
