@@ -17,7 +17,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from nodesmith.model.events import parse_hint
+from nodesmith.model.events import Hint, parse_message
 from nodesmith.observation.wire import decode
 from nodesmith.settings import snapshot_key
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
@@ -95,7 +95,7 @@ def test_the_program_forwards_until_it_is_told_to_stop(tmp_path: Path) -> None:
             process.send_signal(signal.SIGTERM)
             status = process.wait(60)
     assert status == 0
-    assert parse_hint(received[0]["Body"], "east").why == "pods pending: 1"
+    assert parse_message(received[0]["Body"]) == Hint("east", "pods pending: 1")
     snapshot = decode(s3.get_object(Bucket="snapshots", Key=snapshot_key("east"))["Body"].read())
     assert [pod.unschedulable for pod in snapshot.pods] == [True]
     lines = [json.loads(line) for line in log.read_text().splitlines()]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from nodesmith.model.times import format_time
@@ -80,15 +81,15 @@ class EventSources:
 
     def _follow(self, schedule: Schedule) -> None:
         """Invoke, whatever became of the last time, as EventBridge Scheduler does."""
-        while True:
-            at = self._clock.now()
-            try:
-                schedule.invoke(at)
-            except Exception:  # noqa: BLE001 - a function's failure is its own, and the next invocation comes
-                _log.exception("function %s failed", schedule.name)
-            spent = (self._clock.now() - at).total_seconds()
-            if self._clock.wait(self._stopping, max(0.0, schedule.every_seconds - spent)):
-                return
+        at = self._clock.now()
+        with ThreadPoolExecutor(1) as pool:
+            while True:
+                error = pool.submit(schedule.invoke, at).exception()
+                if error is not None:
+                    _log.error("function %s failed", schedule.name, exc_info=error)
+                at += timedelta(seconds=schedule.every_seconds)
+                if self._clock.wait(self._stopping, max(0.0, (at - self._clock.now()).total_seconds())):
+                    return
 
 
 class Invoker(EventSources):

@@ -97,7 +97,7 @@ def noticing(parts: Parts, compose: Callable[[ClusterParts], Run]) -> Handler:
     return handle
 
 
-def routing(parts: Parts, run: Run) -> Handler:
+def passing_on(parts: Parts, run: Run) -> Handler:
     """Give the handler of events that EventBridge has sent, whosever they are.
 
     A tick that only keeps the function warm brings no message.

@@ -108,9 +108,12 @@ class Clients:
 
 
 class Parts:
-    """The parts of one function that do not depend on whom it serves."""
+    """The parts of one function that do not depend on whom it serves.
 
-    def __init__(self, concern: Concern) -> None:
+    Lambda's initialisation reads the API models of `services`: the first message need not wait for that.
+    """
+
+    def __init__(self, concern: Concern, *services: str) -> None:
         self.concern = concern
         self.settings: Settings = read_settings(os.environ)
         self.telemetry = Telemetry(concern, "")
@@ -120,6 +123,8 @@ class Parts:
         self.registrations = SsmRegistrations(lambda: self.client("ssm"), now)
         self.context: object = None
         """Lambda's context of the invocation under way."""
+        for service in services:
+            self.client(service)
 
     def remaining_seconds(self) -> float:
         """Return how long the invocation under way may still run, as Lambda's context says; infinite outside Lambda."""
