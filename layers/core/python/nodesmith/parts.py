@@ -115,7 +115,7 @@ class Parts:
 
     def __init__(self, concern: Concern, *services: str) -> None:
         self.concern = concern
-        self.settings: Settings = read_settings(os.environ)
+        self.settings = _deployment_settings()
         self.telemetry = Telemetry(concern, "")
         # botocore's own session gives the same clients as boto3's, without 50 ms of cold start for S3 transfers.
         self.client = Clients(_session(concern, ""), self.settings.region)
@@ -218,6 +218,20 @@ class ClusterParts:
             return None
         key, process = metrics_key(self.settings.cluster_name, concern), os.urandom(6).hex()
         return MetricsWriter(self.blobs, key, self.metrics, now, process)
+
+
+def _deployment_settings() -> Settings:
+    """Read the environment. Raises Rejected naming every variable that a deployment must set and this one does not."""
+    settings = read_settings(os.environ)
+    needed = {
+        "TABLE_NAME": settings.table_name,
+        "BUCKET_NAME": settings.bucket_name,
+        "QUEUES_URL": settings.queues_url,
+    }
+    missing = [name for name, value in needed.items() if not value]
+    if missing:
+        raise Rejected(f"settings: {', '.join(missing)} not set; the region's stack sets them")
+    return settings
 
 
 def queue_urls(queues_url: str, reached_from: str) -> dict[Concern, str]:
