@@ -48,7 +48,8 @@ def queues(request: pytest.FixtureRequest) -> tuple[Hints, Received]:
 
     def received(concern: Concern) -> list[Hint]:
         answer = client.receive_message(QueueUrl=urls[concern], MaxNumberOfMessages=10)
-        return [parse_message(message["Body"]) for message in answer.get("Messages", [])]
+        read = [parse_message(message["Body"]) for message in answer.get("Messages", [])]
+        return [message for message in read if isinstance(message, Hint)]
 
     return SqsHints(client, urls), received
 

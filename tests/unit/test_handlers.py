@@ -212,7 +212,12 @@ def test_events_reach_their_cluster_and_what_its_report_names_comes_back_alone()
 
         return heed
 
-    bodies = [PassedEvent("east", "a"), PassedEvent("west", "b"), Hint("east"), PassedEvent("east", "c")]
+    bodies: list[Hint | PassedEvent] = [
+        PassedEvent("east", "a"),
+        PassedEvent("west", "b"),
+        Hint("east"),
+        PassedEvent("east", "c"),
+    ]
     handle = noticing(Parts(Concern.INTERRUPTION), composed)
 
     answer = handle(batch("no JSON", *(each.to_json() for each in bodies)), None)

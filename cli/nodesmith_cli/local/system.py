@@ -159,7 +159,12 @@ class LocalSystem(Started):
         with self.stage("starting the functions"):
             self._start_functions(stack, client, deployment)
             forwarder = forwarder_here(
-                self.place.cluster, self.cluster, client, deployment.bucket, deployment.queue_urls, self.clock
+                self.place.cluster,
+                self.cluster,
+                client,
+                deployment.bucket,
+                parts.queue_urls(deployment.queues_url, ""),
+                self.clock,
             )
             self._run(stack, "forwarder", forwarder.run)
             answering = serve_health(0, {}, forwarder.metrics, _LOOPBACK)
@@ -250,7 +255,7 @@ def forwarder_here(
     cluster: RunningCluster,
     client: Callable[[str], Any],
     bucket: str,
-    queue_urls: Mapping[str, str],
+    queue_urls: Mapping[Concern, str],
     clock: LocalClock,
 ) -> Forwarder:
     """Give a forwarder that runs in this process. `name` is the cluster's, `queue_urls` go by concern."""
@@ -258,6 +263,6 @@ def forwarder_here(
         cluster=name,
         server=ApiServer(connect(cluster.url, cluster.ca_bundle, lambda: cluster.token)),
         blobs=S3Blobs(client("s3"), bucket),
-        hints=SqsHints(client("sqs"), {Concern(concern): url for concern, url in queue_urls.items()}),
+        hints=SqsHints(client("sqs"), queue_urls),
         clock=clock,
     )
