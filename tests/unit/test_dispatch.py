@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,13 +17,13 @@ CLUSTERS = [Registration(name, "vpc-01234567", ("nodes",)) for name in ("east", 
 
 
 class Registered:
-    def __init__(self, clusters: Sequence[Registration], *faults: str) -> None:
+    def __init__(self, clusters: Sequence[Registration], **faults: str) -> None:
         self.clusters, self.faults = clusters, faults
 
     def get(self, cluster: str) -> Registration:
         return next(each for each in self.clusters if each.cluster == cluster)
 
-    def all(self) -> tuple[Sequence[Registration], Sequence[str]]:
+    def all(self) -> tuple[Sequence[Registration], Mapping[str, str]]:
         return self.clusters, self.faults
 
 
@@ -49,10 +49,10 @@ def test_each_concern_looks_as_often_as_it_should() -> None:
 def test_every_cluster_that_can_be_read_is_ticked_and_the_others_are_told_of() -> None:
     sent = Sent()
 
-    report = send_ticks(Dispatch(Registered(CLUSTERS, "broken: no JSON"), sent), NOON)
+    report = send_ticks(Dispatch(Registered(CLUSTERS, broken="no JSON"), sent), NOON)
 
     assert dict(sent.ticks) == {concern: ["east", "west"] for concern in TICK_MINUTES}
-    assert report.faults == ["broken: no JSON"]
+    assert report.faults == {"broken": "no JSON"}
     assert report.counts["ClustersServed"] == 2
 
 

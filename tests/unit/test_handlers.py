@@ -76,6 +76,7 @@ class Told(Telemetry):
         return Told(cluster, self.lines)
 
     def rejected(self, message: str) -> None:
+        self._symptoms["Rejected"] = message
         self.lines.append(f"{self.cluster} rejected: {message}")
 
     def failed(self, error: BaseException) -> None:
@@ -260,5 +261,5 @@ def test_registrations_are_read_by_name_and_faults_are_told_apart() -> None:
     found, faults = Parts(Concern.DISPATCH).registrations.all()
 
     assert [each.cluster for each in found] == ["east", "north", "west"]
-    assert len(faults) == 1
-    assert parameter_name("broken") in faults[0]
+    assert faults.keys() == {"broken"}
+    assert parameter_name("broken") in faults["broken"]

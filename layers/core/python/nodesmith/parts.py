@@ -16,6 +16,7 @@ from botocore.config import Config
 from botocore.session import get_session
 
 from nodesmith.adapters.blobs import S3Blobs
+from nodesmith.adapters.healthrecords import HealthWriter
 from nodesmith.adapters.measuredcloud import CONTROLLERS, MeasuredCloud
 from nodesmith.adapters.messages import SqsHints
 from nodesmith.adapters.metricswriter import MetricsWriter
@@ -132,6 +133,11 @@ class Parts:
         return remaining_ms() / 1000 if remaining_ms else math.inf
 
     @cached_property
+    def health(self) -> HealthWriter:
+        """Where the function records what is no cluster's."""
+        return HealthWriter(self.client("dynamodb"), self.settings.table_name, "", self.concern, now)
+
+    @cached_property
     def blobs(self) -> S3Blobs:
         """The bucket, as far as the function may read and write it without a cluster's session."""
         return S3Blobs(self.client("s3"), self.settings.bucket_name)
@@ -151,6 +157,10 @@ class ClusterParts:
             parts.client("sqs"), queue_urls(parts.settings.queues_url, registration.reached_from)
         )
         self.metrics = Metrics(time.perf_counter)
+        cluster = registration.cluster
+        self.health = HealthWriter(
+            self.client("dynamodb"), self.settings.table_name, cluster, parts.concern, now
+        )
         self._concern = parts.concern
         self._metrics_writer = self._writer_of(parts.concern)
 

@@ -23,17 +23,31 @@ def routing() -> Handler:
 
 def dispatch() -> Handler:
     """Compose dispatch: each cluster's concerns look from time to time. Woken by a schedule, without a message."""
+    from nodesmith.adapters.healthrecords import DeadLetters, HealthEvents, HealthRecords
     from nodesmith.adapters.ticks import SqsTicks
     from nodesmith.controllers.dispatch import Dispatch, send_ticks
+    from nodesmith.controllers.health import HealthCheck, check_health, is_due
+    from nodesmith.decisions.health import KINDS
 
-    parts = Parts(Concern.DISPATCH)
-    run = Dispatch(parts.registrations, SqsTicks(parts.client("sqs"), parts.settings.queues_url))
+    parts = Parts(Concern.DISPATCH, "ssm", "dynamodb", "events")
+    settings, sqs = parts.settings, parts.client("sqs")
+    run = Dispatch(parts.registrations, SqsTicks(sqs, settings.queues_url))
+    health = HealthCheck(
+        HealthRecords(parts.client("dynamodb"), settings.table_name),
+        DeadLetters(sqs, settings.queues_url),
+        HealthEvents(parts.client("events"), settings.region),
+    )
 
     def handle(event: Event, context: object) -> None:
         del context
-        report = send_ticks(run, scheduled_at(event))
-        for fault in report.faults:
-            parts.telemetry.rejected(fault)
+        at = scheduled_at(event)
+        report = send_ticks(run, at)
+        if is_due(at):
+            found = check_health(health, report.registrations, report.faults, now())
+            for finding in found:
+                parts.telemetry.unwell(finding, KINDS.get(finding.kind, ""))
+            if found:
+                parts.telemetry.note("Unwell", len(found))
         parts.telemetry.ran(report.counts)
 
     return handle
@@ -64,7 +78,9 @@ def catalog() -> Handler:
             report = refresh_catalog(market, catalogs, embedded_prices(region), now())
         except Rejected as error:
             parts.telemetry.rejected(str(error))
+            parts.health.ran(False, parts.telemetry.take_symptoms())
             return
         parts.telemetry.ran({"InstanceTypes": report.types, "Offerings": report.offerings}, ref=report.ref)
+        parts.health.ran(True, {})
 
     return handle

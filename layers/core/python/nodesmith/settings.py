@@ -216,6 +216,11 @@ def partition_key(cluster: str) -> str:
     return f"{_PARTITION}{cluster}"
 
 
+def health_partition_key(cluster: str) -> str:
+    """Name the partition of the table with what functions record of their work for a cluster, or for none."""
+    return f"HEALTH#{cluster}" if cluster else "HEALTH"
+
+
 def cluster_of(partition: str) -> str:
     """Give the cluster whose ledger a partition holds; empty for a partition that holds none."""
     return partition.removeprefix(_PARTITION) if partition.startswith(_PARTITION) else ""

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from nodesmith.model.health import SYMPTOMS, Finding
+
 if TYPE_CHECKING:
     from aws_lambda_powertools import Logger
 
@@ -23,6 +25,7 @@ class Telemetry:
 
     def __init__(self, concern: str, cluster: str) -> None:
         self._concern, self._cluster = concern, cluster
+        self._symptoms: dict[str, str] = {}
 
     def of(self, cluster: str) -> Telemetry:
         """Return the voice of the same concern in a cluster."""
@@ -41,6 +44,7 @@ class Telemetry:
 
     def rejected(self, message: str) -> None:
         """Say that input was wrong and is not tried again."""
+        self._symptoms["Rejected"] = message
         self._log.error("rejected", reason=message, **self._whose)
         self._count({"Rejected": 1})
 
@@ -49,6 +53,22 @@ class Telemetry:
         self._log.error("failed", exc_info=error, **self._whose)
         self._count({"Failed": 1})
 
+    def unwell(self, finding: Finding, meaning: str) -> None:
+        """Say what is wrong with the deployment."""
+        self._log.error(
+            "unwell",
+            cluster=finding.cluster,
+            concern=finding.concern,
+            kind=finding.kind,
+            meaning=meaning,
+            said=finding.said,
+        )
+
+    def take_symptoms(self) -> Mapping[str, str]:
+        """Return what somebody should look at, if it recurs, of what was said since the last time."""
+        taken, self._symptoms = self._symptoms, {}
+        return taken
+
     @property
     def _whose(self) -> Mapping[str, Any]:
         """Name the cluster in a field of its own: powertools shares one logger between all instances of a service."""
@@ -56,6 +76,8 @@ class Telemetry:
 
     def note(self, name: str, value: float) -> None:
         """Write one figure as a metric: seconds where its name ends so, else a count."""
+        if value and name in SYMPTOMS:
+            self._symptoms.setdefault(name, f"{value:g} in one run")
         from aws_lambda_powertools.metrics import MetricUnit, single_metric
 
         unit = MetricUnit.Seconds if name.endswith("Seconds") else MetricUnit.Count
