@@ -37,69 +37,72 @@ def queue_metric(queue: str, name: str, statistic: str = "Maximum", minutes: int
     return _metric("AWS/SQS", name, {"QueueName": queue}, statistic, minutes)
 
 
-def own_metric(name: str, cluster: str, concern: str, statistic: str = "Sum") -> cloudwatch.Metric:
-    """Name a metric that the functions themselves write (`nodesmith.telemetry`); the account's have no cluster."""
-    whose = {"cluster": cluster} if cluster else {}
-    return _metric(NAMESPACE, name, {**whose, "concern": concern}, statistic, 5)
+def own_metric(name: str, concern: str, statistic: str = "Sum") -> cloudwatch.Metric:
+    """Name a metric that the functions themselves write (`nodesmith.telemetry`), for all clusters of the region."""
+    return _metric(NAMESPACE, name, {"concern": concern}, statistic, 5)
 
 
-def watch_function(
-    scope: Construct, function: str, rejected: cloudwatch.Metric, tick_minutes: int, topic_arn: str
-) -> None:
-    """Watch a function that should run at every tick: errors and refusals that last, throttling, and silence."""
-    minutes = max(5, tick_minutes)
+def watch_function(scope: Construct, function: str, topic_arn: str) -> None:
+    """Watch a function for errors that last, and for throttling."""
     errors, throttles = (lambda_metric(function, name) for name in ("Errors", "Throttles"))
-    runs = lambda_metric(function, "Invocations", minutes=minutes)
     _raise(
         scope,
         topic_arn,
         _Alarm(f"{function}-errors", "fails every time for a quarter of an hour: see its log", errors, 3),
-        _Alarm(
-            f"{function}-rejected", "reads what it can not use: the log names object and remedy", rejected, 3
-        ),
         _Alarm(f"{function}-throttles", "is throttled: raise the account's Lambda concurrency", throttles, 3),
-        _Alarm(
-            f"{function}-silent", "has not run at three ticks: see schedule and queue", runs, 3, below=True
-        ),
     )
 
 
-def watch_queue(scope: Construct, queue: str, dead: str, topic_arn: str) -> None:
-    """Watch a queue and its dead letters: messages given up, and messages that nobody takes."""
-    given_up = queue_metric(dead, "ApproximateNumberOfMessagesVisible")
+def watch_silence(scope: Construct, function: str, tick_minutes: int, topic_arn: str) -> None:
+    """Watch a function that a schedule wakes. The others have nothing to do while no cluster is registered."""
+    runs = lambda_metric(function, "Invocations", minutes=max(5, tick_minutes))
+    meaning = "has not run at three ticks: see its schedule"
+    _raise(scope, topic_arn, _Alarm(f"{function}-silent", meaning, runs, 3, below=True))
+
+
+def watch_refusals(scope: Construct, concern: str, topic_arn: str) -> None:
+    """Watch a concern for input that it refuses, wherever its functions run."""
+    rejected = own_metric("Rejected", concern)
+    meaning = "reads what it can not use: the log names object and remedy"
+    _raise(scope, topic_arn, _Alarm(f"{names.function_name(concern)}-rejected", meaning, rejected, 3))
+
+
+def watch_queues(scope: Construct, queue: str, topic_arn: str, *, tried_again: bool) -> None:
+    """Watch a queue and what follows it: messages given up, and messages that nobody takes."""
+    given_up = queue_metric(f"{queue}-dead", "ApproximateNumberOfMessagesVisible")
     meaning = "holds messages that failed every time: see the function's log"
-    _raise(scope, topic_arn, _Alarm(f"{dead}-not-empty", meaning, given_up))
-    watch_waiting(scope, queue, topic_arn)
+    _raise(scope, topic_arn, _Alarm(f"{queue}-dead-not-empty", meaning, given_up))
+    for name in (queue, f"{queue}-again") if tried_again else (queue,):
+        age = queue_metric(name, "ApproximateAgeOfOldestMessage")
+        meaning = "holds old messages: the function fails or is slow"
+        _raise(scope, topic_arn, _Alarm(f"{name}-waiting", meaning, age, 3, WAITING_SECONDS))
 
 
-def watch_waiting(scope: Construct, queue: str, topic_arn: str) -> None:
-    """Watch a queue for messages that nobody takes."""
-    age = queue_metric(queue, "ApproximateAgeOfOldestMessage")
-    meaning = "holds old messages: the function fails or is slow"
-    _raise(scope, topic_arn, _Alarm(f"{queue}-waiting", meaning, age, 3, WAITING_SECONDS))
+def watch_clusters(scope: Construct, topic_arn: str) -> None:
+    """Watch what the functions tell of clusters; the log says of which.
 
-
-def watch_forwarder(scope: Construct, cluster: str, topic_arn: str) -> None:
-    """Watch the forwarder by who stands in for it: observation writes snapshots only while it is away."""
-    written = own_metric("SnapshotsWritten", cluster, "observation")
-    name = names.physical_name(cluster, "forwarder-away")
-    _raise(scope, topic_arn, _Alarm(name, "sends no snapshots: see its pod", written, 3))
-
-
-def watch_interruptions(scope: Construct, cluster: str, topic_arn: str) -> None:
-    """Watch whether pods had their grace where EC2 gave notice: that is what interruption is for."""
-    killed = own_metric("PodsKilledWithoutGrace", cluster, "termination")
-    name = names.physical_name(cluster, "killed-without-grace")
-    meaning = "pods were not given their grace though EC2 had given notice: see the row of interruption"
-    _raise(scope, topic_arn, _Alarm(name, meaning, killed))
-
-
-def watch_registrations(scope: Construct, cluster: str, topic_arn: str) -> None:
-    """Watch whether nodes join: a NodePool whose nodes do not is left alone longer and longer."""
-    unhealthy = own_metric("NodePoolsUnhealthy", cluster, "readiness")
-    name = names.physical_name(cluster, "nodes-do-not-join")
-    meaning = "a NodePool's nodes do not join the cluster: see its condition NodeRegistrationHealthy"
-    _raise(scope, topic_arn, _Alarm(name, meaning, unhealthy, 2))
+    Observation writes snapshots only while a forwarder is away. A NodePool whose nodes do not join is left alone longer
+    and longer. Pods are to have their grace where EC2 gives notice: that is what interruption is for.
+    """
+    away = own_metric("SnapshotsWritten", "observation")
+    killed = own_metric("PodsKilledWithoutGrace", "termination")
+    unhealthy = own_metric("NodePoolsUnhealthy", "readiness")
+    _raise(
+        scope,
+        topic_arn,
+        _Alarm("nodesmith-forwarder-away", "a forwarder sends no snapshots: see its pod", away, 3),
+        _Alarm(
+            "nodesmith-killed-without-grace",
+            "pods were not given their grace though EC2 had given notice: see the log of termination",
+            killed,
+        ),
+        _Alarm(
+            "nodesmith-nodes-do-not-join",
+            "a NodePool's nodes do not join: see its condition NodeRegistrationHealthy",
+            unhealthy,
+            2,
+        ),
+    )
 
 
 def _metric(
