@@ -14,8 +14,9 @@ from constructs import Construct
 
 from infra import names
 from infra.grants import Grant, make_role
+from infra.permissions import health_grant
 from infra.regioncontext import Vpc
-from infra.sessions import in_session, outside_sessions, own_grants, trust_itself
+from infra.sessions import CLUSTER, in_session, outside_sessions, own_grants, trust_itself
 
 RUNTIME = lambda_.Runtime.PYTHON_3_14
 ARCHITECTURE = lambda_.Architecture.ARM_64
@@ -130,15 +131,17 @@ TRACE = Grant(
 
 
 def _role(scope: Construct, spec: FunctionSpec, shared: Platform) -> iam.Role:
+    granted = spec.session_grants
     own = [_log_grant(shared.log_group), *([TRACE] if shared.tracing else []), *spec.grants]
     if spec.vpc is not None:
         own += vpc_grants(shared.region, spec.name)
     arn = _role_arn(spec, shared)
     if spec.session_grants:
-        own = outside_sessions([*own, *own_grants(arn, shared.region)])
+        own = outside_sessions([*own, *own_grants(arn, shared.region), health_grant(shared.region)])
+        granted += (health_grant(shared.region, CLUSTER),)
     name = names.role_name(spec.concern, shared.region, spec.vpc_name)
     trusted = iam.ServicePrincipal("lambda.amazonaws.com")
-    role = make_role(scope, "Role", name, trusted, [*own, *in_session(spec.session_grants)])
+    role = make_role(scope, "Role", name, trusted, [*own, *in_session(granted)])
     if spec.session_grants:
         trust_itself(role, arn)
     return role

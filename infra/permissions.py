@@ -16,16 +16,19 @@ from infra.launching import (
     terminate_grant,
     volume_key_grants,
 )
-from infra.sessions import CLUSTER, FORWARDERS_CLUSTER, wake_grant
+from infra.sessions import CLUSTER, FORWARDERS_CLUSTER, queue_arns, wake_grant
 from nodesmith.registration import PARAMETERS
 from nodesmith.settings import (
     DRY_RUN_NODEPOOL,
+    HEALTH_DETAIL_TYPE,
+    HEALTH_SOURCE,
     INDEXES,
     MEASURED,
     TICK_MINUTES,
     WOKEN,
     catalog_key,
     decision_key,
+    health_partition_key,
     learned_partition_key,
     metrics_key,
     on_sale_key,
@@ -84,6 +87,19 @@ def learned_grants(scope: Scope, *actions: str) -> list[Grant]:
             },
         )
     ]
+
+
+def health_grant(region: str, cluster: str = "") -> Grant:
+    """Record how the runs of a cluster's concerns end, or of those that are no cluster's."""
+    return Grant(
+        "RecordHealth",
+        ("dynamodb:PutItem", "dynamodb:Query"),
+        (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=region),),
+        {
+            "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [health_partition_key(cluster)]},
+            "Null": {"dynamodb:LeadingKeys": "false"},
+        },
+    )
 
 
 def read_grants(region: str, *keys: str) -> list[Grant]:
@@ -280,6 +296,7 @@ def routing_grants(scope: Scope) -> list[Grant]:
     return [
         Grant("WhoseItIs", ("dynamodb:Query",), tuple(indexes)),
         wake_grant(scope.region, (), "interruption"),
+        health_grant(scope.region),
     ]
 
 
@@ -294,6 +311,26 @@ def dispatch_grants(scope: Scope) -> list[Grant]:
             wildcard="one for each cluster",
         ),
         wake_grant(scope.region, scope.vpcs, *TICK_MINUTES),
+        *health_check_grants(scope),
+    ]
+
+
+def health_check_grants(scope: Scope) -> list[Grant]:
+    """Read what functions of all clusters have recorded, count dead letters, and tell on the default bus of changes."""
+    dead = tuple(f"{arn}-dead" for arn in queue_arns(scope.region, scope.vpcs, *TICK_MINUTES, "routing"))
+    table = (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),)
+    every = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["HEALTH", "HEALTH#*"]}}
+    said = {"events:source": HEALTH_SOURCE, "events:detail-type": HEALTH_DETAIL_TYPE}
+    return [
+        Grant("ReadHealth", ("dynamodb:Query",), table, {**every, "Null": {"dynamodb:LeadingKeys": "false"}}),
+        health_grant(scope.region),
+        Grant("CountDeadLetters", ("sqs:GetQueueAttributes",), dead),
+        Grant(
+            "TellOfHealth",
+            ("events:PutEvents",),
+            (names.arn("events", "event-bus/default", region=scope.region),),
+            {"StringEquals": said},
+        ),
     ]
 
 
@@ -307,4 +344,5 @@ def catalog_grants(scope: Scope) -> list[Grant]:
         write_grant(region, key),
         describe_grant(region, *kinds),
         Grant("ReadPrices", ("pricing:GetProducts",), ("*",), wildcard="the price list knows no resources"),
+        health_grant(region),
     ]

@@ -62,8 +62,14 @@ def poll_grant(queue_arns: Sequence[str]) -> Grant:
 
 def wake_grant(region: str, vpcs: Sequence[str], *concerns: str) -> Grant:
     """Wake these concerns, in the VPCs of the region as well."""
-    arns = [names.queue_arn(region, concern, vpc) for concern in concerns for vpc in _places(concern, vpcs)]
-    return Grant("Wake", ("sqs:SendMessage",), tuple(arns))
+    return Grant("Wake", ("sqs:SendMessage",), queue_arns(region, vpcs, *concerns))
+
+
+def queue_arns(region: str, vpcs: Sequence[str], *concerns: str) -> tuple[str, ...]:
+    """Return the queues of these concerns, in the VPCs of the region as well."""
+    return tuple(
+        names.queue_arn(region, concern, vpc) for concern in concerns for vpc in _places(concern, vpcs)
+    )
 
 
 def trust_itself(role: iam.Role, role_arn: str) -> None:

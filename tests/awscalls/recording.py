@@ -12,10 +12,12 @@ from urllib.parse import urlsplit
 
 from nodesmith import parts
 from nodesmith.model.events import Concern
+from nodesmith.settings import role_name
 from tests.awscalls.acting import HEADER, ActingSession, Role, acting
 from tests.awscalls.judging import NOT_READ, body_of, calls_of, is_granted
 from tests.awscalls.policies import FORWARDER, region_template, statements_of, tags_of
 from tests.awscalls.requests import Request, credential_scope
+from tests.e2e.deployed.access import assumed
 
 
 class Recorder:
@@ -93,7 +95,19 @@ class Recorder:
 
 
 def _role(headers: Mapping[str, str], scope: tuple[str, str, str] | None) -> Role | None:
-    return Role.parse(headers.get(HEADER, "")) or (Role.parse(scope[0]) if scope else None)
+    return Role.parse(headers.get(HEADER, "")) or (
+        Role.parse(scope[0]) or _of_session(*scope[:2]) if scope else None
+    )
+
+
+def _of_session(access_key: str, region: str) -> Role | None:
+    """Tell whose a session is that STS has given for a function's role: it has the name of its cluster."""
+    session = assumed(access_key)
+    if session is None:
+        return None
+    role = session.role_arn.rpartition("/")[2]
+    concern = role.removeprefix("nodesmith-").removesuffix(f"-{region}")
+    return Role(concern, session.session, region) if role == role_name(concern, region) else None
 
 
 def _for_roles(set_session: Callable[..., None]) -> Callable[..., None]:

@@ -10,13 +10,17 @@ import json
 import sys
 from pathlib import Path
 
+from infra.application import application
 from infra.functions import Code
-from tests.infra.deployment import ROOT, synthesise
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def main(context: str, layers: str, output: str) -> None:
     folders = {name: Path(folder) for name, folder in json.loads(layers).items()}
-    synthesise(Code(ROOT / "functions", folders), json.loads(context), Path(output))
+    stated = json.loads((ROOT / "cdk.json").read_text())["context"]
+    code = Code(ROOT / "functions", folders)
+    application({**stated, **json.loads(context)}, code, Path(output)).synth()
 
 
 if __name__ == "__main__":

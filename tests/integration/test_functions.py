@@ -23,7 +23,7 @@ from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith.observation.wire import decode
 from nodesmith.registration import Registration
-from nodesmith.settings import catalog_key, metrics_key, snapshot_key
+from nodesmith.settings import catalog_key, metrics_key, role_name, snapshot_key
 from nodesmith_cli.local.apiserver import ApiServer
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
@@ -83,7 +83,8 @@ class Site:
         variables = {
             **self.aws.environment,
             **self.deployment.environment(),
-            "AWS_ACCESS_KEY_ID": access_key(Role(concern, CLUSTER, REGION)),
+            "AWS_ACCESS_KEY_ID": access_key(Role(concern, "", REGION)),
+            "SESSION_ROLE_ARN": f"arn:aws:iam::{ACCOUNT_ID}:role/{role_name(concern, REGION)}",
             "AWS_EC2_METADATA_DISABLED": "true",
             "POWERTOOLS_TRACE_DISABLED": "true",
             "NO_PROXY": "127.0.0.1,localhost",

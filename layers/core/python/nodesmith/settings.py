@@ -30,6 +30,8 @@ _PARTITION = "CLUSTER#"
 INDEXES = ("instance", "reservation")
 """Attributes of claims by which the table has an index each, of that name: to tell whose an event is."""
 _MOST_HOURS = 1000
+HEALTH_SOURCE, HEALTH_DETAIL_TYPE = "nodesmith", "nodesmith Health Change"
+"""Source and detail type of the events by which dispatch tells what goes wrong and what is well again."""
 DRY_RUN_NODEPOOL = "validation"
 """The NodePool that the tags of dry runs name: readiness may make nothing that is tagged with another."""
 PROFILE_HASH_LENGTH = 16

@@ -12,13 +12,14 @@ from nodesmith.adapters.section import Section
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.health import Finding, Record
 from nodesmith.model.times import format_time, parse_time
-from nodesmith.settings import health_partition_key
+from nodesmith.settings import HEALTH_DETAIL_TYPE, HEALTH_SOURCE, health_partition_key
 
 WRITE_EVERY = timedelta(minutes=5)
 """How often a process writes that its runs succeed"""
 SEEN_EVERY = timedelta(minutes=1)
 """How often a process writes that a symptom recurs"""
 _STATE = "STATE"
+_EVENTS = 10
 
 
 class HealthWriter:
@@ -108,9 +109,6 @@ class DeadLetters:
 class HealthEvents:
     """EventBridge's default bus, on which others may hear of what goes wrong and of what is well again."""
 
-    SOURCE, DETAIL_TYPE = "nodesmith", "nodesmith Health Change"
-    _BATCH = 10
-
     def __init__(self, client: Any, region: str) -> None:
         self._client, self._region = client, region
 
@@ -118,15 +116,15 @@ class HealthEvents:
         """Send an event for each change. Raises Transient where EventBridge did not take one, Rejected."""
         entries = [
             {
-                "Source": self.SOURCE,
-                "DetailType": self.DETAIL_TYPE,
+                "Source": HEALTH_SOURCE,
+                "DetailType": HEALTH_DETAIL_TYPE,
                 "Detail": json.dumps({"region": self._region, **change}),
             }
             for change in changes
         ]
-        for start in range(0, len(entries), self._BATCH):
+        for start in range(0, len(entries), _EVENTS):
             with all_errors("events:PutEvents"):
-                answer = self._client.put_events(Entries=entries[start : start + self._BATCH])
+                answer = self._client.put_events(Entries=entries[start : start + _EVENTS])
             if answer.get("FailedEntryCount"):
                 raise Transient(f"events:PutEvents: {answer['FailedEntryCount']} events were not taken")
 
