@@ -49,7 +49,7 @@ def forwarder_role(scope: Construct, may: Scope) -> iam.Role:
 
 
 def _forwarders(region: str) -> iam.IPrincipal:
-    """The forwarder's pods of this account's clusters and no others, by the tags of EKS Pod Identity."""
+    """The forwarder's pods of this account's clusters and no others, by the tags that EKS puts on sessions."""
     pods = {
         "aws:RequestTag/kubernetes-namespace": FORWARDER_NAMESPACE,
         "aws:RequestTag/kubernetes-service-account": FORWARDER_SERVICE_ACCOUNT,

@@ -132,7 +132,7 @@ TRACE = Grant(
 
 def _role(scope: Construct, spec: FunctionSpec, shared: Platform) -> iam.Role:
     granted = spec.session_grants
-    own = [_log_grant(shared.log_group), *([TRACE] if shared.tracing else []), *spec.grants]
+    own = [_log_grant(shared.region), *([TRACE] if shared.tracing else []), *spec.grants]
     if spec.vpc is not None:
         own += vpc_grants(shared.region, spec.name)
     arn = _role_arn(spec, shared)
@@ -162,9 +162,15 @@ def _layer(scope: Construct, code: Code, name: str) -> lambda_.LayerVersion:
     )
 
 
-def _log_grant(log_group: logs.LogGroup) -> Grant:
+def _log_grant(region: str) -> Grant:
     """Write to the log group, which exists already: no function may make one."""
-    return Grant("Log", ("logs:CreateLogStream", "logs:PutLogEvents"), (log_group.log_group_arn,))
+    streams = names.arn("logs", f"log-group:{names.LOG_GROUP_NAME}:*", region=region)
+    return Grant(
+        "Log",
+        ("logs:CreateLogStream", "logs:PutLogEvents"),
+        (streams,),
+        wildcard="a stream for each environment in which a function runs",
+    )
 
 
 def vpc_grants(region: str, function_name: str) -> list[Grant]:

@@ -17,7 +17,7 @@ from infra.grants import Conditions, Grant
 from infra.sessions import CLUSTER, VPC
 from nodesmith.settings import PROFILE_HASH_LENGTH
 
-CREATED = ("fleet", "instance", "volume", "network-interface", "launch-template", "spot-instances-request")
+LAUNCHED = ("fleet", "instance", "volume", "network-interface", "spot-instances-request")
 NO_IDS_YET = "ids are EC2's to give; the tags are a condition"
 PER_NODECLASS = "one profile per EC2NodeClass and role, made at run time"
 NODE_CHOICE = "which images, subnets and groups is for the cluster's EC2NodeClasses to say"
@@ -38,26 +38,22 @@ def launch_grants(region: str, node_roles: Sequence[str], nodepool: str = "*") -
     `nodepool` is the only one that they may be tagged with, if it is not any.
     They are launched in the cluster's VPC only, which may belong to another account and be shared with this one.
     """
-    created = tuple(names.arn("ec2", f"{kind}/*", region=region) for kind in CREATED)
+    launched = tuple(names.arn("ec2", f"{kind}/*", region=region) for kind in LAUNCHED)
+    templates = (names.arn("ec2", "launch-template/*", region=region),)
     tags = _tagged("Request", nodepool)
     return [
         Grant("LaunchOn", LAUNCHING, _chosen(region), wildcard=NODE_CHOICE),
         _vpc_grant(region),
+        Grant("LaunchFromTemplate", LAUNCHING, templates, _tagged("Resource", nodepool), NO_IDS_YET),
+        Grant("LaunchTagged", LAUNCHING, launched, tags, NO_IDS_YET),
+        Grant("MakeTemplate", ("ec2:CreateLaunchTemplate",), templates, tags, NO_IDS_YET),
         Grant(
-            "LaunchFromTemplate",
-            LAUNCHING,
-            (names.arn("ec2", "launch-template/*", region=region),),
-            _tagged("Resource", nodepool),
+            "TagAtLaunch",
+            ("ec2:CreateTags",),
+            (*launched, *templates),
+            _while_creating(tags),
             NO_IDS_YET,
         ),
-        Grant(
-            "LaunchTagged",
-            ("ec2:CreateFleet", "ec2:CreateLaunchTemplate", "ec2:RunInstances"),
-            created,
-            tags,
-            NO_IDS_YET,
-        ),
-        Grant("TagAtLaunch", ("ec2:CreateTags",), created, _while_creating(tags), NO_IDS_YET),
         pass_role_grant(node_roles),
     ]
 

@@ -33,6 +33,7 @@ BATCH_SIZE = 10
 class Queues:
     """A concern's queue, its dead letter queue, and between them, where what is sent is news, one that tries again."""
 
+    name: str
     live: sqs.Queue
     dead: sqs.Queue
     again: sqs.Queue | None = None
@@ -41,6 +42,11 @@ class Queues:
     def feeding(self) -> list[sqs.Queue]:
         """Those whose messages the function takes."""
         return [queue for queue in (self.live, self.again) if queue is not None]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of these."""
+        return [self.name] if self.again is None else [self.name, f"{self.name}-again"]
 
     @property
     def every(self) -> list[sqs.Queue]:
@@ -72,7 +78,7 @@ def queues(
             dead_letters=dead,
         )
     live = _queue(scope, "Queue", name, hours=3, visibility=visibility, dead_letters=again or dead)
-    return Queues(live, dead, again)
+    return Queues(name, live, dead, again)
 
 
 def feed(

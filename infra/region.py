@@ -66,13 +66,15 @@ class RegionStack(Stack):
         name = names.function_name(concern.name, vpc)
         room = Construct(self, name.removeprefix("nodesmith-"))
         made_queues = queues(room, concern.name, concern.timeout_seconds, vpc, try_again=concern.tried_again)
-        arns = [queue.queue_arn for queue in made_queues.feeding]
         kept = self._region.interruption_concurrency if concern.name == "interruption" else None
         spec = FunctionSpec(
             concern=concern.name,
             timeout_seconds=concern.timeout_seconds,
             memory_mib=concern.memory_mib,
-            grants=(poll_grant(arns), wake_grant(self._region.name, self._may.vpcs, *concern.wakes)),
+            grants=(
+                poll_grant(self._region.name, made_queues.names),
+                wake_grant(self._region.name, self._may.vpcs, *concern.wakes),
+            ),
             session_grants=tuple(concern.grants(self._may)),
             layers=concern.layers,
             vpc_name=vpc,

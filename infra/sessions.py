@@ -55,9 +55,9 @@ def own_grants(role_arn: str, region: str) -> list[Grant]:
     ]
 
 
-def poll_grant(queue_arns: Sequence[str]) -> Grant:
-    """Take messages from these queues, which Lambda does in the function's name."""
-    return Grant("Poll", _POLLING, tuple(queue_arns))
+def poll_grant(region: str, queues: Sequence[str]) -> Grant:
+    """Take messages from these queues (names), which Lambda does in the function's name."""
+    return Grant("Poll", _POLLING, tuple(names.arn("sqs", queue, region=region) for queue in queues))
 
 
 def wake_grant(region: str, vpcs: Sequence[str], *concerns: str) -> Grant:

@@ -58,7 +58,7 @@ def routing(
         concern="routing",
         timeout_seconds=ROUTING_TIMEOUT_SECONDS,
         memory_mib=ROUTING_MEMORY_MIB,
-        grants=(*routing_grants(may), poll_grant([queue.queue_arn for queue in made_queues.feeding])),
+        grants=(*routing_grants(may), poll_grant(may.region, made_queues.names)),
         reserved_concurrency=reserved_concurrency,
     )
     made = function(scope, spec, shared)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from aws_cdk import App, Aws, Environment, Stack, assertions
+from infra.account import _bucket
 
 from infra import names
-from infra.account import _bucket
 from nodesmith.settings import decision_key, snapshot_key
 from tests.infra.deployment import REGION
 from tests.infra.templates import PSEUDO, Template, resolve

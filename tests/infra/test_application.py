@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from aws_cdk import aws_s3 as s3
-
 from infra.account import AccountStack
+
 from infra.application import application
 from infra.context import read_clusters
 from infra.functions import Code
