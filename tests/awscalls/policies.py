@@ -46,7 +46,8 @@ def roles_of(region: str, named_arns: tuple[str, ...] = ()) -> dict[str, Stateme
     stacks = Stacks.read(region_template().replace(_REGION, region), {}, region, "https://sqs")
 
     def statements(arn: str) -> Statements:
-        return [_with(each, named_arns) for each in stacks.region.statements(arn.rpartition("/")[2])]
+        role = stacks.region.role_named(arn.rpartition("/")[2])
+        return [_with(each, named_arns) for each in stacks.region.statements(role)]
 
     functions = stacks.region.of_type("Lambda::Function").values()
     found = {concern_of(each["FunctionName"]): statements(each["Role"]) for each in functions}

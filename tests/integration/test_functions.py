@@ -351,7 +351,7 @@ def test_interruption_looks_at_ec2_and_drops_what_is_not_ours(site: Site) -> Non
 def test_an_instance_that_ec2_takes_is_replaced_by_the_run_that_is_told(site: Site) -> None:
     """The last in here: it changes what the others look at."""
     (claim,) = site.ledger().load().claims
-    run = site.run("interruption", (builders.spot_warning(claim.instance_id, now()), "no JSON"))
+    run = site.run("interruption", (passed_on(builders.spot_warning(claim.instance_id, now())), "no JSON"))
     assert [answer.error for answer in run.answers] == [""]
     claims = {each.name: each for each in site.ledger().load().claims}
     assert claims[claim.name].cause == "SpotInterrupted"

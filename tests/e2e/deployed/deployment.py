@@ -144,7 +144,10 @@ class Deployed(Started):
             self._credentials[f"{FORWARDER} {cluster}"] = assume(sts, arns[FORWARDER], f"eks-{cluster}")
         for cluster, template in self.clusters.items():
             self._authenticators[cluster] = Authenticator(template, cluster, self._signer)
-        statements = {who: self.template.statements(arn.rpartition("/")[2]) for who, arn in arns.items()}
+        statements = {
+            who: self.template.statements(self.template.role_named(arn.rpartition("/")[2]))
+            for who, arn in arns.items()
+        }
         self._calls = CallRecord(
             {each.access_key: _principal(who) for who, each in self._credentials.items()},
             {arn: who for who, arn in arns.items()},
