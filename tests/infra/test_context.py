@@ -111,12 +111,14 @@ def test_everything_that_can_be_said_is_read() -> None:
         ),
         (
             {"nodeRoles": ["KarpenterNodeRole-prd"]},
-            "clusters[0].nodeRoles[0]: expected KarpenterNodeRole-prod, or a role that regions.us-east-1.nodeRoles "
-            "lists, found 'KarpenterNodeRole-prd'; did you mean KarpenterNodeRole-prod?",
+            (
+                "clusters[0].nodeRoles[0]: expected KarpenterNodeRole-prod, or a role that "
+                "regions.us-east-1.nodeRoles lists, found 'KarpenterNodeRole-prd'; did you mean KarpenterNodeRole-prod?"
+            ),
         ),
         (
             {"vpcId": None},
-            "clusters[0].vpcId: expected the id of the cluster's VPC, found None; `aws eks describe-cluster --name prod",
+            "clusters[0].vpcId: expected the id of the cluster's VPC, found None; `aws eks describe-cluster",
         ),
         (
             {"vpcId": "subnet-0a0a0a0a"},
@@ -124,8 +126,10 @@ def test_everything_that_can_be_said_is_read() -> None:
         ),
         (
             {"reachedFrom": "privat"},
-            "clusters[0].reachedFrom: expected the name of a VPC in regions.us-east-1.vpcs, found 'privat'; "
-            "did you mean private?",
+            (
+                "clusters[0].reachedFrom: expected the name of a VPC in regions.us-east-1.vpcs, found 'privat'; "
+                "did you mean private?"
+            ),
         ),
         (
             {"reachedFrom": "private", "region": "eu-west-1"},
@@ -234,12 +238,12 @@ def test_what_is_no_object_or_list_is_shown(regions: Any, clusters: Any, message
 
 def test_a_cluster_is_listed_once_per_region() -> None:
     assert len(read_context(None, [GOOD, {**GOOD, "region": "eu-west-1"}]).clusters) == 2
-    with pytest.raises(ValueError, match="^clusters: prod in us-east-1 is listed twice$"):
+    with pytest.raises(ValueError, match=r"^clusters: prod in us-east-1 is listed twice$"):
         read_context(None, [GOOD, GOOD])
 
 
 def test_two_clusters_whose_stacks_would_have_one_name_are_told_apart() -> None:
     one, other = ({**GOOD, "name": name} for name in ("a_b", "a-b"))
     assert read_context(None, [one]).clusters[0].stack_name == "nodesmith-us-east-1-a-b"
-    with pytest.raises(ValueError, match="^clusters: a_b and a-b in us-east-1 would have the same stack"):
+    with pytest.raises(ValueError, match=r"^clusters: a_b and a-b in us-east-1 would have the same stack"):
         read_context(None, [one, other])
