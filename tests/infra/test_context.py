@@ -195,7 +195,7 @@ def test_a_fault_of_a_cluster_is_named_with_what_would_be_right(change: dict[str
         ({"vpcs": []}, ".vpcs: expected an object of VPCs by name, found []"),
         (
             {"vpcs": {"Private": PRIVATE}},
-            ".vpcs.Private: expected as its name up to 16 of a-z, 0-9 and -, a letter first, found 'Private'",
+            ".vpcs.Private: expected a name of up to 16 characters of a-z, 0-9 and -, a letter first, found 'Private'",
         ),
         (
             {"vpcs": {"private": {**PRIVATE, "securityGroupIds": []}}},

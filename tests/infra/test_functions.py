@@ -162,7 +162,7 @@ def test_the_kubernetes_client_is_on_no_hot_path_and_only_who_decides_carries_th
         "observation": ["Core", "Vendor", "Kubernetes"],
         "repair": ["Core", "Vendor", "Kubernetes"],
         "garbagecollection": ["Core", "Vendor", "Kubernetes"],
-        **dict.fromkeys(SHARED, ["Core", "Vendor"]),
+        **{concern: ["Core", "Vendor"] for concern in SHARED},
     }
 
 
