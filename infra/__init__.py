@@ -1,4 +1,4 @@
-"""What gets deployed: a stack per region, and for each cluster that cdk.json names a small one. It never ran → look here.
+"""What gets deployed: a stack per region, and one per cluster that cdk.json names. It never ran → look here.
 
 `infra` knows the core only through `nodesmith.settings` and `nodesmith.registration`: names, keys, registrations.
 """
