@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aws_cdk import Duration, RemovalPolicy
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra import names
-from infra.grants import Grant, make_role
-from infra.permissions import health_grant
+from infra.grants import Grant
 from infra.regioncontext import Vpc
-from infra.sessions import CLUSTER, in_session, outside_sessions, own_grants, trust_itself
+from infra.roles import base_grants, function_role, vpc_grants
 
 RUNTIME = lambda_.Runtime.PYTHON_3_14
 ARCHITECTURE = lambda_.Architecture.ARM_64
@@ -83,6 +81,7 @@ def platform(scope: Construct, region: str, code: Code, *, tracing: bool) -> Pla
 
 def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.Function:
     """Make the function, and the role that only it has."""
+    name = names.role_name(spec.concern, shared.region, spec.vpc_name)
     environment = {
         "TABLE_NAME": names.TABLE_NAME,
         "BUCKET_NAME": names.bucket_name(shared.region),
@@ -90,7 +89,11 @@ def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.
         **(spec.environment or {}),
     }
     if spec.session_grants:
-        environment["SESSION_ROLE_ARN"] = _role_arn(spec, shared)
+        environment["SESSION_ROLE_ARN"] = names.role_arn(name)
+    own = [*spec.grants, *base_grants(shared.region, tracing=shared.tracing)]
+    if spec.vpc is not None:
+        own += vpc_grants(shared.region, spec.name)
+    role = function_role(scope, name, shared.region, own, spec.session_grants)
     made = lambda_.Function(
         scope,
         "Function",
@@ -105,7 +108,7 @@ def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.
         environment=environment,
         reserved_concurrent_executions=spec.reserved_concurrency,
         recursive_loop=recursive_loop(spec.grants),
-        role=_role(scope, spec, shared),
+        role=role,
         log_group=shared.log_group,
     )
     _finish(made, spec.vpc, shared.tracing)
@@ -122,35 +125,6 @@ def recursive_loop(grants: Iterable[Grant]) -> lambda_.RecursiveLoop:
     return lambda_.RecursiveLoop.ALLOW if sends else lambda_.RecursiveLoop.TERMINATE
 
 
-TRACE = Grant(
-    "Trace",
-    ("xray:PutTelemetryRecords", "xray:PutTraceSegments"),
-    ("*",),
-    wildcard="X-Ray's write calls know no resources",
-)
-
-
-def _role(scope: Construct, spec: FunctionSpec, shared: Platform) -> iam.Role:
-    granted = spec.session_grants
-    own = [_log_grant(shared.region), *([TRACE] if shared.tracing else []), *spec.grants]
-    if spec.vpc is not None:
-        own += vpc_grants(shared.region, spec.name)
-    arn = _role_arn(spec, shared)
-    if spec.session_grants:
-        own = outside_sessions([*own, *own_grants(arn, shared.region), health_grant(shared.region)])
-        granted += (health_grant(shared.region, CLUSTER),)
-    name = names.role_name(spec.concern, shared.region, spec.vpc_name)
-    trusted = iam.ServicePrincipal("lambda.amazonaws.com")
-    role = make_role(scope, "Role", name, trusted, [*own, *in_session(granted)])
-    if spec.session_grants:
-        trust_itself(role, arn)
-    return role
-
-
-def _role_arn(spec: FunctionSpec, shared: Platform) -> str:
-    return names.own_role_arn(spec.concern, shared.region, spec.vpc_name)
-
-
 def _layer(scope: Construct, code: Code, name: str) -> lambda_.LayerVersion:
     return lambda_.LayerVersion(
         scope,
@@ -160,38 +134,6 @@ def _layer(scope: Construct, code: Code, name: str) -> lambda_.LayerVersion:
         compatible_runtimes=[RUNTIME],
         compatible_architectures=[ARCHITECTURE],
     )
-
-
-def _log_grant(region: str) -> Grant:
-    """Write to the log group, which exists already: no function may make one."""
-    streams = names.arn("logs", f"log-group:{names.LOG_GROUP_NAME}:*", region=region)
-    return Grant(
-        "Log",
-        ("logs:CreateLogStream", "logs:PutLogEvents"),
-        (streams,),
-        wildcard="a stream for each environment in which a function runs",
-    )
-
-
-def vpc_grants(region: str, function_name: str) -> list[Grant]:
-    """Let Lambda attach the function to the VPC, and keep the function's own code from doing the same.
-
-    A session does not say whose function it is of, so these rights are none of a session's.
-    """
-    changes = (
-        "ec2:AssignPrivateIpAddresses",
-        "ec2:CreateNetworkInterface",
-        "ec2:DeleteNetworkInterface",
-        "ec2:UnassignPrivateIpAddresses",
-    )
-    actions = (*changes, "ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets")
-    own = names.arn("lambda", f"function:{function_name}", region=region)
-    code = {"ArnEquals": {"lambda:SourceFunctionArn": own}}
-    why = "Lambda asks for these on all resources to attach a function to a VPC"
-    return [
-        Grant("AttachToVpc", actions, ("*",), wildcard=why),
-        Grant("NotFromCode", changes, ("*",), code, "a denial covers everything", iam.Effect.DENY),
-    ]
 
 
 def _finish(made: lambda_.Function, vpc: Vpc | None, tracing: bool) -> None:

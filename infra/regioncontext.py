@@ -113,7 +113,7 @@ def _vpcs_faults(where: str, vpcs: Any) -> Iterator[str]:
         return
     for name, vpc in vpcs.items():
         here = f"{where}.{name}"
-        expected = "as its name up to 16 of a-z, 0-9 and -, a letter first"
+        expected = "a name of up to 16 characters of a-z, 0-9 and -, a letter first"
         yield from text(here, name, VPC_NAME, expected)
         if not isinstance(vpc, dict):
             yield f"{here}: expected an object with {' and '.join(VPC_KEYS)}, found {vpc!r}"

@@ -20,9 +20,10 @@ from infra.concerns import (
     ROUTING_TIMEOUT_SECONDS,
 )
 from infra.functions import FunctionSpec, Platform, function
-from infra.permissions import Scope, catalog_grants, dispatch_grants, routing_grants
+from infra.permissions import Scope
 from infra.queues import Queues, feed, plain_http_denial, queues
 from infra.sessions import poll_grant
+from infra.sharedpermissions import catalog_grants, dispatch_grants, routing_grants
 from nodesmith.settings import PATTERNS
 
 

@@ -133,6 +133,8 @@ def _holds(operator: str, key: str, expected: str | list[str], context: Context)
             return bool(found) and any(fnmatchcase(found[0], pattern) for pattern in wanted)
         case "ForAllValues:StringEquals":
             return set(found) <= set(wanted)
+        case "ForAllValues:StringLike":
+            return all(any(fnmatchcase(each, pattern) for pattern in wanted) for each in found)
         case "Null":
             return (not found) == (expected == "true")
         case "Bool":

@@ -69,7 +69,8 @@ def role_violations(template: Template, role: str, statements: list[dict[str, An
         for call in _calls(statements, cluster_calls(cluster, ASKING)):
             if cluster != ASKING and "session" in who and _is_allowed(statements, call, who["session"]):
                 found.append(f"{role}: {ASKING.name}'s session: {call.action} on {_named(call)}")
-            if not call.known_before and _is_allowed(statements, call, who["function"]):
+            concern = role.removesuffix(f"-{REGION}").rpartition("-")[2]
+            if concern not in call.open_to and _is_allowed(statements, call, who["function"]):
                 found.append(f"{role}: without a session: {call.action} on {_named(call)}")
     return found
 

@@ -104,7 +104,7 @@ def resolve(value: Any, known: Mapping[str, str] = PSEUDO) -> Any:
 
 
 def _lists(statement: dict[str, Any]) -> dict[str, Any]:
-    as_lists = {
+    as_lists: dict[str, Any] = {
         key: [statement[key]] if isinstance(statement[key], str) else statement[key]
         for key in ("Action", "Resource")
         if key in statement

@@ -72,6 +72,12 @@ def test_a_statement_that_needs_no_session_is_found(region: Template) -> None:
     assert role_violations(region, f"nodesmith-repair-{REGION}", [anybodys])
 
 
+def test_no_two_statements_of_a_role_have_one_name(region: Template) -> None:
+    for role, statements in roles(region).items():
+        sids = [statement["Sid"] for statement in statements]
+        assert len(set(sids)) == len(sids), role
+
+
 def test_variables_reach_iam_as_they_are(region: Template) -> None:
     raw = json.loads(region.text)
     for substituted in _values_of("Fn::Sub", raw):

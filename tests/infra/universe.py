@@ -12,12 +12,16 @@ from infra.concerns import CLUSTER_CONCERNS
 from infra.launching import EBS_KEY_USES, LAUNCHED, LAUNCHING
 from nodesmith.registration import PARAMETERS, parameter_name
 from nodesmith.settings import (
+    HEALTH_DETAIL_TYPE,
+    HEALTH_SOURCE,
     MEASURED,
     TALKING,
+    TICK_MINUTES,
     catalog_key,
     decision_key,
     decision_snapshot_key,
     function_name,
+    health_partition_key,
     learned_partition_key,
     metrics_key,
     on_sale_key,
@@ -67,7 +71,7 @@ class Cluster:
 class Call:
     """One question to IAM. `about` is for people. `whose` is a cluster's name, empty for what all clusters share.
 
-    What is `known_before` names a cluster, but has to be read before there can be a session for it.
+    `open_to` are the concerns that may ask it without a session, though it is about one cluster.
     """
 
     action: str
@@ -75,7 +79,7 @@ class Call:
     about: str
     whose: str = ""
     context: Context = field(default_factory=dict)
-    known_before: bool = False
+    open_to: tuple[str, ...] = ()
 
 
 def cluster_calls(of: Cluster, asking: Cluster) -> Iterator[Call]:
@@ -89,7 +93,12 @@ def cluster_calls(of: Cluster, asking: Cluster) -> Iterator[Call]:
     role, to_ec2 = f"{IAM}:role/KarpenterNodeRole-{of.name}", {"iam:PassedToService": "ec2.amazonaws.com"}
     yield Call("iam:PassRole", role, "role KarpenterNodeRole-<cluster>, to EC2", of.name, to_ec2)
     parameter = f"{SSM}{parameter_name(of.name)}"
-    yield Call("ssm:GetParameter", parameter, "the registration", of.name, known_before=True)
+    # It has to be read before there can be a session.
+    yield Call("ssm:GetParameter", parameter, "the registration", of.name, open_to=tuple(TICK_MINUTES))
+    health: Context = {"dynamodb:LeadingKeys": [health_partition_key(of.name)]}
+    for each in LEDGER_ACTIONS:
+        judges = ("dispatch",) if each == "Query" else ()
+        yield Call(f"dynamodb:{each}", TABLE, "the cluster's health", of.name, health, judges)
 
 
 def _kept(of: Cluster, asking: Cluster) -> Iterator[Call]:
@@ -164,12 +173,10 @@ def _existing(of: Cluster, asking: Cluster) -> Iterator[Call]:
     for owned in _owners(of, asking, "Resource"):
         for action, kind in _KIND_OF_DELETION.items():
             yield Call(action, f"{EC2}:{kind}/1", f"{kind} with the cluster's tags", of.name, owned)
-        instance, naming = f"{EC2}:instance/i-1", {"aws:TagKeys": ["Name", "karpenter.sh/nodeclaim"]}
-        yield Call(
-            "ec2:CreateTags", instance, "Name and NodeClaim of an instance", of.name, {**owned, **naming}
-        )
+        naming: Context = {**owned, "aws:TagKeys": ["Name", "karpenter.sh/nodeclaim"]}
+        yield Call("ec2:CreateTags", f"{EC2}:instance/i-1", "an instance's names", of.name, naming)
         if of != asking:
-            over = {**owned, **tags("Request", asking.name), "aws:TagKeys": ["eks:eks-cluster-name"]}
+            over: Context = {**owned, **tags("Request", asking.name), "aws:TagKeys": ["eks:eks-cluster-name"]}
             for kind in LAUNCHED:
                 yield Call("ec2:CreateTags", f"{EC2}:{kind}/1", f"{kind}, taken over", of.name, over)
 
@@ -202,6 +209,8 @@ def shared_calls(function: str, role: str) -> Iterator[Call]:
     learned: Context = {"dynamodb:LeadingKeys": [learned_partition_key(REGION)]}
     for each in LEDGER_ACTIONS:
         yield Call(f"dynamodb:{each}", TABLE, "what nodes offer", context=learned)
+        own: Context = {"dynamodb:LeadingKeys": [health_partition_key("")]}
+        yield Call(f"dynamodb:{each}", TABLE, "the region's health", context=own)
     for index in ("instance", "reservation"):
         yield Call("dynamodb:Query", f"{TABLE}/index/{index}", f"index {index}")
     for action in ("s3:GetObject", "s3:PutObject"):
@@ -248,3 +257,7 @@ def _by_itself(function: str) -> Iterator[Call]:
         for vpc in ("", PRIVATE) if name in TALKING else ("",):
             queue = function_name(name, vpc)
             yield Call("sqs:SendMessage", f"{SQS}:{queue}", f"queue {queue}")
+            yield Call("sqs:GetQueueAttributes", f"{SQS}:{queue}-dead", "the numbers of dead letters")
+    told: Context = {"events:source": HEALTH_SOURCE, "events:detail-type": HEALTH_DETAIL_TYPE}
+    bus = f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/default"
+    yield Call("events:PutEvents", bus, "changes of health", context=told)
