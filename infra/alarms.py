@@ -1,4 +1,8 @@
-"""Alarms: each says that somebody has to look, and at what. None fires on one error that a retry mends."""
+"""Alarms: each says that somebody has to look, and at what. None fires on one error that a retry mends.
+
+Functions record how their runs end, and dispatch judges it (`nodesmith.decisions.health`). An alarm of CloudWatch costs
+0.10 USD a month, so there are few.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,6 @@ from constructs import Construct
 from infra import names
 
 NAMESPACE = "nodesmith"
-WAITING_SECONDS = 300  # a hint that old means that nobody looks: ticks come every few minutes at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,65 +45,24 @@ def own_metric(name: str, concern: str, statistic: str = "Sum") -> cloudwatch.Me
     return _metric(NAMESPACE, name, {"concern": concern}, statistic, 5)
 
 
-def watch_function(scope: Construct, function: str, topic_arn: str) -> None:
-    """Watch a function for errors that last, and for throttling."""
-    errors, throttles = (lambda_metric(function, name) for name in ("Errors", "Throttles"))
+def watch_health(scope: Construct, topic_arn: str) -> None:
+    """Watch what dispatch says of the health of everything, and that dispatch runs and can say it."""
+    dispatch = names.function_name("dispatch")
+    unwell = own_metric("Unwell", "dispatch")
+    errors, runs = (lambda_metric(dispatch, name) for name in ("Errors", "Invocations"))
     _raise(
         scope,
         topic_arn,
-        _Alarm(f"{function}-errors", "fails every time for a quarter of an hour: see its log", errors, 3),
-        _Alarm(f"{function}-throttles", "is throttled: raise the account's Lambda concurrency", throttles, 3),
-    )
-
-
-def watch_silence(scope: Construct, function: str, tick_minutes: int, topic_arn: str) -> None:
-    """Watch a function that a schedule wakes. The others have nothing to do while no cluster is registered."""
-    runs = lambda_metric(function, "Invocations", minutes=max(5, tick_minutes))
-    meaning = "has not run at three ticks: see its schedule"
-    _raise(scope, topic_arn, _Alarm(f"{function}-silent", meaning, runs, 3, below=True))
-
-
-def watch_refusals(scope: Construct, concern: str, topic_arn: str) -> None:
-    """Watch a concern for input that it refuses, wherever its functions run."""
-    rejected = own_metric("Rejected", concern)
-    meaning = "reads what it can not use: the log names object and remedy"
-    _raise(scope, topic_arn, _Alarm(f"{names.function_name(concern)}-rejected", meaning, rejected, 3))
-
-
-def watch_queues(scope: Construct, queue: str, topic_arn: str, *, tried_again: bool) -> None:
-    """Watch a queue and what follows it: messages given up, and messages that nobody takes."""
-    given_up = queue_metric(f"{queue}-dead", "ApproximateNumberOfMessagesVisible")
-    meaning = "holds messages that failed every time: see the function's log"
-    _raise(scope, topic_arn, _Alarm(f"{queue}-dead-not-empty", meaning, given_up))
-    for name in (queue, f"{queue}-again") if tried_again else (queue,):
-        age = queue_metric(name, "ApproximateAgeOfOldestMessage")
-        meaning = "holds old messages: the function fails or is slow"
-        _raise(scope, topic_arn, _Alarm(f"{name}-waiting", meaning, age, 3, WAITING_SECONDS))
-
-
-def watch_clusters(scope: Construct, topic_arn: str) -> None:
-    """Watch what the functions tell of clusters; the log says of which.
-
-    Observation writes snapshots only while a forwarder is away. A NodePool whose nodes do not join is left alone longer
-    and longer. Pods are to have their grace where EC2 gives notice: that is what interruption is for.
-    """
-    away = own_metric("SnapshotsWritten", "observation")
-    killed = own_metric("PodsKilledWithoutGrace", "termination")
-    unhealthy = own_metric("NodePoolsUnhealthy", "readiness")
-    _raise(
-        scope,
-        topic_arn,
-        _Alarm("nodesmith-forwarder-away", "a forwarder sends no snapshots: see its pod", away, 3),
+        _Alarm("nodesmith-unwell", "something is wrong that no retry mends: `nodesmith doctor`", unwell, 2),
         _Alarm(
-            "nodesmith-killed-without-grace",
-            "pods were not given their grace though EC2 had given notice: see the log of termination",
-            killed,
+            "nodesmith-dispatch-errors", "fails every time for a quarter of an hour: see the log", errors, 3
         ),
         _Alarm(
-            "nodesmith-nodes-do-not-join",
-            "a NodePool's nodes do not join: see its condition NodeRegistrationHealthy",
-            unhealthy,
-            2,
+            "nodesmith-dispatch-silent",
+            "has not run for a quarter of an hour: see its schedule",
+            runs,
+            3,
+            below=True,
         ),
     )
 

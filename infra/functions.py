@@ -38,6 +38,7 @@ class Platform:
     layers: Mapping[str, lambda_.LayerVersion]
     log_group: logs.LogGroup
     tracing: bool
+    metrics: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class FunctionSpec:
         return names.function_name(self.concern, self.vpc_name)
 
 
-def platform(scope: Construct, region: str, code: Code, *, tracing: bool) -> Platform:
+def platform(scope: Construct, region: str, code: Code, *, tracing: bool, metrics: bool) -> Platform:
     """Make the layers, and the log group that all functions write: a stream's name tells whose it is."""
     log_group = logs.LogGroup(
         scope,
@@ -76,7 +77,7 @@ def platform(scope: Construct, region: str, code: Code, *, tracing: bool) -> Pla
         removal_policy=RemovalPolicy.DESTROY,
     )
     layers = {name: _layer(scope, code, name) for name in LAYERS}
-    return Platform(region, code, layers, log_group, tracing)
+    return Platform(region, code, layers, log_group, tracing, metrics)
 
 
 def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.Function:
@@ -86,6 +87,7 @@ def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.
         "TABLE_NAME": names.TABLE_NAME,
         "BUCKET_NAME": names.bucket_name(shared.region),
         "QUEUES_URL": names.queues_url(shared.region),
+        **({"CLOUDWATCH_METRICS": "true"} if shared.metrics else {}),
         **(spec.environment or {}),
     }
     if spec.session_grants:

@@ -48,13 +48,13 @@ class RegionStack(Stack):
         self._may = Scope(
             region.name, region.node_roles, region.kms_key_arns, region.ssm_parameters, tuple(region.vpcs)
         )
-        self._platform = platform(self, region.name, code, tracing=region.tracing)
+        self._platform = platform(self, region.name, code, tracing=region.tracing, metrics=region.dashboard)
         self._queues: list[sqs.Queue] = []
         for concern in CLUSTER_CONCERNS:
             for vpc in ("", *region.vpcs) if concern.talks else ("",):
                 self._serve(concern, vpc)
         ticked = self._shared()
-        alarms.watch_clusters(self, region.alarm_topic_arn)
+        alarms.watch_health(self, region.alarm_topic_arn)
         if region.dashboard:
             dashboard(self, region.name, region.vpcs)
         forwarder = forwarder_role(self, self._may)
@@ -83,32 +83,21 @@ class RegionStack(Stack):
         )
         feed(function(room, spec, self._platform), made_queues, concern.batch_size, concern.window_seconds)
         self._queues += made_queues.every
-        alarms.watch_function(room, name, self._region.alarm_topic_arn)
-        alarms.watch_queues(room, name, self._region.alarm_topic_arn, tried_again=concern.tried_again)
-        if not vpc:
-            alarms.watch_refusals(room, concern.name, self._region.alarm_topic_arn)
 
     def _shared(self) -> dict[str, tuple[int, lambda_.Function]]:
         """Make the functions of no cluster; give them by concern, with the minutes between their ticks."""
         rooms = {name: Construct(self, name) for name in ("catalog", "dispatch", "routing")}
-        may, shared, topic = self._may, self._platform, self._region.alarm_topic_arn
+        may, shared = self._may, self._platform
         kept = self._region.interruption_concurrency
         routed, made_queues = routing(rooms["routing"], may, shared, kept)
         self._queues += [each for each in made_queues.every if each is not made_queues.live]
         refuse_plain_http(self, self._queues)
-        alarms.watch_queues(rooms["routing"], names.function_name("routing"), topic, tried_again=True)
         listed = catalog(rooms["catalog"], may, shared, isolated=self._region.isolated)
-        made = {
+        return {
             "catalog": (CATALOG_TICK_MINUTES, listed),
             "dispatch": (DISPATCH_TICK_MINUTES, dispatch(rooms["dispatch"], may, shared)),
             "routing": (ROUTING_TICK_MINUTES, routed),
         }
-        for concern, (minutes, _) in made.items():
-            name = names.function_name(concern)
-            alarms.watch_function(rooms[concern], name, topic)
-            alarms.watch_silence(rooms[concern], name, minutes, topic)
-            alarms.watch_refusals(rooms[concern], concern, topic)
-        return made
 
     def _tick(self, ticked: dict[str, tuple[int, lambda_.Function]]) -> None:
         """Make bucket and table once all else is there but the ticks, so that a first deployment can be undone.

@@ -23,7 +23,7 @@ from nodesmith.model.labels import INITIALIZED, NODEPOOL
 from nodesmith.model.launches import LaunchRequest, OfferingKey
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.parts import queue_urls
+from nodesmith.settings import queue_urls
 from nodesmith_cli.local.apiserver.store import Write
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
@@ -159,12 +159,11 @@ class System(Started):
 
     def _forwarder_values(self) -> Mapping[str, str]:
         """What operations.md tells users to put into forwarder.env: the stack's outputs under these names."""
-        urls = {f"{concern.upper()}_QUEUE_URL": url for concern, url in self._queue_urls().items()}
-        bucket = self.deployed.outputs["BucketName"]
-        return {"CLUSTER_NAME": CLUSTER, "AWS_REGION": REGION, "BUCKET_NAME": bucket, **urls}
+        bucket, queues = (self.deployed.outputs[name] for name in ("BucketName", "QueuesUrl"))
+        return {"CLUSTER_NAME": CLUSTER, "AWS_REGION": REGION, "BUCKET_NAME": bucket, "QUEUES_URL": queues}
 
     def _queue_urls(self) -> Mapping[Concern, str]:
-        return queue_urls(self.deployed.outputs["QueuesUrl"], "")
+        return queue_urls(self.deployed.outputs["QueuesUrl"])
 
     def _thread(self, stack: ExitStack, name: str, job: Callable[[], None]) -> None:
         thread = threading.Thread(target=job, name=name, daemon=True)

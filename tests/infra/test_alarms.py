@@ -8,21 +8,12 @@ from typing import Any
 
 import pytest
 
-from infra.concerns import CLUSTER_CONCERNS
+from nodesmith.controllers.health import dead_letter_queues
+from nodesmith.decisions.health import REGION_MINUTES
+from nodesmith.settings import TICK_MINUTES, function_name
 from nodesmith.telemetry import Telemetry
 from tests.infra.deployment import TOPIC
 from tests.infra.templates import Template
-
-ALL = [concern.name for concern in CLUSTER_CONCERNS]
-SHARED = ["catalog", "dispatch", "routing"]
-
-
-def watched(template: Template) -> set[tuple[str, str]]:
-    """Give what has an alarm: (metric, name of the function or queue)."""
-    return {
-        (each["MetricName"], each["Dimensions"][0]["Value"])
-        for each in template.of_type("CloudWatch::Alarm").values()
-    }
 
 
 def alarm(template: Template, name: str) -> dict[str, Any]:
@@ -30,33 +21,37 @@ def alarm(template: Template, name: str) -> dict[str, Any]:
     return found
 
 
-def test_every_function_is_watched_for_errors_and_throttles(region: Template, plain: Template) -> None:
+def test_there_are_three_alarms_whatever_is_deployed(region: Template, plain: Template) -> None:
     for template in (region, plain):
-        for function in template.of_type("Lambda::Function").values():
-            for metric in ("Errors", "Throttles"):
-                assert (metric, function["FunctionName"]) in watched(template)
+        names = {each["AlarmName"] for each in template.of_type("CloudWatch::Alarm").values()}
+        assert names == {"nodesmith-unwell", "nodesmith-dispatch-errors", "nodesmith-dispatch-silent"}
 
 
-def test_functions_that_schedules_wake_are_watched_for_silence_and_no_others(plain: Template) -> None:
-    """The others have nothing to do in a region without clusters."""
-    silent = {name for metric, name in watched(plain) if metric == "Invocations"}
-    functions = {id_: each["FunctionName"] for id_, each in plain.of_type("Lambda::Function").items()}
-    schedules = plain.of_type("Scheduler::Schedule").values()
-    assert silent == {functions[each["Target"]["Arn"].removesuffix(".Arn")] for each in schedules}
-
-
-def test_what_the_functions_say_of_themselves_is_what_the_alarms_listen_to(
-    region: Template, capsys: pytest.CaptureFixture[str]
+def test_what_dispatch_says_of_the_health_of_everything_is_what_an_alarm_listens_to(
+    plain: Template, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = [f"{concern}-rejected" for concern in (*ALL, *SHARED)]
-    names += ["forwarder-away", "nodes-do-not-join", "killed-without-grace"]
-    heard = {listened(alarm(region, f"nodesmith-{name}")) for name in names}
-    for concern in (*ALL, *SHARED):
-        Telemetry(concern, "alpha" if concern in ALL else "").rejected("a reason")
-    Telemetry("observation", "alpha").ran({"SnapshotsWritten": 1})
-    Telemetry("readiness", "alpha").ran({"NodePoolsUnhealthy": 1})
-    Telemetry("termination", "alpha").note("PodsKilledWithoutGrace", 1)
-    assert heard == {said(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line}
+    Telemetry("dispatch", "").alarm("Unwell", 2)
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "_aws" in line)
+    assert listened(alarm(plain, "nodesmith-unwell")) == said(line)
+
+
+def test_dispatch_itself_is_watched_by_lambdas_own_metrics(plain: Template) -> None:
+    function = frozenset({("FunctionName", "nodesmith-dispatch")})
+    errors, silent = (alarm(plain, f"nodesmith-dispatch-{what}") for what in ("errors", "silent"))
+    assert listened(errors) == ("AWS/Lambda", "Errors", function)
+    assert listened(silent) == ("AWS/Lambda", "Invocations", function)
+
+
+def test_every_queue_of_messages_that_were_given_up_is_looked_into(region: Template, plain: Template) -> None:
+    for template, vpcs in ((region, {"private"}), (plain, set[str]())):
+        queues = {each["QueueName"] for each in template.of_type("SQS::Queue").values()}
+        assert dead_letter_queues(vpcs).keys() == {name for name in queues if name.endswith("-dead")}
+
+
+def test_every_function_that_messages_or_schedules_wake_is_expected_to_succeed(plain: Template) -> None:
+    functions = {each["FunctionName"] for each in plain.of_type("Lambda::Function").values()}
+    judged = {function_name(concern) for concern in (*TICK_MINUTES, *REGION_MINUTES)}
+    assert judged == functions - {"nodesmith-dispatch"}
 
 
 def listened(found: dict[str, Any]) -> tuple[str, str, frozenset[tuple[str, str]]]:
@@ -74,31 +69,12 @@ def said(line: str) -> tuple[str, str, frozenset[tuple[str, str]]]:
     return written["Namespace"], written["Metrics"][0]["Name"], dimensions
 
 
-def test_every_queue_is_watched_for_what_waits_and_what_was_given_up(
-    region: Template, plain: Template
-) -> None:
-    for template in (region, plain):
-        for queue in template.of_type("SQS::Queue").values():
-            metric = (
-                "ApproximateAgeOfOldestMessage"
-                if "RedrivePolicy" in queue
-                else "ApproximateNumberOfMessagesVisible"
-            )
-            assert (metric, queue["QueueName"]) in watched(template)
-
-
 def test_silence_is_an_alarm_and_missing_errors_are_none(plain: Template) -> None:
     silent = alarm(plain, "nodesmith-dispatch-silent")
     assert (silent["ComparisonOperator"], silent["TreatMissingData"]) == ("LessThanThreshold", "breaching")
-    errors = alarm(plain, "nodesmith-lifecycle-errors")
+    errors = alarm(plain, "nodesmith-unwell")
     assert errors["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
     assert errors["TreatMissingData"] == "notBreaching"
-
-
-def test_silence_takes_longer_than_three_ticks_of_a_slow_function(plain: Template) -> None:
-    for concern, seconds in (("dispatch", 300), ("routing", 300), ("catalog", 3600)):
-        silent = alarm(plain, f"nodesmith-{concern}-silent")
-        assert silent["Period"] * silent["EvaluationPeriods"] == 3 * seconds
 
 
 def test_alarms_go_to_the_topic_where_there_is_one(region: Template, plain: Template) -> None:

@@ -17,6 +17,7 @@ from nodesmith.handlers import Handler, looking, noticing
 from nodesmith.model.events import Concern, Hint, PassedEvent
 from nodesmith.parts import ClusterParts, Parts
 from nodesmith.registration import Registration, parameter_name
+from nodesmith.settings import queue_urls
 from nodesmith.telemetry import Telemetry
 from nodesmith_cli.local.deployment import deploy, register
 from tests import builders
@@ -246,7 +247,7 @@ def test_a_cluster_is_served_by_what_its_registration_says() -> None:
 
 
 def test_hints_for_functions_in_a_vpc_go_to_that_vpcs_queues() -> None:
-    urls = parts.queue_urls("https://sqs/1", "private")
+    urls = queue_urls("https://sqs/1", "private")
 
     assert urls[Concern.LIFECYCLE] == "https://sqs/1/nodesmith-private-lifecycle"
     assert urls[Concern.DISRUPTION] == "https://sqs/1/nodesmith-private-disruption"

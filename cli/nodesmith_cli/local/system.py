@@ -18,6 +18,7 @@ from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.messages import SqsHints
 from nodesmith.model.events import Concern
 from nodesmith.registration import Registration
+from nodesmith.settings import queue_urls
 from nodesmith_cli.local.apiserver.history import Watcher
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
@@ -163,7 +164,7 @@ class LocalSystem(Started):
                 self.cluster,
                 client,
                 deployment.bucket,
-                parts.queue_urls(deployment.queues_url, ""),
+                queue_urls(deployment.queues_url, ""),
                 self.clock,
             )
             self._run(stack, "forwarder", forwarder.run)

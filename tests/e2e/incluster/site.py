@@ -11,7 +11,7 @@ from typing import Any
 from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.wire import decode
-from nodesmith.settings import WOKEN, snapshot_key
+from nodesmith.settings import WOKEN, function_name, snapshot_key
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
@@ -32,8 +32,12 @@ class Site:
         self._environment = aws.environment
         self._s3, sqs = aws.client("s3"), aws.client("sqs")
         self._s3.create_bucket(Bucket=BUCKET)
-        self._values = {"CLUSTER_NAME": CLUSTER, "AWS_REGION": REGION, "BUCKET_NAME": BUCKET} | {
-            f"{name.upper()}_QUEUE_URL": sqs.create_queue(QueueName=name)["QueueUrl"] for name in WOKEN
+        urls = [sqs.create_queue(QueueName=function_name(name))["QueueUrl"] for name in WOKEN]
+        self._values = {
+            "CLUSTER_NAME": CLUSTER,
+            "AWS_REGION": REGION,
+            "BUCKET_NAME": BUCKET,
+            "QUEUES_URL": urls[0].rpartition("/")[0],
         }
         self.server.create("/api/v1/nodes", kwok_node("own"))
 

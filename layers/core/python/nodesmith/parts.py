@@ -23,10 +23,10 @@ from nodesmith.adapters.metricswriter import MetricsWriter
 from nodesmith.adapters.redelivery import SqsRedelivery
 from nodesmith.adapters.registrations import SsmRegistrations
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.events import MEASURED, TALKING, WOKEN, Concern
+from nodesmith.model.events import MEASURED, Concern
 from nodesmith.model.metrics import Metrics
 from nodesmith.registration import Registration, settings_of
-from nodesmith.settings import Settings, function_name, metrics_key, read_settings
+from nodesmith.settings import Settings, metrics_key, queue_urls, read_settings
 from nodesmith.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Parts:
     def __init__(self, concern: Concern, *services: str) -> None:
         self.concern = concern
         self.settings = _deployment_settings()
-        self.telemetry = Telemetry(concern, "")
+        self.telemetry = Telemetry(concern, "", metrics=self.settings.cloudwatch_metrics)
         # botocore's own session gives the same clients as boto3's, without 50 ms of cold start for S3 transfers.
         self.client = Clients(_session(concern, ""), self.settings.region)
         self.redelivery = SqsRedelivery(self.client("sqs"), self.settings.queues_url)
@@ -242,12 +242,6 @@ def _deployment_settings() -> Settings:
     if missing:
         raise Rejected(f"settings: {', '.join(missing)} not set; the region's stack sets them")
     return settings
-
-
-def queue_urls(queues_url: str, reached_from: str) -> dict[Concern, str]:
-    """Give the queues by which a cluster's concerns are woken; `reached_from` is the VPC of those in a VPC."""
-    vpcs = {concern: reached_from if concern in TALKING else "" for concern in WOKEN}
-    return {concern: f"{queues_url}/{function_name(concern, vpc)}" for concern, vpc in vpcs.items()}
 
 
 def _cluster_session(parts: Parts, registration: Registration) -> Any:

@@ -47,7 +47,7 @@ def dispatch() -> Handler:
             for finding in found:
                 parts.telemetry.unwell(finding, KINDS.get(finding.kind, ""))
             if found:
-                parts.telemetry.note("Unwell", len(found))
+                parts.telemetry.alarm("Unwell", len(found))
         parts.telemetry.ran(report.counts)
 
     return handle

@@ -17,6 +17,7 @@ from nodesmith.model.events import MEASURED as MEASURED
 from nodesmith.model.events import TALKING as TALKING
 from nodesmith.model.events import TICK_MINUTES as TICK_MINUTES
 from nodesmith.model.events import WOKEN as WOKEN
+from nodesmith.model.events import Concern as Concern
 from nodesmith.model.notices import Fate as Fate
 from nodesmith.model.policies import (
     DefaultSpread,
@@ -98,6 +99,9 @@ class Settings:
         "the role that is assumed, with the cluster as a tag, to work for a cluster; empty: none is",
         "",
     )
+    cloudwatch_metrics: bool = _setting(
+        "CLOUDWATCH_METRICS", "counts are written as CloudWatch metrics, for a dashboard", False, _flag
+    )
     cluster_endpoint: str = _setting("CLUSTER_ENDPOINT", "API server URL; empty: ask EKS", "")
     cluster_ca_bundle: str = _setting("CLUSTER_CA_BUNDLE", "base64 CA of the API server; empty: ask EKS", "")
     cluster_service_cidr: str = _setting("CLUSTER_SERVICE_CIDR", "service CIDR; empty: ask EKS", "")
@@ -166,6 +170,15 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 def function_name(concern: str, vpc: str = "") -> str:
     """Name the function of a concern and its queue; `vpc` is what cdk.json calls the VPC that the function runs in."""
     return f"nodesmith-{vpc}-{concern}" if vpc else f"nodesmith-{concern}"
+
+
+def queue_urls(queues_url: str, reached_from: str = "") -> dict[Concern, str]:
+    """Give the queues by which the forwarder and the functions of a cluster wake its concerns.
+
+    `reached_from` is what cdk.json calls the VPC in which functions reach the cluster's API server, if it names one.
+    """
+    vpcs = {concern: reached_from if concern in TALKING else "" for concern in WOKEN}
+    return {concern: f"{queues_url}/{function_name(concern, vpc)}" for concern, vpc in vpcs.items()}
 
 
 def role_name(concern: str, region: str, vpc: str = "") -> str:

@@ -1,4 +1,4 @@
-"""What a run says of itself: one structured log line, and counts as CloudWatch metrics (EMF, in the log as well).
+"""What a run says of itself: one structured log line, and counts as CloudWatch metrics (EMF) where they are wanted.
 
 Powertools is imported when there is something to say: a cold start must not pay for it before EC2 is asked.
 """
@@ -20,16 +20,17 @@ NAMESPACE = "nodesmith"
 class Telemetry:
     """The voice of one concern in one cluster. No field may carry a manifest, a token or user data.
 
-    Metrics have no dimension for the cluster: each combination of dimensions is paid for as a metric of its own.
+    A metric of CloudWatch costs 0.30 USD a month, so metrics are written only where `metrics` asks for them, and have
+    no dimension for the cluster. Counts are in the log in any case.
     """
 
-    def __init__(self, concern: str, cluster: str) -> None:
-        self._concern, self._cluster = concern, cluster
+    def __init__(self, concern: str, cluster: str, *, metrics: bool = False) -> None:
+        self._concern, self._cluster, self._metrics = concern, cluster, metrics
         self._symptoms: dict[str, str] = {}
 
     def of(self, cluster: str) -> Telemetry:
         """Return the voice of the same concern in a cluster."""
-        return Telemetry(self._concern, cluster)
+        return Telemetry(self._concern, cluster, metrics=self._metrics)
 
     @cached_property
     def _log(self) -> Logger:
@@ -75,9 +76,17 @@ class Telemetry:
         return {"cluster": self._cluster} if self._cluster else {}
 
     def note(self, name: str, value: float) -> None:
-        """Write one figure as a metric: seconds where its name ends so, else a count."""
+        """Write one figure as a metric, where metrics are wanted: seconds where its name ends so, else a count."""
         if value and name in SYMPTOMS:
             self._symptoms.setdefault(name, f"{value:g} in one run")
+        if self._metrics:
+            self._emit(name, value)
+
+    def alarm(self, name: str, value: float) -> None:
+        """Write one figure as a metric on which there is an alarm."""
+        self._emit(name, value)
+
+    def _emit(self, name: str, value: float) -> None:
         from aws_lambda_powertools.metrics import MetricUnit, single_metric
 
         unit = MetricUnit.Seconds if name.endswith("Seconds") else MetricUnit.Count
