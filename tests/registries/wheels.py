@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.metadata import distribution
@@ -37,9 +38,9 @@ def pack_installed(folder: Path, names: Sequence[str]) -> list[Path]:
 
 def _pack(folder: Path, name: str) -> Path:
     package = distribution(name)
-    tag = next(
-        line[5:] for line in (package.read_text("WHEEL") or "").splitlines() if line.startswith("Tag: ")
-    )
+    tags = re.findall(r"^Tag: (\S+?)-(\S+?)-(\S+)$", package.read_text("WHEEL") or "", re.MULTILINE)
+    tag = "-".join(".".join(sorted(set(each))) for each in zip(*tags, strict=True))
+    tag = tag.replace("-linux_", "-manylinux_2_17_")  # what was built on this machine runs on it
     files = {
         str(file): Path(str(package.locate_file(file))).read_bytes()
         for file in package.files or ()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from nodesmith_cli.image.dockerfile import read_recipe
 from nodesmith_cli.image.wheels import MACHINES
 from nodesmith_cli.local.functions import shipped
 
+ROOT = Path(__file__).parents[2]
 DIGEST = f"sha256:{'0a' * 32}"
 WHOLE = f"""
 # A comment \\
@@ -43,6 +45,24 @@ def test_a_dockerfile_is_read_by_its_bases_and_its_last_stage(tmp_path: Path) ->
     }
     assert recipe.environment == {"PYTHONPATH": "/app", "GREETING": "two words"}
     assert (recipe.labels, recipe.user, recipe.ports) == ({"a.b": "c"}, "1:1", ("80/tcp", "53/udp"))
+
+
+def test_a_wheel_of_nodesmith_holds_what_the_image_is_built_by() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    for beside, packaged in (
+        ("forwarder/Dockerfile", "Dockerfile"),
+        ("requirements/forwarder.txt", "forwarder.txt"),
+    ):
+        assert included[beside] == f"nodesmith_cli/_image/{packaged}"
+        assert shipped(f"_image/{packaged}", beside) == ROOT / beside
+
+
+def test_the_forwarders_pins_hold_on_every_machine() -> None:
+    """pip reads markers as of the machine that it runs on, not of the one that the image is for."""
+    pins = (ROOT / "requirements" / "forwarder.txt").read_text()
+    assert "boto3==" in pins
+    assert ";" not in pins
 
 
 @pytest.mark.parametrize(
