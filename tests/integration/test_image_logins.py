@@ -61,6 +61,28 @@ def test_a_name_and_a_password_are_taken(registry: Registry, tmp_path: Path) -> 
     assert sends(registry, Credentials(*LOGIN, "--username ci"), tmp_path)
 
 
+def test_a_blob_of_another_repository_is_taken_over_with_rights_in_both(
+    registry: Registry, tmp_path: Path
+) -> None:
+    login = Credentials(*LOGIN, "--username ci")
+    assert sends(registry, login, tmp_path)
+    source, target = (Reference(registry.address, name) for name in ("team/x", "team/y"))
+    with Repository(target, login, writes=True) as repository:
+        assert not repository.has(BLOB)
+        assert repository.mount(BLOB, source)
+        assert repository.read(BLOB) == CONTENT
+
+
+def test_one_token_does_for_all_of_a_push(certificates: Path, tmp_path: Path) -> None:
+    (tmp_path / "blob").write_bytes(CONTENT)
+    with running(certificates=certificates, login=LOGIN, gives_tokens=True) as registry:
+        target = Reference(registry.address, "team/x")
+        with Repository(target, Credentials(*LOGIN, "--username ci"), writes=True) as repository:
+            assert not repository.has(BLOB)
+            repository.upload(BLOB, tmp_path / "blob", lambda _sent: None)
+    assert sum(path.startswith("/token") for _, path in registry.requests) == 1
+
+
 def test_a_wrong_password_is_said_to_be_wrong_and_is_not_shown(registry: Registry, tmp_path: Path) -> None:
     wrong = Credentials("ci", "guessed", "--username ci")
     with pytest.raises(Rejected, match="401: it does not take the credentials of --username ci") as refused:
@@ -117,6 +139,7 @@ def test_docker_hubs_login_stands_under_the_name_of_its_old_index(docker: Path) 
         ({"credsStore": "missing"}, "Docker's configuration, for ghcr.io: .*docker-credential-missing"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:docker-credential-missing not installed")
 def test_a_configuration_that_does_not_do_is_said_to_be_dockers(
     docker: Path, config: dict[str, object], says: str
 ) -> None:

@@ -17,8 +17,11 @@ from nodesmith import __version__
 from nodesmith.errors import Rejected, Transient
 from nodesmith_cli.image import sending
 from nodesmith_cli.image.credentials import Credentials
+from nodesmith_cli.image.documents import Descriptor
 from nodesmith_cli.image.outcome import PushedImage
 from nodesmith_cli.image.pushing import PushOptions, push_image
+from nodesmith_cli.image.references import Reference
+from nodesmith_cli.image.registry import Repository
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.main import app
 from tests.registries.bases import DOCKER, OCI, digest_of, put_base
@@ -229,9 +232,21 @@ def test_a_base_that_is_not_what_its_digest_says_is_refused(
         return Answer(200, {"Content-Type": f"{OCI}.manifest.v1+json"}, FORGED) if is_asked else None
 
     registry.broken = forged
-    with pytest.raises(Rejected, match=f"{BASE}.*{digest_of(FORGED)[7:]}"):
+    with pytest.raises(
+        Rejected, match=f"{BASE}.*(was promised, what came is|what came is another).*{digest_of(FORGED)[7:]}"
+    ):
         push(registry, options)
     assert not registry.repositories.get(TARGET) or not registry.repositories[TARGET].tags
+
+
+@pytest.mark.parametrize("size", [5, 7])
+def test_a_blob_of_another_size_than_its_manifest_says_is_refused(registry: Registry, size: int) -> None:
+    blob = Descriptor("any", str(registry.remote(BASE).put_blob(b"6 long")["digest"]), size)
+    with (
+        Repository(Reference(registry.address, BASE), is_plain=True) as repository,
+        pytest.raises(Rejected, match=f"{size} bytes were promised, 6 came"),
+    ):
+        repository.read(blob)
 
 
 def test_an_upload_that_breaks_off_is_made_again(registry: Registry, options: PushOptions) -> None:
@@ -248,6 +263,18 @@ def test_an_upload_that_breaks_off_is_made_again(registry: Registry, options: Pu
     pushed = push(registry, options)
     assert broken
     assert registry.repositories[TARGET].tags == {__version__: pushed.digest}
+
+
+def test_uploads_that_break_off_again_and_again_are_given_up_and_it_is_said_what_stays(
+    registry: Registry, options: PushOptions
+) -> None:
+    put_base(registry.remote(BASE), "3.13")
+    registry.broken = lambda method, path: (
+        Answer(0) if method == "PUT" and f"{TARGET}/blobs" in path else None
+    )
+    with pytest.raises(Transient, match=r"upload of sha256:.*run it again: what has been sent stays"):
+        push(registry, options)
+    assert len([path for method, path in registry.written() if method == "PUT" and TARGET in path]) == 3
 
 
 def test_a_registry_that_stays_unwell_may_be_tried_later_and_what_was_sent_is_not_sent_again(

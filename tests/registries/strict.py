@@ -110,10 +110,11 @@ class Registry:
         if self.gives_tokens and url.path != "/token":
             asked = _PATH.fullmatch(url.path)
             action = "pull" if method in {"GET", "HEAD"} else "pull,push"
-            scope = f"repository:{asked['repository']}:{action}" if asked else ""
-            if scope not in authorization.removeprefix("Bearer "):
+            needed = [f"repository:{asked['repository']}:{action}"] if asked else []
+            needed += [f"repository:{source}:pull" for source in parse_qs(url.query).get("from", ())]
+            if any(scope not in authorization.removeprefix("Bearer ") for scope in needed):
                 realm = f"https://{self.address}/token"
-                challenge = f'Bearer realm="{realm}",service="strict",scope="{scope}"'
+                challenge = f'Bearer realm="{realm}",service="strict",scope="{" ".join(needed)}"'
                 raise Refusal(401, "UNAUTHORIZED", headers={"WWW-Authenticate": challenge})
         elif self.login is not None:
             wanted = b64encode(":".join(self.login).encode()).decode()

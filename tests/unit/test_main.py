@@ -99,7 +99,9 @@ def test_asking_for_help_reads_no_yaml() -> None:
 def test_every_command_is_listed() -> None:
     told = CliRunner().invoke(app, ["--help"]).stdout
 
-    assert all(f"  {command} " in told for command in ("demo", "catalog", "local", "explain", "image", "version"))
+    assert all(
+        f"  {command} " in told for command in ("demo", "catalog", "local", "explain", "image", "version")
+    )
 
 
 @pytest.mark.parametrize("group", [[], ["explain"], ["image"], ["local"]])

@@ -109,7 +109,8 @@ class _Repositories:
         if reference.name not in self._opened:
             is_targets = reference.registry == self._target.registry
             credentials = credentials_for(reference, self._options.credentials if is_targets else None)
-            repository = Repository(reference, credentials, is_plain=is_plain)
+            writes = reference.name == self._target.name and not self._options.dry_run
+            repository = Repository(reference, credentials, is_plain=is_plain, writes=writes)
             self._opened[reference.name] = self._stack.enter_context(repository)
         return self._opened[reference.name]
 

@@ -1,11 +1,10 @@
-"""A repository of a registry, through dxf: what is read is checked by digest, and failures say what to do."""
+"""A repository of a registry, through dxf: what is read is checked by digest and size."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -14,11 +13,12 @@ from typing import Any, Self, cast
 
 import requests
 from dxf import DXF, DXFBase
-from dxf.exceptions import DXFAuthInsecureError, DXFDigestMismatchError, DXFMountFailed, DXFUnauthorizedError
+from dxf.exceptions import DXFMountFailed
 
-from nodesmith.errors import NodesmithError, Rejected, Transient
+from nodesmith.errors import Rejected
 from nodesmith_cli.image.credentials import Credentials
 from nodesmith_cli.image.documents import Descriptor, Encoded
+from nodesmith_cli.image.failures import told
 from nodesmith_cli.image.references import Reference
 
 Sent = Callable[[int], None]
@@ -26,9 +26,6 @@ Sent = Callable[[int], None]
 
 _TIMEOUT_SECONDS = 60.0
 _CHUNK = 1 << 20
-_PASSING = {408, 425, 429}
-_NOT_FOUND = 404
-_OBJECT = re.compile(r"^(?:<.*?>|\w+\(host=.*?\)): ")  # urllib3 says first which connection it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +39,20 @@ class Manifest:
 class Repository:
     """One repository. A context manager that keeps the connection, and the token that it was given.
 
+    Where `writes`, a token is asked for that is good for both: who looks first whether something is there needs no two.
     Every call raises Rejected or Transient, by what may be done about it.
     """
 
     def __init__(
-        self, reference: Reference, credentials: Credentials | None = None, *, is_plain: bool = False
+        self,
+        reference: Reference,
+        credentials: Credentials | None = None,
+        *,
+        is_plain: bool = False,
+        writes: bool = False,
     ) -> None:
         self.reference = reference
+        self._writes = writes
         self._credentials = credentials
         self._dxf = DXF(
             reference.host,
@@ -152,49 +156,13 @@ class Repository:
     def _authenticate(self, dxf: DXFBase, response: requests.Response) -> None:
         given = self._credentials
         name, password = (given.username, given.password) if given else (None, None)
-        dxf.authenticate(name, password, response=response)
+        # Who takes a blob over from another repository is asked for rights in both, and then answers just that.
+        is_of_one = response.headers.get("WWW-Authenticate", "").count("repository:") < 2
+        actions = ["pull", "push"] if self._writes and is_of_one else None
+        dxf.authenticate(name, password, actions, response)
 
-    @contextmanager
-    def _told(self, about: str, *, missing_is_fine: bool = False) -> Iterator[None]:
-        """Say whose error it is, what it was about, and what to do."""
-        where = f"{self.reference.name}: {about}"
-        try:
-            yield
-        except DXFUnauthorizedError:
-            raise Rejected(f"{where}: 401: {self._login_hint()}") from None
-        except DXFAuthInsecureError:
-            raise Rejected(
-                f"{where}: it wants credentials, which are not sent over http: use https"
-            ) from None
-        except DXFDigestMismatchError as error:
-            raise Rejected(f"{where}: what came is another: {error}") from None
-        except requests.HTTPError as error:
-            response = cast("requests.Response", error.response)  # requests sets it where it raises this
-            if not (missing_is_fine and response.status_code == _NOT_FOUND):
-                raise self._refusal(where, response) from None
-        except requests.exceptions.SSLError as error:
-            plain = "; --insecure is for a registry that speaks http only"
-            raise Rejected(f"{where}: no TLS with {self.reference.host}: {_cause(error)}{plain}") from None
-        except (requests.RequestException, OSError) as error:
-            raise Transient(f"{where}: {self.reference.host}: {_cause(error)}") from None
-        except (KeyError, ValueError, TypeError) as error:
-            raise Rejected(f"{where}: {self.reference.host} answers as no registry does: {error!r}") from None
-
-    def _refusal(self, where: str, response: requests.Response) -> NodesmithError:
-        status, said = response.status_code, _said(response)
-        about = f"{where}: {status}{f': {said}' if said else ''}"
-        if status in _PASSING or status >= 500:
-            return Transient(about)
-        return Rejected(f"{about}: {self._rights_hint()}" if status == 403 else about)
-
-    def _login_hint(self) -> str:
-        if self._credentials is None:
-            return "no credentials are known: docker login, or --username with --password-stdin"
-        return f"it does not take the credentials of {self._credentials.origin}"
-
-    def _rights_hint(self) -> str:
-        who = self._credentials.origin if self._credentials else "an anonymous user"
-        return f"{who} may not do this there"
+    def _told(self, about: str, *, missing_is_fine: bool = False) -> AbstractContextManager[None]:
+        return told(self.reference, self._credentials, about, missing_is_fine=missing_is_fine)
 
 
 def _document(content: bytes, where: str) -> Mapping[str, Any]:
@@ -205,21 +173,3 @@ def _document(content: bytes, where: str) -> Mapping[str, Any]:
     if not isinstance(document, dict):
         raise Rejected(f"{where} is no JSON object")
     return document
-
-
-def _said(response: requests.Response) -> str:
-    """Give what a registry says of a failure: {"errors": [{"code": …, "message": …}]}."""
-    try:
-        errors = response.json()["errors"]
-        return "; ".join(f"{each.get('code', '')} {each.get('message', '')}".strip() for each in errors)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return response.reason or ""
-
-
-def _cause(error: BaseException) -> str:
-    """Give the innermost cause: what wraps it says less."""
-    inner = error.args[0] if error.args and isinstance(error.args[0], BaseException) else None
-    inner = inner or getattr(error, "reason", None)
-    if isinstance(inner, BaseException) and inner is not error:
-        return _cause(inner)
-    return _OBJECT.sub("", str(error)) or type(error).__name__
