@@ -17,6 +17,7 @@ from nodesmith_cli.catalog import catalog_command
 from nodesmith_cli.convert import convert_command
 from nodesmith_cli.explainapp import explain_app
 from nodesmith_cli.hash import hash_command
+from nodesmith_cli.image.app import image_app
 from nodesmith_cli.options import (
     BucketOption,
     BucketRegionOption,
@@ -255,6 +256,7 @@ def uninstall_command(
 
 app.add_typer(local_app, name="local")
 app.add_typer(explain_app, name="explain")
+app.add_typer(image_app, name="image")
 app.command("catalog")(catalog_command)
 app.command("convert", short_help="Convert manifests of any age to today's.")(convert_command)
 app.command("hash", short_help="Print the hashes by which nodes drift.")(hash_command)

@@ -18,6 +18,7 @@ from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.cloud.nodes import conditions
 from nodesmith_cli.local.controlplane import ControlPlane, find_binaries
 from tests.e2e.incluster.forwarder import FORWARDER, InCluster
+from tests.e2e.incluster.image import Image
 from tests.patience import eventually
 
 CLUSTER, REGION, BUCKET = "east", "us-east-1", "snapshots"
@@ -41,7 +42,7 @@ class Site:
         }
         self.server.create("/api/v1/nodes", kwok_node("own"))
 
-    def forwarder(self, folder: Path, manifests: Path = FORWARDER) -> InCluster:
+    def forwarder(self, folder: Path, manifests: Path = FORWARDER, image: Image | None = None) -> InCluster:
         """Give the forwarder, not yet started; `folder` takes what is its own."""
         return InCluster(
             self.plane,
@@ -50,6 +51,7 @@ class Site:
             values=self._values,
             clock=self.clock,
             manifests=manifests,
+            image=image,
         )
 
     def snapshot(self) -> Snapshot:
