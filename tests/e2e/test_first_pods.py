@@ -118,8 +118,8 @@ def assert_kube_scheduler_bound(system: System) -> None:
     assert {pod["metadata"]["name"] for pod in system.pods()} <= scheduled
     by = {e.get("reportingComponent") or e["source"]["component"] for e in system.events("Scheduled")}
     assert by == {"default-scheduler"}
-    for group in ("nodesmith:writer", "nodesmith:reader"):
-        asked = ("auth", "can-i", "create", "pods/binding", "--as", "function", "--as-group", group)
+    for user in (f"nodesmith:writer:{CLUSTER}", f"nodesmith:reader:{CLUSTER}"):
+        asked = ("auth", "can-i", "create", "pods/binding", "--as", user)
         assert system.plane.kubectl(*asked).stdout.strip() == "no"
 
 
