@@ -34,8 +34,8 @@ LAUNCHED = {"karpenter.sh/nodepool": "default", "karpenter.k8s.aws/ec2nodeclass"
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[RealCluster]:
-    known = {WRITER: User("nodesmith", ("nodesmith:writer",)), ADMIN: User("admin", ("system:masters",))}
-    with RealCluster(BUILD / "test_rights" / "plane", authenticate=known.get, rights=True) as running:
+    known = {WRITER: User("nodesmith:writer:express"), ADMIN: User("admin", ("system:masters",))}
+    with RealCluster(BUILD / "test_rights" / "plane", authenticate=known.get, rights="express") as running:
         yield running
 
 

@@ -1,4 +1,4 @@
-"""Admission policies on the real API server: which objects the group nodesmith:writer may write, and what of them."""
+"""Admission policies on the real API server: what users nodesmith:writer:<cluster> may write."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[RealCluster]:
-    known = {WRITER: User("nodesmith", ("nodesmith:writer",)), ADMIN: User("admin", ("system:masters",))}
+    known = {WRITER: User("nodesmith:writer:express"), ADMIN: User("admin", ("system:masters",))}
     with RealCluster(
-        BUILD / "test_writer_policies" / "plane", authenticate=known.get, rights=True
+        BUILD / "test_writer_policies" / "plane", authenticate=known.get, rights="express"
     ) as running:
         yield running
 

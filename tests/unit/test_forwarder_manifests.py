@@ -71,7 +71,7 @@ def test_forwarder_and_observation_function_share_the_readers_role() -> None:
     subjects = find("ClusterRoleBinding", "nodesmith-reader")["subjects"]
     assert [(subject["kind"], subject["name"]) for subject in subjects] == [
         ("ServiceAccount", "nodesmith-forwarder"),
-        ("Group", "nodesmith:reader"),
+        ("User", "nodesmith:reader:CLUSTER_NAME"),
     ]
 
 
@@ -166,8 +166,9 @@ def policies(kind: str) -> list[dict[str, Any]]:
 
 
 def test_admission_policies_hold_the_functions_and_nobody_else() -> None:
-    """A condition that fails would refuse the writes of everybody, so it must not fail where there are no groups."""
-    condition = {"name": "writer", "expression": "'nodesmith:writer' in request.userInfo.?groups.orValue([])"}
+    """A condition that fails would refuse the writes of everybody, so it must not fail where there is no name."""
+    expression = "request.userInfo.?username.orValue('').startsWith('nodesmith:writer:')"
+    condition = {"name": "writer", "expression": expression}
     for policy in policies("ValidatingAdmissionPolicy"):
         spec = policy["spec"]
         assert (spec["failurePolicy"], spec["matchConditions"]) == ("Fail", [condition])
@@ -184,3 +185,18 @@ def test_every_admission_policy_is_bound_and_denies() -> None:
     names = {policy["metadata"]["name"] for policy in policies("ValidatingAdmissionPolicy")}
     assert bound.keys() == names
     assert set(map(tuple, bound.values())) == {("Deny", "Audit")}
+
+
+def test_bindings_name_the_users_of_the_cluster_that_the_settings_file_names() -> None:
+    (kustomization,) = load(FORWARDER / "kustomization.yaml")
+    (replacement,) = kustomization["replacements"]
+    assert replacement["source"]["fieldPath"] == "data.CLUSTER_NAME"
+    (target,) = replacement["targets"]
+    assert target["options"] == {"delimiter": ":", "index": 2}
+    users = [
+        subject["name"]
+        for binding in policies("ClusterRoleBinding")
+        for subject in binding["subjects"]
+        if subject["kind"] == "User"
+    ]
+    assert sorted(users) == ["nodesmith:reader:CLUSTER_NAME", "nodesmith:writer:CLUSTER_NAME"]

@@ -28,25 +28,27 @@ def test_what_is_no_token_of_eks_was_signed_by_nobody(token: str) -> None:
 
 
 def test_the_functions_are_known_by_their_key_and_nobody_else_is() -> None:
-    authenticate = functions_of("local")
+    authenticate = functions_of("local", "express")
     user = authenticate(eks_token(Credentials("local", "local"), "express", "us-east-1"))
     assert user is not None
-    assert set(user.groups) == {"nodesmith:reader", "nodesmith:writer"}
+    assert user.name == "nodesmith:writer:express"
     assert authenticate(eks_token(Credentials("stranger", "local"), "express", "us-east-1")) is None
     assert authenticate("") is None
 
 
-def test_the_groups_of_the_functions_get_the_rights_of_the_deployments_manifests() -> None:
+def test_the_functions_of_a_cluster_get_the_rights_of_the_deployments_manifests() -> None:
     store = Store(now)
-    grant_rights(store)
-    grant_rights(store)  # as often as one likes
+    grant_rights(store, "express")
+    grant_rights(store, "express")  # as often as one likes
     subjects = {
         binding["metadata"]["name"]: {subject["name"] for subject in binding["subjects"]}
         for kind in ("clusterrolebindings", "rolebindings")
         for binding in store.list(kind)
     }
-    assert "nodesmith:reader" in subjects["nodesmith-reader"]
-    assert subjects["nodesmith-writer"] == {"nodesmith:writer"}
+    user = functions_of("local", "express")(eks_token(Credentials("local", "local"), "express", "us-east-1"))
+    assert user is not None
+    assert subjects["nodesmith-reader"] == {"nodesmith-forwarder", "nodesmith:reader:express", *user.groups}
+    assert subjects["nodesmith-writer"] == {"nodesmith:writer:express"}
     named = {role["metadata"]["name"] for kind in ("clusterroles", "roles") for role in store.list(kind)}
     assert named == set(subjects)
 

@@ -25,19 +25,23 @@ _CRD = "customresourcedefinitions.apiextensions.k8s.io"
 _ESTABLISHED_WITHIN_SECONDS = 20
 _RBAC = frozenset({"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
 _ADMISSION = frozenset({"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"})
-_FUNCTIONS = User("nodesmith-functions", ("nodesmith:reader", "nodesmith:writer"))
+_FUNCTIONS = "nodesmith:functions"
+"""The group of functions that all sign with one key: they read and write, and cannot be told apart."""
+CLUSTER_NAME = "CLUSTER_NAME"
+"""Where the names of users in the manifests have the name of a cluster; forwarder/kustomization.yaml puts it there."""
 
 
-def functions_of(access_key: str) -> Authenticate:
-    """Know the functions by the access key that signs their tokens, as the access entries of a deployment do."""
-    return lambda token: _FUNCTIONS if access_key_of(token) == access_key else None
+def functions_of(access_key: str, cluster: str) -> Authenticate:
+    """Know the functions of a cluster by the access key that signs their tokens, as access entries know their roles."""
+    user = User(f"nodesmith:writer:{cluster}", (_FUNCTIONS,))
+    return lambda token: user if access_key_of(token) == access_key else None
 
 
 class RealCluster(Started):
     """A context manager; inside it kube-apiserver, controllers, scheduler and kwok run. Logs go into `folder`.
 
-    `authenticate` knows the bearer tokens that the API server does not know itself. With `rights`, nodesmith's groups
-    may do what the manifests of a deployment allow them. Port 0 takes a free one.
+    `authenticate` knows the bearer tokens that the API server does not know itself. `rights` names a cluster whose
+    functions may do what the manifests of a deployment allow them; empty: none may. Port 0 takes a free one.
     """
 
     kwok = True
@@ -47,7 +51,7 @@ class RealCluster(Started):
         folder: Path,
         *,
         authenticate: Authenticate = nobody,
-        rights: bool = False,
+        rights: str = "",
         port: int = 0,
         stage: Stage = lambda what: nullcontext(),  # noqa: ARG005
     ) -> None:
@@ -80,7 +84,7 @@ class RealCluster(Started):
         self.objects = ServerObjects(self.url, self.ca_bundle, self.token)
         install_crds(self.objects)
         if self._rights:
-            grant_rights(self.objects)
+            grant_rights(self.objects, self._rights)
 
 
 def install_crds(objects: Objects) -> None:
@@ -93,8 +97,8 @@ def install_crds(objects: Objects) -> None:
         time.sleep(0.05)
 
 
-def grant_rights(objects: Objects) -> None:
-    """Give the groups nodesmith:reader and nodesmith:writer what the deployment's manifests give them.
+def grant_rights(objects: Objects, cluster: str) -> None:
+    """Give the users `nodesmith:reader:<cluster>` and `nodesmith:writer:<cluster>` what the manifests give them.
 
     Admission policies limit them where the API server has such; the embedded one has none.
     """
@@ -103,4 +107,14 @@ def grant_rights(objects: Objects) -> None:
         for manifest in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             if manifest["kind"] in kinds:
                 resource = objects.registry.of(manifest).name
-                objects.apply(resource, manifest, write=Write("nodesmith", force=True))
+                objects.apply(resource, _bound(manifest, cluster), write=Write("nodesmith", force=True))
+
+
+def _bound(manifest: Object, cluster: str) -> Object:
+    """Put the cluster's name into the users that a binding names; who reads may also be any of the functions."""
+    subjects = manifest.get("subjects") or []
+    for each in subjects:
+        each["name"] = each["name"].replace(CLUSTER_NAME, cluster)
+    if subjects and manifest["metadata"]["name"] == "nodesmith-reader":
+        subjects.append({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": _FUNCTIONS})
+    return manifest

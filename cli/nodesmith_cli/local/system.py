@@ -185,8 +185,8 @@ class LocalSystem(Started):
 
                 return RealCluster(
                     self.log.parent / "controlplane",
-                    authenticate=functions_of("local"),
-                    rights=True,
+                    authenticate=functions_of("local", self.place.cluster),
+                    rights=self.place.cluster,
                     port=self.place.port,
                     stage=self.stage,
                 )
