@@ -24,7 +24,7 @@ _MAPPING = frozenset(
 )
 _SCHEDULE = frozenset("FlexibleTimeWindow GroupName ScheduleExpression Target".split())
 USUAL = 2
-"""Invocations at once, where a mapping does not say: Lambda polls with more where messages pile up, which none do here."""
+"""Invocations at once, where a mapping does not say. Lambda has more where messages pile up, which none do here."""
 
 
 def concurrency(mapping: Mapping[str, Any]) -> int:
