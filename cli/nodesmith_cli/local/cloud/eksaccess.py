@@ -136,7 +136,8 @@ def _list_addons(response: EKSResponse) -> ActionResult:
 def _described(response: EKSResponse) -> ActionResult:
     name = _asked(response, "name")
     cluster = response.eks_backend.describe_cluster(name=name)
-    cluster.access_config = {"authenticationMode": access_of(response.eks_backend, name).mode}
+    mode = access_of(response.eks_backend, name).mode
+    cluster.access_config = {"authenticationMode": mode}  # type: ignore[attr-defined]
     return ActionResult({"cluster": cluster})
 
 

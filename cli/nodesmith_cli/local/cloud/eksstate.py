@@ -99,12 +99,12 @@ class ClusterAccess:
         self.entry(principal)
         del self.entries[principal]
 
-    def create_association(
-        self, namespace: str, account: str, role: str, tags: Mapping[str, str]
-    ) -> Record:
+    def create_association(self, namespace: str, account: str, role: str, tags: Mapping[str, str]) -> Record:
         """Make a Pod Identity association."""
         self._refuse_unknown_role(role)
-        if any((a["namespace"], a["serviceAccount"]) == (namespace, account) for a in self.associations.values()):
+        if any(
+            (a["namespace"], a["serviceAccount"]) == (namespace, account) for a in self.associations.values()
+        ):
             raise ResourceInUseException(
                 message=f"Association already exists for the service account {namespace}/{account}"
             )
@@ -171,7 +171,8 @@ class ClusterAccess:
     def _refuse_without_api(self) -> None:
         if self.mode == "CONFIG_MAP":
             raise InvalidRequestException(
-                message="The cluster's authentication mode must be set to one of [API, API_AND_CONFIG_MAP] to perform this operation."
+                message="The cluster's authentication mode must be set to one of [API, API_AND_CONFIG_MAP] "
+                "to perform this operation."
             )
 
     def _refuse_unknown_role(self, arn: str) -> None:
@@ -206,7 +207,9 @@ def _checked(username: str) -> str:
 
 def _own_name(principal: str, kind: str) -> str:
     if kind == "STANDARD":
-        return f"{principal.replace(':iam:', ':sts:').replace(':role/', ':assumed-role/')}/{{{{SessionName}}}}"
+        return (
+            f"{principal.replace(':iam:', ':sts:').replace(':role/', ':assumed-role/')}/{{{{SessionName}}}}"
+        )
     return "system:node:{{EC2PrivateDNSName}}"
 
 

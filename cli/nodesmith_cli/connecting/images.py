@@ -1,0 +1,71 @@
+"""Which image of the forwarder a cluster gets: what is asked for, just pushed, or in the account's ECR."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from nodesmith import __version__
+from nodesmith.errors import Rejected
+from nodesmith_cli.connecting.clients import Client, Denied, asking, if_there
+from nodesmith_cli.connecting.manifests import FORWARDER
+
+_REFERENCE = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)*(:[\w][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?", re.ASCII)
+
+
+def refuse_image(reference: str) -> None:
+    """Raise Rejected for what is no reference of an image with a tag or a digest."""
+    if not _REFERENCE.fullmatch(reference) or not re.search(r"(@sha256:|:[^/]+$)", reference):
+        raise Rejected(
+            f"--image {reference!r}: write an image with its tag or digest, such as "
+            f"123456789012.dkr.ecr.eu-west-1.amazonaws.com/{FORWARDER}:{__version__}"
+        )
+
+
+def image_in_registry(client: Client) -> str:
+    """Give this version's image in the account's repository `nodesmith-forwarder`, by its digest; empty without one."""
+    try:
+        with asking("ecr:DescribeImages", f"repository/{FORWARDER}"):
+            return _pushed(client)
+    except Denied:  # then the image has to be named
+        return ""
+
+
+def _pushed(client: Client) -> str:
+    from botocore.exceptions import ClientError
+
+    from nodesmith.adapters.awserrors import error_code
+
+    ecr = client("ecr")
+    try:
+        found = if_there(
+            lambda: ecr.describe_images(repositoryName=FORWARDER, imageIds=[{"imageTag": __version__}])
+        )
+        if not found or not found["imageDetails"]:
+            return ""
+        repository = ecr.describe_repositories(repositoryNames=[FORWARDER])["repositories"][0]
+    except ClientError as error:
+        if error_code(error) not in ("RepositoryNotFoundException", "ImageNotFoundException"):
+            raise
+        return ""
+    return f"{repository['repositoryUri']}@{found['imageDetails'][0]['imageDigest']}"
+
+
+def push(repository: str, say: Callable[[str], None]) -> str:
+    """Build the forwarder's image and push it as `nodesmith image push` does; give its digest. Raises Rejected."""
+    try:
+        pushing: Any = import_module("nodesmith_cli.image.pushing")
+    except ModuleNotFoundError:
+        raise Rejected(
+            "--push: this installation cannot push images: push one yourself, and give --image"
+        ) from None
+    told: list[str] = []
+
+    def tell(what: str, sent_bytes: int) -> None:  # noqa: ARG001 (its signature)
+        if what not in told[-1:]:
+            told.append(what)
+            say(what)
+
+    return str(pushing.push_image(repository, tell=tell).reference_by_digest)
