@@ -117,3 +117,56 @@ def _around(region: str, profile: str, kubeconfig: str, context: str) -> Around:
         kubeconfig,
         context,
     )
+
+
+def disconnect_command(
+    cluster: _Cluster,
+    region: _Region = "",
+    profile: _Profile = "",
+    kubeconfig: _Kubeconfig = "",
+    context: _Context = "",
+    keep_nodes: Annotated[
+        bool, typer.Option("--keep-nodes", help="Leave nodes running that nobody will drain or replace.")
+    ] = False,
+    keep_data: Annotated[
+        bool, typer.Option("--keep-data", help="Leave ledger, decisions and snapshots in table and bucket.")
+    ] = False,
+    delete_node_role: Annotated[
+        bool, typer.Option("--delete-node-role", help="Delete the role for nodes, if connect has made it.")
+    ] = False,
+    timeout: Annotated[
+        str, typer.Option(help="How long to wait for what is deleted in the cluster.")
+    ] = "30m",
+    yes: _Yes = False,
+    dry_run: _Dry = False,
+    output: OutputOption = "table",
+) -> None:
+    """Disconnect an EKS cluster: take away what connect and the functions have made, in the cluster and in AWS.
+
+    It refuses while nodes are left; `nodesmith uninstall` ends them. It can be stopped and run again. Exit status 1
+    where something is left.
+    """
+    patience = timedelta(seconds=seconds_of("--timeout", timeout))
+    from nodesmith_cli.connecting.disconnectcommand import HowToLeave, disconnect
+    from nodesmith_cli.connecting.leftovers import Keeping
+
+    keeping = Keeping(keep_nodes, keep_data, not delete_node_role)
+    how = HowToLeave(keeping, output, dry_run, not yes, patience)
+    raise typer.Exit(disconnect(cluster, _around(region, profile, kubeconfig, context), how))
+
+
+def doctor_command(
+    cluster: _Cluster,
+    region: _Region = "",
+    profile: _Profile = "",
+    kubeconfig: _Kubeconfig = "",
+    context: _Context = "",
+    output: OutputOption = "table",
+) -> None:
+    """Say what keeps a cluster from being served, or from being served well, each with the command that mends it.
+
+    Nothing is written. Exit status 1 where anything has to be mended.
+    """
+    from nodesmith_cli.connecting.doctorcommand import doctor
+
+    raise typer.Exit(doctor(cluster, _around(region, profile, kubeconfig, context), output))

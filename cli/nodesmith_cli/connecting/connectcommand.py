@@ -11,7 +11,7 @@ import typer
 
 from nodesmith.errors import Rejected
 from nodesmith_cli.connecting import told
-from nodesmith_cli.connecting.actions import Row, Standing
+from nodesmith_cli.connecting.actions import Action, Row, Standing
 from nodesmith_cli.connecting.carrying import Carrier
 from nodesmith_cli.connecting.looking import Around, Seen, look
 from nodesmith_cli.connecting.observed import Account
@@ -62,9 +62,9 @@ def _connect(wanted: Wanted, around: Around, how: How) -> int:
         return _ended(seen, how, "connected")
     carrier = Carrier(around.client, seen.server, seen.account, around.sleep)
     for row in seen.due:
-        if row.action is not None:
+        if isinstance(row.action, Action):
             carrier.carry_out(row.action)
-        say(f"{'made' if row.standing is Standing.MADE else 'changed'} {row.object}")
+            say(f"{'made' if row.standing is Standing.MADE else 'changed'} {row.object}")
     say("waiting for the first snapshot")
     written = wait_for_snapshot(snapshots, before, how.timeout, clock=around.clock, sleep=around.sleep)
     if written is not None:

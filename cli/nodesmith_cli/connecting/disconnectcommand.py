@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -37,7 +37,7 @@ _KEPT_NODES = (
 class HowToLeave:
     """How disconnect goes about it."""
 
-    keeping: Keeping = Keeping()
+    keeping: Keeping = field(default_factory=Keeping)
     output: Literal["table", "json"] = "table"
     is_dry: bool = False
     is_asked: bool = True
@@ -116,9 +116,9 @@ def _refuse(name: str, nodes: Sequence[str], how: HowToLeave) -> int:
     for node in nodes:
         print(f"still there: {node}")
     print(
-        "nothing was changed: these nodes are nodesmith's. End them first: `nodesmith uninstall` deletes NodePools and"
+        "nothing was changed: these nodes are nodesmith's. End them first: `nodesmith uninstall` deletes NodePools"
     )
-    print("drains their nodes. --keep-nodes leaves them running")
+    print("and drains their nodes. --keep-nodes leaves them running")
     return LEFT
 
 

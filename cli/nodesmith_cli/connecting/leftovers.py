@@ -60,7 +60,7 @@ class Leftovers:
             self.objects,
             self.items,
             self.is_agent_made,
-            self.node_roles,
+            any(role.is_made for role in self.node_roles),
         )
         return not any(anything)
 

@@ -73,8 +73,11 @@ class Seen:
         return [row for row in self.rows if row.action is not None]
 
 
-def look(wanted: Wanted, around: Around) -> Seen:
-    """Look at account and cluster, judge and plan; writes nothing. Raises Rejected, Transient."""
+def look(wanted: Wanted, around: Around, *, is_to_keep_image: bool = False) -> Seen:
+    """Look at account and cluster, judge and plan; writes nothing. Raises Rejected, Transient.
+
+    With `is_to_keep_image` a forwarder that is there may have any image.
+    """
     account = AwsReading(around.client, around.region).account(wanted)
     server = around.server(account.cluster)
     found = list(problems(wanted, account))
@@ -83,9 +86,9 @@ def look(wanted: Wanted, around: Around) -> Seen:
     except Rejected as refusal:
         found.append(error("kubernetes-rights", f"cluster {wanted.cluster}", str(refusal)))
         return Seen(account, server, None, worst_first(found), [])
-    image = wanted.image or image_in_registry(around.client) or image_of(server)
+    image = (is_to_keep_image and image_of(server)) or _image(wanted, around, server)
     if not image:
-        found.append(_without_image(around.region))
+        found.append(_without_image(account))
     inside = _inside(wanted, account, server, image, around.clock())
     found += inside_problems(account, inside)
     planned = rows(wanted, account, inside)
@@ -109,13 +112,23 @@ def _inside(wanted: Wanted, account: Account, server: Applier, image: str, now: 
     return look_inside(server, manifests(served, shared_crds=not survey.has_foreign_crds), survey)
 
 
-def _without_image(region: str) -> Finding:
+def _image(wanted: Wanted, around: Around, server: Applier) -> str:
+    return wanted.image or image_in_registry(around.client) or image_of(server)
+
+
+def _without_image(account: Account) -> Finding:
     return error(
         "image",
         "image of the forwarder",
-        f"no repository nodesmith-forwarder in {region} has one of this version, and none is named",
-        "nodesmith connect --push nodesmith-forwarder, or --image REPOSITORY:TAG",
+        "none of this version is in the repository nodesmith-forwarder of this account and region, and none is named",
+        f"nodesmith connect {account.cluster.name} --push {registry_of(account)}/nodesmith-forwarder, or --image IMAGE:TAG",
     )
+
+
+def registry_of(account: Account) -> str:
+    """Name the account's registry of images."""
+    suffix = "amazonaws.com.cn" if account.partition == "aws-cn" else "amazonaws.com"
+    return f"{account.account}.dkr.ecr.{account.region}.{suffix}"
 
 
 def _of_cdk(account: Account, planned: Sequence[Row]) -> Iterator[Finding]:

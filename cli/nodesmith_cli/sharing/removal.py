@@ -91,7 +91,7 @@ class Removal:
         return True
 
     def take_out(self) -> None:
-        """Remove the forwarder and the functions' rights, and leave NodePools, nodes and CRDs. Raises Transient, Rejected."""
+        """Remove the forwarder and the functions' rights, and nothing else. Raises Transient, Rejected."""
         self._delete(self._installed())
 
     def _end_nodes(self) -> bool:
