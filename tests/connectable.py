@@ -19,13 +19,18 @@ from nodesmith import __version__
 from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.model.events import TALKING
 from nodesmith.settings import role_name, snapshot_key
+from nodesmith_cli.connecting.capacitychecks import QUOTAS
 from nodesmith_cli.connecting.connectcommand import How
 from nodesmith_cli.connecting.connectcommand import connect as connect_cluster
+from nodesmith_cli.connecting.disconnectcommand import HowToLeave, disconnect
+from nodesmith_cli.connecting.doctorcommand import doctor
+from nodesmith_cli.connecting.leftovers import Keeping
 from nodesmith_cli.connecting.looking import Around
 from nodesmith_cli.connecting.wanted import NODE_POLICIES, Wanted
 from nodesmith_cli.local.apiserver import ApiServer as InMemory
 from nodesmith_cli.local.cloud.account import Network, make_network, make_role
 from nodesmith_cli.local.cloud.eksaccess import eks_access
+from nodesmith_cli.local.cloud.eksstate import ClusterAccess, access_of
 from tests.account import REGION, client, strict_aws
 
 CLUSTER = "web"
@@ -51,31 +56,65 @@ class Stacks:
 
 
 @dataclass(slots=True)
+class Quotas:
+    """Service Quotas and Lambda, as far as they have limits."""
+
+    vcpus: dict[str, float] = field(default_factory=lambda: dict.fromkeys(QUOTAS.values(), 1000.0))
+    concurrency: int = 1000
+
+    def get_service_quota(self, ServiceCode: str, QuotaCode: str) -> dict[str, Any]:  # noqa: N803 (AWS's names)
+        assert ServiceCode == "ec2"
+        return {"Quota": {"Value": self.vcpus[QuotaCode]}}
+
+    def get_account_settings(self) -> dict[str, Any]:
+        return {"AccountLimit": {"UnreservedConcurrentExecutions": self.concurrency}}
+
+
+@dataclass(slots=True)
 class Connectable:
     """The cluster `web`, its account, and what was called there. `meanwhile` happens each time a command waits."""
 
     network: Network
     server: ApiServer
     stacks: Stacks
+    quotas: Quotas
+    kubeconfig: dict[str, Any]
     calls: list[str] = field(default_factory=list)
     """The calls that may have written something: operations of AWS, and methods and paths of the API server."""
     waited: float = 0.0
     meanwhile: Callable[[], None] = lambda: None
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def run(self, *, output: str = "json", is_dry: bool = False, **wanted: Any) -> int:
         """Run connect, without a question."""
         how = How("json" if output == "json" else "table", is_dry, False, timedelta(minutes=1))
         return connect_cluster(Wanted(CLUSTER, **{"image": IMAGE, **wanted}), self.around(), how)
 
-    def around(self) -> Around:
+    def around(self, kubeconfig: str = "") -> Around:
         """Give what a command works with."""
-        return Around(
-            self.client, REGION, lambda: Credentials("none", "none"), lambda: datetime.now(UTC), self.sleep
-        )
+        credentials = Credentials("none", "none")
+        return Around(self.client, REGION, lambda: credentials, self.now, self.sleep, kubeconfig)
+
+    @property
+    def access(self) -> ClusterAccess:
+        """Who comes into the cluster, as EKS keeps it."""
+        return access_of(eks_backends[DEFAULT_ACCOUNT_ID][REGION], CLUSTER)
 
     def client(self, service: str) -> Any:
-        """Give the client of a service; moto's CloudFormation needs packages that nothing else does."""
-        return self.stacks if service == "cloudformation" else client(service)
+        """Give the client of a service; of these three moto has no CloudFormation without more packages."""
+        others = {"cloudformation": self.stacks, "lambda": self.quotas, "service-quotas": self.quotas}
+        return others.get(service) or client(service)
+
+    def leave(self, **how: Any) -> int:
+        """Run disconnect, without a question. The forwarder writes nothing meanwhile."""
+        self.meanwhile = lambda: None
+        keeping = Keeping(**{each: how.pop(each) for each in ("nodes", "data", "node_role") if each in how})
+        wanted = HowToLeave(keeping, "json", is_asked=False, timeout=timedelta(minutes=1), **how)
+        return disconnect(CLUSTER, self.around(), wanted)
+
+    def examine(self) -> int:
+        """Run doctor."""
+        return doctor(CLUSTER, self.around(), "json")
 
     def sleep(self, seconds: float) -> None:
         self.waited += seconds
@@ -92,7 +131,8 @@ class Connectable:
     def state(self) -> dict[str, Any]:
         """Say all that connect may make in the account."""
         ec2, eks, iam = client("ec2"), client("eks"), client("iam")
-        tags = ec2.describe_tags()["Tags"]
+        kinds = [{"Name": "resource-type", "Values": ["subnet", "security-group"]}]
+        tags = ec2.describe_tags(Filters=kinds)["Tags"]
         return {
             "entries": eks.list_access_entries(clusterName=CLUSTER)["accessEntries"],
             "associations": eks.list_pod_identity_associations(clusterName=CLUSTER)["associations"],
@@ -135,7 +175,13 @@ def connectable(*, is_deployed: bool = True) -> Iterator[Connectable]:
             "endpointPublicAccess": True,
             "publicAccessCidrs": ["0.0.0.0/0"],
         }
-        made = Connectable(network, ApiServer(connect(running.url, "", lambda: "anybody")), stacks)
+        made = Connectable(
+            network,
+            ApiServer(connect(running.url, "", lambda: "anybody")),
+            stacks,
+            Quotas(),
+            running.kubeconfig(),
+        )
         made.meanwhile = made.write_snapshot
         with recorded(made):
             yield made

@@ -1,15 +1,35 @@
-"""`nodesmith connect` on an account of moto's and an API server in memory."""
+"""`nodesmith connect` and `disconnect` on an account of moto's and an API server in memory."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from botocore.awsrequest import AWSResponse
 
+from nodesmith.errors import Rejected
+from nodesmith.model.labels import TERMINATION_FINALIZER
+from nodesmith.registration import parameter_name, read_registration
+from nodesmith.settings import role_name
+from nodesmith_cli.connecting.connectcommand import How
+from nodesmith_cli.connecting.connectcommand import connect as connect_cluster
+from nodesmith_cli.connecting.wanted import Wanted
+from tests import builders
 from tests.account import REGION, client
-from tests.connectable import CLUSTER, Connectable, connectable
+from tests.connectable import BUCKET, CLUSTER, IMAGE, Connectable, connectable, deploy
+from tests.contract.worlds import lease
+
+POOLS = "/apis/karpenter.sh/v1/nodepools"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+PODS = "/api/v1/namespaces/nodesmith/pods"
+REGISTRATION = parameter_name(CLUSTER)
+Json = dict[str, Any]
 
 
 @pytest.fixture
@@ -18,9 +38,38 @@ def cluster() -> Iterator[Connectable]:
         yield made
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+def told(capsys: pytest.CaptureFixture[str]) -> Json:
+    found: Json = json.loads(capsys.readouterr().out)
     return found
+
+
+def checks(report: Json, severity: str = "error") -> list[str]:
+    return [each["check"] for each in report["findings"] if each["severity"] == severity]
+
+
+def refused(capsys: pytest.CaptureFixture[str], cluster: Connectable, **wanted: Any) -> Json:
+    """Run connect where something hinders it, and see that nothing was written."""
+    cluster.calls.clear()
+    assert cluster.run(**wanted) == 1
+    assert cluster.calls == []
+    return told(capsys)
+
+
+@contextmanager
+def denied(service: str, operation: str, message: str) -> Iterator[None]:
+    """Let AWS refuse one operation."""
+
+    def answer(**_: Any) -> Any:
+        http = type("Http", (), {"status_code": 403})()
+        error = {"Code": "AccessDeniedException", "Message": message}
+        return http, {"Error": error, "ResponseMetadata": {"HTTPStatusCode": 403}}
+
+    event = f"before-call.{service}.{operation}"
+    client(service).meta.events.register(event, answer, unique_id="denied")
+    try:
+        yield
+    finally:
+        client(service).meta.events.unregister(event, unique_id="denied")
 
 
 def test_a_cluster_is_connected_and_connecting_it_again_writes_nothing(
@@ -33,3 +82,455 @@ def test_a_cluster_is_connected_and_connecting_it_again_writes_nothing(
     report = told(capsys)
     assert {row["standing"] for row in report["rows"]} == {"present"}
     assert cluster.calls == []
+
+
+def test_the_registration_is_written_after_all_else_in_aws_and_before_the_cluster(
+    cluster: Connectable,
+) -> None:
+    cluster.run()
+    written = cluster.calls.index("PutParameter")
+    assert not [call for call in cluster.calls[:written] if "/" in call]
+    assert [call for call in cluster.calls[written + 1 :] if "/" not in call] == [
+        "PutObject"
+    ]  # the forwarder's
+    text = client("ssm").get_parameter(Name=REGISTRATION)["Parameter"]["Value"]
+    found = read_registration(CLUSTER, text)
+    assert (found.vpc_id, found.node_roles) == (cluster.network.vpc_id, ("KarpenterNodeRole-web",))
+
+
+def test_functions_come_in_as_users_that_their_session_names(cluster: Connectable) -> None:
+    cluster.run()
+    users = {}
+    for principal in client("eks").list_access_entries(clusterName=CLUSTER)["accessEntries"]:
+        entry = client("eks").describe_access_entry(clusterName=CLUSTER, principalArn=principal)[
+            "accessEntry"
+        ]
+        users[principal.rpartition("/")[2]] = (entry["type"], entry["username"], entry["kubernetesGroups"])
+    writers = ("disruption", "lifecycle", "termination", "readiness", "repair", "garbagecollection")
+    assert users.pop("KarpenterNodeRole-web")[0] == "EC2_LINUX"
+    assert users == {
+        **{role_name(each, REGION): ("STANDARD", "nodesmith:writer:{{SessionName}}", []) for each in writers},
+        role_name("observation", REGION): ("STANDARD", "nodesmith:reader:{{SessionName}}", []),
+    }
+
+
+def test_what_is_broken_is_mended_and_nothing_else_is_touched(cluster: Connectable) -> None:
+    cluster.run()
+    eks = client("eks")
+    lifecycle, repair = (
+        f"arn:aws:iam::123456789012:role/{role_name(each, REGION)}" for each in ("lifecycle", "repair")
+    )
+    eks.update_access_entry(clusterName=CLUSTER, principalArn=lifecycle, username="someone")
+    eks.delete_access_entry(clusterName=CLUSTER, principalArn=repair)
+    cluster.server.patch("/apis/rbac.authorization.k8s.io/v1/clusterroles/nodesmith-writer", {"rules": []})
+    cluster.server.delete(f"{CRDS}/provisioners.karpenter.sh")
+    cluster.calls.clear()
+    assert cluster.run() == 0
+    assert sorted(cluster.calls) == [
+        "CreateAccessEntry",
+        f"PATCH {CRDS}/provisioners.karpenter.sh",
+        "PATCH /apis/rbac.authorization.k8s.io/v1/clusterroles/nodesmith-writer",
+        "PutObject",
+        "UpdateAccessEntry",
+    ]
+
+
+def test_a_changed_setting_changes_the_registration_alone(cluster: Connectable) -> None:
+    cluster.run(settings={"RESERVED_ENIS": "1"})
+    cluster.calls.clear()
+    assert cluster.run(settings={"PREFIX_DELEGATION": "true"}) == 0
+    assert cluster.calls == ["PutParameter", "PutObject"]
+    text = client("ssm").get_parameter(Name=REGISTRATION)["Parameter"]["Value"]
+    assert read_registration(CLUSTER, text).settings == {"RESERVED_ENIS": "1", "PREFIX_DELEGATION": "true"}
+    cluster.run(settings={"RESERVED_ENIS": ""})
+    text = client("ssm").get_parameter(Name=REGISTRATION)["Parameter"]["Value"]
+    assert read_registration(CLUSTER, text).settings == {"PREFIX_DELEGATION": "true"}
+
+
+def test_a_dry_run_says_what_would_be_made_and_makes_nothing(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cluster.run(is_dry=True) == 0
+    report = told(capsys)
+    assert report["state"] == "planned"
+    assert {"CRDs", "role KarpenterNodeRole-web"} <= {
+        row["object"] for row in report["rows"] if row["standing"] == "will be made"
+    }
+    assert cluster.calls == []
+
+
+@pytest.mark.parametrize("calls", [1, 6, 12, 19, 24])
+def test_what_was_cut_off_half_way_goes_on_when_it_is_run_again(cluster: Connectable, calls: int) -> None:
+    class CutOff(BaseException):
+        pass
+
+    def stop(*_: Any, **__: Any) -> None:
+        if len(cluster.calls) > calls:
+            raise CutOff
+
+    for service in ("eks", "iam", "ssm", "ec2", "s3"):
+        client(service).meta.events.register("before-call", stop, unique_id="cut-off")
+    try:
+        with pytest.raises(CutOff):
+            cluster.run()
+    finally:
+        for service in ("eks", "iam", "ssm", "ec2", "s3"):
+            client(service).meta.events.unregister("before-call", unique_id="cut-off")
+    assert cluster.run() == 0
+    cluster.calls.clear()
+    assert cluster.run() == 0
+    assert cluster.calls == []
+
+
+def test_two_at_once_connect_the_cluster_once(
+    cluster: Connectable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other one runs while the first asks; what the first has planned is there by then."""
+
+    def confirm(_: str) -> bool:
+        return cluster.run() == 0
+
+    monkeypatch.setattr(typer, "confirm", confirm)
+    how = How("table", timeout=timedelta(minutes=1))
+    assert connect_cluster(Wanted(CLUSTER, image=IMAGE), cluster.around(), how) == 0
+    cluster.calls.clear()
+    capsys.readouterr()
+    assert cluster.run() == 0
+    assert cluster.calls == []
+
+
+def test_throttled_calls_are_made_again(cluster: Connectable) -> None:
+    left = {"CreateAccessEntry": 2, "PutParameter": 1}
+
+    def throttle(request: Any, event_name: str, **_: Any) -> AWSResponse | None:
+        operation = event_name.rpartition(".")[2]
+        if not left.get(operation):
+            return None
+        left[operation] -= 1
+        body = b'{"__type": "ThrottlingException", "message": "Rate exceeded"}'
+        headers = {"x-amzn-ErrorType": "ThrottlingException"}
+
+        class Raw:
+            def stream(self, **_: Any) -> Iterator[bytes]:
+                yield body
+
+        return AWSResponse(request.url, 429, headers, Raw())
+
+    for service in ("eks", "ssm"):
+        client(service).meta.events.register_first("before-send", throttle, unique_id="throttle")
+    try:
+        assert cluster.run() == 0
+    finally:
+        for service in ("eks", "ssm"):
+            client(service).meta.events.unregister("before-send", unique_id="throttle")
+    assert set(left.values()) == {0}
+
+
+# Bad input
+
+
+def test_a_cluster_that_is_not_there_is_not_found_and_a_near_one_is_named(cluster: Connectable) -> None:
+    around, how = cluster.around(), How("json", is_asked=False)
+    with pytest.raises(Rejected, match=r"there is no cluster 'webb' in us-east-1, did you mean 'web'\?"):
+        connect_cluster(Wanted("webb"), around, how)
+    with pytest.raises(Rejected, match="there is no cluster 'production' in us-east-1, there is web"):
+        connect_cluster(Wanted("production"), around, how)
+
+
+def test_a_cluster_of_another_region_is_looked_for_in_the_kubeconfig(
+    cluster: Connectable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text("name: arn:aws:eks:eu-west-1:123456789012:cluster/shop\n")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    with pytest.raises(
+        Rejected, match="your kubeconfig has one of that name in eu-west-1: give --region eu-west-1"
+    ):
+        connect_cluster(Wanted("shop"), cluster.around(), How("json", is_asked=False))
+
+
+def test_a_kubeconfig_of_another_cluster_is_refused(cluster: Connectable, tmp_path: Path) -> None:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "other", "cluster": {"server": "https://other.eks.amazonaws.com"}}],
+        "users": [{"name": "me", "user": {}}],
+        "contexts": [{"name": "other", "context": {"cluster": "other", "user": "me"}}],
+        "current-context": "other",
+    }
+    file = tmp_path / "config"
+    file.write_text(json.dumps(config))
+    around = cluster.around(kubeconfig=str(file))
+    with pytest.raises(Rejected, match=r"is for the API server https://other.*aws eks update-kubeconfig"):
+        connect_cluster(Wanted(CLUSTER, image=IMAGE), around, How("json", is_asked=False))
+    assert cluster.calls == []
+
+
+def test_a_kubeconfig_of_the_cluster_leads_there(cluster: Connectable, tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text(json.dumps(cluster.kubeconfig))
+    around = cluster.around(kubeconfig=str(file))
+    assert connect_cluster(Wanted(CLUSTER, image=IMAGE), around, How("json", is_asked=False)) == 0
+
+
+def test_a_cluster_without_access_entries_is_not_switched_unasked(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.access.mode = "CONFIG_MAP"
+    report = refused(capsys, cluster)
+    (found,) = [each for each in report["findings"] if each["check"] == "authentication-mode"]
+    assert "update-cluster-config" in found["remedy"]
+    assert "no way back" in found["remedy"]
+    assert cluster.run(is_to_switch_mode=True) == 0
+    assert cluster.access.mode == "API_AND_CONFIG_MAP"
+
+
+def test_rights_that_are_missing_are_named_all_at_once(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    user = "User: arn:aws:iam::123456789012:user/me is not authorized to perform:"
+    parameter = f"arn:aws:ssm:us-east-1:123456789012:parameter{REGISTRATION}"
+    with (
+        denied("ssm", "GetParameter", f"{user} ssm:GetParameter on resource: {parameter} because no policy"),
+        denied("ec2", "DescribeSubnets", "You are not authorized to perform this operation."),
+    ):
+        report = refused(capsys, cluster)
+    assert [each["found"] for each in report["findings"] if each["check"] == "rights"] == [
+        f"you may not ssm:GetParameter on {parameter}",
+        "you may not ec2:DescribeSubnets on *",
+    ]
+
+
+def test_a_private_endpoint_needs_a_vpc_that_is_deployed(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.eks().resources_vpc_config |= {"endpointPublicAccess": False, "endpointPrivateAccess": True}
+    assert checks(refused(capsys, cluster)) == ["endpoint"]
+    assert checks(refused(capsys, cluster, vpc="shared")) == ["vpc"]
+    deploy(cluster.stacks, "shared")
+    assert cluster.run(vpc="shared") == 0
+    text = client("ssm").get_parameter(Name=REGISTRATION)["Parameter"]["Value"]
+    assert read_registration(CLUSTER, text).reached_from == "shared"
+    principals = client("eks").list_access_entries(clusterName=CLUSTER)["accessEntries"]
+    assert f"arn:aws:iam::123456789012:role/{role_name('lifecycle', REGION, 'shared')}" in principals
+
+
+def test_without_the_regions_stack_the_command_that_deploys_it_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with connectable(is_deployed=False) as cluster:
+        report = refused(capsys, cluster)
+    (found,) = [each for each in report["findings"] if each["check"] == "stack"]
+    assert found["remedy"].endswith("infra.cdk deploy nodesmith-us-east-1")
+
+
+def test_a_node_role_must_be_there_and_passable(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = refused(capsys, cluster, node_role="my-nodes")
+    assert [each["found"] for each in report["findings"] if each["check"] == "node-role"] == [
+        "does not exist",
+        "functions may not pass it, only KarpenterNodeRole-web, shared-nodes",
+    ]
+
+
+def test_a_running_karpenter_controller_hinders_it(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.server.create(
+        "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+        lease(datetime.now(UTC)),
+    )
+    assert checks(refused(capsys, cluster)) == ["karpenter-controller"]
+
+
+def test_beside_auto_mode_the_shared_crds_are_left_alone(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.run()
+    capsys.readouterr()
+    labels = {"metadata": {"labels": {"app.kubernetes.io/managed-by": "eks"}}}
+    for name in ("nodepools.karpenter.sh", "nodeclaims.karpenter.sh"):
+        cluster.server.patch(f"{CRDS}/{name}", {**labels, "spec": {"names": {"shortNames": ["other"]}}})
+    cluster.calls.clear()
+    assert cluster.run() == 0
+    assert cluster.calls == []
+    assert "shared-crds" in checks(told(capsys), "info")
+
+
+def test_a_crd_that_is_newer_is_left_as_it_is(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.run()
+    capsys.readouterr()
+    path = f"{CRDS}/ec2nodeclasses.karpenter.k8s.aws"
+    crd = cluster.server.get(path)
+    assert crd is not None
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["properties"]["hypervisor"] = {"type": "string"}
+    cluster.server.patch(path, {"spec": {"versions": crd["spec"]["versions"]}})
+    cluster.calls.clear()
+    assert cluster.run() == 0
+    assert cluster.calls == []
+    (found,) = [each for each in told(capsys)["findings"] if each["check"] == "crds"]
+    assert "newer" in found["found"]
+
+
+# The first snapshot
+
+
+def test_a_pod_that_is_older_than_its_association_is_replaced(cluster: Connectable) -> None:
+    cluster.run()
+    put_pod(cluster)
+    (association,) = client("eks").list_pod_identity_associations(clusterName=CLUSTER)["associations"]
+    id_ = association["associationId"]
+    later = datetime.now(UTC) + timedelta(minutes=1)
+    cluster.access.associations[id_]["modifiedAt"] = later
+    cluster.calls.clear()
+    assert cluster.run() == 0
+    assert cluster.calls == [f"DELETE {PODS}/nodesmith-forwarder-1", "PutObject"]
+
+
+def put_pod(cluster: Connectable, **status: Any) -> None:
+    labels = {"app.kubernetes.io/component": "forwarder"}
+    spec = {"nodeName": "node-1", "containers": [{"name": "forwarder", "image": IMAGE}]}
+    cluster.server.create(
+        PODS, {"metadata": {"name": "nodesmith-forwarder-1", "labels": labels}, "spec": spec}
+    )
+    if status:
+        cluster.server.patch(f"{PODS}/nodesmith-forwarder-1/status", {"status": status})
+
+
+def test_where_no_snapshot_comes_it_is_said_what_to_look_at(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = datetime.now(UTC)
+    cluster.now = lambda: begun + timedelta(seconds=cluster.waited)
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    pull = {"name": "forwarder", "state": {"waiting": waiting}, "ready": False, "restartCount": 0}
+
+    def pulls() -> None:
+        if cluster.server.get(f"{PODS}/nodesmith-forwarder-1") is None:
+            put_pod(cluster, containerStatuses=[{**pull, "image": IMAGE, "imageID": ""}])
+
+    cluster.meanwhile = pulls
+    assert cluster.run() == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["state"] == "waiting"
+    assert "pod nodesmith-forwarder-1: ImagePullBackOff: no such image" in said.err
+    assert "no snapshot has come within 0:01:00" in said.err
+
+
+# Disconnect
+
+
+def test_connecting_and_disconnecting_leaves_the_account_as_it_was(cluster: Connectable) -> None:
+    client("iam").create_service_linked_role(
+        AWSServiceName="spot.amazonaws.com"
+    )  # stays: it is the account's
+    before = cluster.state()
+    assert cluster.run() == 0
+    assert cluster.run() == 0
+    make_at_run_time(cluster)
+    assert cluster.state() != before
+    assert cluster.leave(node_role=False) == 0
+    assert cluster.state() == before
+    assert cluster.server.get("/api/v1/namespaces/nodesmith") is None
+    assert cluster.server.get(f"{CRDS}/nodepools.karpenter.sh") is None
+    cluster.calls.clear()
+    assert cluster.leave() == 0
+    assert cluster.calls == []
+
+
+def make_at_run_time(cluster: Connectable) -> None:
+    """Do what functions do: a template, a profile, objects in several versions, items."""
+    tags = [{"Key": "nodesmith.dev/managed-by", "Value": CLUSTER}]
+    client("ec2").create_launch_template(
+        LaunchTemplateName="nodesmith-1",
+        LaunchTemplateData={"ImageId": "ami-0123456789abcdef0"},
+        TagSpecifications=[{"ResourceType": "launch-template", "Tags": tags}],
+    )
+    iam = client("iam")
+    iam.create_instance_profile(InstanceProfileName="web_1", Path=f"/nodesmith/{REGION}/{CLUSTER}/uid/")
+    iam.add_role_to_instance_profile(InstanceProfileName="web_1", RoleName="KarpenterNodeRole-web")
+    cluster.write_snapshot()
+    for number in range(30):
+        item = {"pk": {"S": f"CLUSTER#{CLUSTER}"}, "sk": {"S": f"CLAIM#{number}"}}
+        client("dynamodb").put_item(TableName="nodesmith", Item=item)
+
+
+def test_other_clusters_things_are_left_alone(cluster: Connectable) -> None:
+    cluster.run()
+    client("s3").put_object(Bucket=BUCKET, Key="clusters/web2/snapshot.json.gz", Body=b"")
+    other = {"pk": {"S": "CLUSTER#web2"}, "sk": {"S": "META"}}
+    client("dynamodb").put_item(TableName="nodesmith", Item=other)
+    client("ssm").put_parameter(Name=parameter_name("web2"), Value="{}", Type="String")
+    role = client("iam").get_role(RoleName="cluster")["Role"]["Arn"]
+    entry = {"clusterName": CLUSTER, "principalArn": role}
+    client("eks").create_access_entry(**entry, username="me", type="STANDARD")
+    assert cluster.leave() == 0
+    state = cluster.state()
+    assert state["objects"] == ["clusters/web2/snapshot.json.gz"]
+    assert state["items"] == [other]
+    assert state["parameters"] == [parameter_name("web2")]
+    assert state["entries"] == [role]
+    assert "KarpenterNodeRole-web" in state["roles"]
+
+
+def put_node(cluster: Connectable) -> None:
+    cluster.server.create(POOLS, strip(builders.nodepool_manifest("default")))
+    labels = {"karpenter.sh/nodepool": "default", "karpenter.k8s.aws/ec2nodeclass": "default"}
+    metadata = {"name": "node-1", "labels": labels, "finalizers": [TERMINATION_FINALIZER]}
+    cluster.server.create("/api/v1/nodes", {"metadata": metadata, "spec": {"providerID": "aws:///a/i-1"}})
+
+
+def strip(manifest: Any) -> Json:
+    return {**manifest, "metadata": {"name": manifest["metadata"]["name"]}}
+
+
+def test_it_refuses_while_nodes_are_left_and_says_which(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.run()
+    put_node(cluster)
+    before = cluster.state()
+    capsys.readouterr()
+    assert cluster.leave() == 1
+    assert told(capsys)["nodes"] == ["Node/node-1"]
+    assert cluster.state() == before
+
+
+def test_nodes_can_be_kept_with_what_they_need(cluster: Connectable) -> None:
+    cluster.run()
+    make_at_run_time(cluster)
+    put_node(cluster)
+    assert cluster.leave(nodes=True, node_role=False) == 0
+    state = cluster.state()
+    assert state["parameters"] == []
+    assert state["associations"] == []
+    assert state["entries"] == ["arn:aws:iam::123456789012:role/KarpenterNodeRole-web"]
+    assert state["profiles"] == ["web_1"]
+    assert len(state["items"]) == 30
+    assert cluster.server.get(f"{POOLS}/default") is not None
+    assert cluster.server.get("/api/v1/nodes/node-1") is not None
+    assert cluster.server.get("/api/v1/namespaces/nodesmith") is None
+
+
+def test_data_can_be_kept(cluster: Connectable) -> None:
+    cluster.run()
+    make_at_run_time(cluster)
+    assert cluster.leave(data=True) == 0
+    state = cluster.state()
+    assert len(state["items"]) == 30
+    assert len(state["objects"]) == 2
+    assert (state["templates"], state["profiles"], state["parameters"]) == ([], [], [])
+
+
+def test_what_a_deleted_cluster_has_left_in_aws_is_taken_away(cluster: Connectable) -> None:
+    cluster.run()
+    make_at_run_time(cluster)
+    client("eks").delete_cluster(name=CLUSTER)
+    assert cluster.leave(node_role=False) == 0
+    assert client("dynamodb").scan(TableName="nodesmith")["Items"] == []
+    assert client("ssm").get_parameters_by_path(Path="/nodesmith/clusters")["Parameters"] == []
+    with pytest.raises(Rejected, match="there is no cluster 'web' in us-east-1"):
+        cluster.leave()

@@ -57,8 +57,8 @@ def _connect(wanted: Wanted, around: Around, how: How) -> int:
     if how.push is not None:
         seen = look(replace(wanted, image=how.push()), around)
     snapshots = _snapshots(seen.account, around)
-    before = snapshots.written_at()
-    if not seen.due and before is not None and around.clock() - before < FRESH:
+    before = snapshots.newest()
+    if not seen.due and before is not None and around.clock() - before.at < FRESH:
         return _ended(seen, how, "connected")
     carrier = Carrier(around.client, seen.server, seen.account, around.sleep)
     for row in seen.due:

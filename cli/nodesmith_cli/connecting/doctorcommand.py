@@ -15,7 +15,7 @@ from nodesmith_cli.connecting.capacitychecks import QuotaReading, quota_findings
 from nodesmith_cli.connecting.findings import Finding, error, warning, worst_first
 from nodesmith_cli.connecting.looking import Around, Seen, look
 from nodesmith_cli.connecting.rightschecks import rights_findings
-from nodesmith_cli.connecting.waiting import FRESH, Snapshots, missing_because
+from nodesmith_cli.connecting.waiting import FRESH, Snapshots, Written, missing_because
 from nodesmith_cli.connecting.wanted import Wanted, registration
 from nodesmith_cli.connecting.workloadchecks import budget_findings, budgets_of, pool_findings
 from nodesmith_cli.printing import span
@@ -62,7 +62,7 @@ def _further(wanted: Wanted, seen: Seen, around: Around) -> Iterator[Finding]:
     if account.stack is not None and account.stack.bucket:
         snapshots = Snapshots(around.client, account.stack.bucket, wanted.cluster)
         reached_from = registration(wanted, account).reached_from
-        yield from _forwarder(seen, snapshots.written_at(), reached_from, around.clock())
+        yield from _forwarder(seen, snapshots.newest(), reached_from, around.clock())
 
 
 def _registration(cluster: str, text: str) -> Iterator[Finding]:
@@ -81,13 +81,13 @@ def _disconnected(cluster: str, seen: Seen) -> Iterator[Finding]:
         yield error("connection", row.object, found, f"nodesmith connect {cluster}")
 
 
-def _forwarder(seen: Seen, written: datetime | None, reached_from: str, now: datetime) -> Iterator[Finding]:
+def _forwarder(seen: Seen, written: Written | None, reached_from: str, now: datetime) -> Iterator[Finding]:
     bucket = "snapshot of the cluster"
     log = f"its log is /aws/lambda/{function_name('observation', reached_from)}"
     if written is None:
         yield error("snapshot", bucket, "none has been written", f"is the observation function well? {log}")
-    elif now - written > FRESH:
-        age = span(round((now - written).total_seconds()))
+    elif now - written.at > FRESH:
+        age = span(round((now - written.at).total_seconds()))
         found = f"the newest is {age} old: neither the forwarder nor the observation function writes it"
         yield error("snapshot", bucket, found, f"is the observation function well? {log}")
     if seen.inside is not None and seen.inside.image and not is_running(seen):

@@ -121,7 +121,7 @@ def _without_image(account: Account) -> Finding:
         "image",
         "image of the forwarder",
         "none of this version is in the repository nodesmith-forwarder of this account and region, and none is named",
-        f"nodesmith connect {account.cluster.name} --push {registry_of(account)}/nodesmith-forwarder, or --image IMAGE:TAG",
+        f"nodesmith connect {account.cluster.name} --push {registry_of(account)}/nodesmith-forwarder; or --image IMAGE",
     )
 
 

@@ -28,7 +28,7 @@ def rights_findings(
             if allowed is None:
                 return
             if not allowed:
-                missing.append(f"{right['verb']} {right['resource']}")
+                missing.append(_said(right))
         if missing:
             yield error(
                 "rights",
@@ -59,3 +59,7 @@ def _is_allowed(server: Applier, user: str, right: Mapping[str, str]) -> bool | 
     asked = {"spec": {"user": user, "resourceAttributes": {k: v for k, v in right.items() if v}}}
     status, said = server.ask("POST", _REVIEWS, asked, read_seconds=_READ_SECONDS)
     return bool((said.get("status") or {}).get("allowed")) if status < 300 else None
+
+
+def _said(right: Mapping[str, str]) -> str:
+    return f"{right['verb']} {'/'.join(filter(None, [right['resource'], right['subresource']]))}"

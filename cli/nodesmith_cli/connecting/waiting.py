@@ -21,6 +21,14 @@ _NO_NODE = "there is no node for its pod yet, as in a cluster without nodes"
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """A snapshot that was written: when, and as which version of its object. S3 tells times to the second."""
+
+    at: datetime
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshots:
     """Where a cluster's snapshot is."""
 
@@ -28,28 +36,30 @@ class Snapshots:
     bucket: str
     cluster: str
 
-    def written_at(self) -> datetime | None:
+    def newest(self) -> Written | None:
         """Say when the newest was written, None without one. Raises Denied, Transient, Rejected."""
         key = snapshot_key(self.cluster)
         with asking("s3:GetObject", f"{self.bucket}/{key}"):
             s3 = self.client("s3")
             found = if_there(lambda: s3.head_object(Bucket=self.bucket, Key=key))
-        return None if found is None else found["LastModified"]
+        return (
+            None if found is None else Written(found["LastModified"], found.get("VersionId") or found["ETag"])
+        )
 
 
 def wait_for_snapshot(
     snapshots: Snapshots,
-    before: datetime | None,
+    before: Written | None,
     timeout: timedelta,
     *,
     clock: Callable[[], datetime],
     sleep: Callable[[float], None],
-) -> datetime | None:
-    """Wait for one that is newer than `before`, and say when it was written; None where none has come in time."""
+) -> Written | None:
+    """Wait for another one than `before`; None where none has come in time."""
     end = clock() + timeout
     while True:
-        written = snapshots.written_at()
-        if written is not None and (before is None or written > before):
+        written = snapshots.newest()
+        if written is not None and written != before:
             return written
         if clock() >= end:
             return None

@@ -70,12 +70,8 @@ def _unready(name: str, manifest: Manifest) -> Iterator[Finding]:
         ready
     ]
     said = "; ".join(str(c.get("message") or c.get("reason") or c.get("type")) for c in causes)
-    yield error(
-        "nodeclass",
-        name,
-        f"is not ready: {said}",
-        "docs/concerns/readiness.md names what each condition asks for",
-    )
+    remedy = f"kubectl describe ec2nodeclass {name_of(manifest)}: its conditions say what they ask for"
+    yield error("nodeclass", name, f"is not ready: {said}", remedy)
 
 
 def _unbuyable(pools: Iterable[Manifest], classes: Iterable[Manifest], region: str) -> Iterator[Finding]:
