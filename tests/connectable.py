@@ -38,7 +38,8 @@ BUCKET = f"nodesmith-{DEFAULT_ACCOUNT_ID}-{REGION}-an"
 QUEUES = f"https://sqs.{REGION}.amazonaws.com/{DEFAULT_ACCOUNT_ID}"
 IMAGE = f"{DEFAULT_ACCOUNT_ID}.dkr.ecr.{REGION}.amazonaws.com/nodesmith-forwarder:{__version__}"
 FORWARDER_ROLE = role_name("forwarder", REGION)
-_READING = ("Describe", "Get", "List", "Head")
+PODS = "/api/v1/namespaces/nodesmith/pods"
+_READING = ("Describe", "Get", "List", "Head", "Query")
 
 
 @dataclass(slots=True)
@@ -123,6 +124,18 @@ class Connectable:
     def write_snapshot(self) -> None:
         """Do what the forwarder does."""
         client("s3").put_object(Bucket=BUCKET, Key=snapshot_key(CLUSTER), Body=b"")
+
+    def put_forwarder(self, *, has_credentials: bool = True, **status: Any) -> None:
+        """Do what the Deployment's controller, EKS Pod Identity and a kubelet do."""
+        uri = [
+            {"name": "AWS_CONTAINER_CREDENTIALS_FULL_URI", "value": "http://169.254.170.23/v1/credentials"}
+        ]
+        container = {"name": "forwarder", "image": IMAGE, "env": uri if has_credentials else []}
+        metadata = {"name": "nodesmith-forwarder-1", "labels": {"app.kubernetes.io/component": "forwarder"}}
+        pod = {"metadata": metadata, "spec": {"nodeName": "node-1", "containers": [container]}}
+        self.server.create(PODS, pod)
+        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        self.server.patch(f"{PODS}/nodesmith-forwarder-1/status", {"status": status or ready})
 
     def eks(self) -> Any:
         """Give moto's cluster, to change what EKS says of it."""

@@ -1,4 +1,4 @@
-"""What `nodesmith connect` does to a real API server: it applies its objects once, and the functions have their rights."""
+"""`nodesmith connect` on a real API server: it applies its objects once, and the functions have their rights."""
 
 from __future__ import annotations
 

@@ -22,12 +22,11 @@ from nodesmith_cli.connecting.connectcommand import connect as connect_cluster
 from nodesmith_cli.connecting.wanted import Wanted
 from tests import builders
 from tests.account import REGION, client
-from tests.connectable import BUCKET, CLUSTER, IMAGE, Connectable, connectable, deploy
+from tests.connectable import BUCKET, CLUSTER, IMAGE, PODS, Connectable, connectable, deploy
 from tests.contract.worlds import lease
 
 POOLS = "/apis/karpenter.sh/v1/nodepools"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-PODS = "/api/v1/namespaces/nodesmith/pods"
 REGISTRATION = parameter_name(CLUSTER)
 Json = dict[str, Any]
 
@@ -378,26 +377,33 @@ def test_a_crd_that_is_newer_is_left_as_it_is(
 # The first snapshot
 
 
-def test_a_pod_that_is_older_than_its_association_is_replaced(cluster: Connectable) -> None:
+def test_a_pod_without_credentials_is_replaced(cluster: Connectable) -> None:
     cluster.run()
-    put_pod(cluster)
-    (association,) = client("eks").list_pod_identity_associations(clusterName=CLUSTER)["associations"]
-    id_ = association["associationId"]
-    later = datetime.now(UTC) + timedelta(minutes=1)
-    cluster.access.associations[id_]["modifiedAt"] = later
+    cluster.put_forwarder(has_credentials=False)
     cluster.calls.clear()
     assert cluster.run() == 0
     assert cluster.calls == [f"DELETE {PODS}/nodesmith-forwarder-1", "PutObject"]
 
 
-def put_pod(cluster: Connectable, **status: Any) -> None:
-    labels = {"app.kubernetes.io/component": "forwarder"}
-    spec = {"nodeName": "node-1", "containers": [{"name": "forwarder", "image": IMAGE}]}
-    cluster.server.create(
-        PODS, {"metadata": {"name": "nodesmith-forwarder-1", "labels": labels}, "spec": spec}
-    )
-    if status:
-        cluster.server.patch(f"{PODS}/nodesmith-forwarder-1/status", {"status": status})
+def test_a_pod_that_was_made_before_eks_knew_the_association_is_replaced_meanwhile(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[bool] = []
+
+    def deployment_controller() -> None:
+        pod = cluster.server.get(f"{PODS}/nodesmith-forwarder-1")
+        if pod is not None and pod["metadata"].get("deletionTimestamp"):
+            cluster.server.delete(f"{PODS}/nodesmith-forwarder-1?gracePeriodSeconds=0")
+        elif pod is None:
+            cluster.put_forwarder(has_credentials=bool(made))
+            made.append(True)
+        elif len(made) > 1:
+            cluster.write_snapshot()
+
+    cluster.meanwhile = deployment_controller
+    assert cluster.run() == 0
+    assert len(made) == 2
+    assert "replacing nodesmith-forwarder-1" in capsys.readouterr().err
 
 
 def test_where_no_snapshot_comes_it_is_said_what_to_look_at(
@@ -410,7 +416,7 @@ def test_where_no_snapshot_comes_it_is_said_what_to_look_at(
 
     def pulls() -> None:
         if cluster.server.get(f"{PODS}/nodesmith-forwarder-1") is None:
-            put_pod(cluster, containerStatuses=[{**pull, "image": IMAGE, "imageID": ""}])
+            cluster.put_forwarder(containerStatuses=[{**pull, "image": IMAGE, "imageID": ""}])
 
     cluster.meanwhile = pulls
     assert cluster.run() == 1

@@ -18,12 +18,11 @@ from nodesmith_cli.connecting import actions
 from nodesmith_cli.connecting.accountreading import bare
 from nodesmith_cli.connecting.applying import Applier
 from nodesmith_cli.connecting.clients import Client, asking
-from nodesmith_cli.connecting.clusterreading import OF_FORWARDER, PODS
+from nodesmith_cli.connecting.clusterreading import PODS, forwarders_pods
 from nodesmith_cli.connecting.manifests import CRD, FORWARDER, NAMESPACE
 from nodesmith_cli.connecting.observed import DISCOVERY_TAG, MADE_TAG, Account
 from nodesmith_cli.connecting.steps import policy_arn
 from nodesmith_cli.connecting.wanted import NODE_POLICIES
-from nodesmith_cli.sharing.survey import listed
 
 TRUST = {
     "Version": "2012-10-17",
@@ -204,7 +203,7 @@ class Carrier:
 
     def _restart(self) -> None:
         """Delete the pods, as `kubectl rollout restart` would in the end: nothing of that stays in the Deployment."""
-        for pod in listed(self._server, PODS, OF_FORWARDER):
+        for pod in forwarders_pods(self._server):
             metadata = pod["metadata"]
             self._server.delete(f"{PODS}/{quote(metadata['name'], safe='')}", metadata.get("uid") or "")
 

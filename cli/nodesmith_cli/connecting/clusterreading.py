@@ -7,17 +7,18 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.adapters.apiserver import ApiServer
-from nodesmith.model.times import parse_time
 from nodesmith_cli.connecting.applying import Applier, State, path_of
 from nodesmith_cli.connecting.crdages import Age, age
 from nodesmith_cli.connecting.manifests import CRD, FORWARDER, NAMESPACE
 from nodesmith_cli.connecting.observed import Inside, Object
-from nodesmith_cli.sharing.survey import Survey, listed, name_of, take_survey
+from nodesmith_cli.sharing.survey import Manifest, Survey, listed, name_of, take_survey
 
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
 _FORWARDER = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{FORWARDER}"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 OF_FORWARDER = "labelSelector=app.kubernetes.io%2Fcomponent%3Dforwarder"
+_CREDENTIALS = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
+"""The variable by which the SDK finds them; EKS writes it into pods as they are made."""
 _AUTOSCALERS = ("cluster-autoscaler", "aws-cluster-autoscaler")
 
 
@@ -27,7 +28,7 @@ def look_inside(server: Applier, manifests: Sequence[Mapping[str, Any]], survey:
         survey,
         tuple(_object(server, each, survey) for each in manifests),
         tuple(_autoscalers(server)),
-        newest_pod(server),
+        without_credentials(server),
         image_of(server),
     )
 
@@ -46,10 +47,20 @@ def image_of(server: ApiServer) -> str:
     return str((containers or [{}])[0].get("image") or "")
 
 
-def newest_pod(server: ApiServer) -> datetime | None:
-    """Say when the forwarder's newest pod was made."""
-    made = [each["metadata"].get("creationTimestamp") for each in listed(server, PODS, OF_FORWARDER)]
-    return max((parse_time(each) for each in made if each), default=None)
+def without_credentials(server: ApiServer) -> tuple[str, ...]:
+    """Name the forwarder's pods into which EKS Pod Identity has put no credentials."""
+    return tuple(name_of(each) for each in forwarders_pods(server) if not _has_credentials(each))
+
+
+def forwarders_pods(server: ApiServer) -> list[Manifest]:
+    """List the forwarder's pods, without those that end."""
+    pods = listed(server, PODS, OF_FORWARDER)
+    return [each for each in pods if not each["metadata"].get("deletionTimestamp")]
+
+
+def _has_credentials(pod: Mapping[str, Any]) -> bool:
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    return any(each.get("name") == _CREDENTIALS for c in containers for each in c.get("env") or ())
 
 
 def _object(server: Applier, manifest: Mapping[str, Any], survey: Survey) -> Object:

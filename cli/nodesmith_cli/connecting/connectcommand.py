@@ -11,15 +11,18 @@ import typer
 
 from nodesmith.errors import Rejected
 from nodesmith_cli.connecting import told
-from nodesmith_cli.connecting.actions import Action, Row, Standing
+from nodesmith_cli.connecting.actions import Action, RestartForwarder, Row, Standing
+from nodesmith_cli.connecting.applying import Applier
 from nodesmith_cli.connecting.carrying import Carrier
+from nodesmith_cli.connecting.clusterreading import without_credentials
 from nodesmith_cli.connecting.looking import Around, Seen, look
 from nodesmith_cli.connecting.observed import Account
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, missing_because, wait_for_snapshot
 from nodesmith_cli.connecting.wanted import Wanted, registration
-from nodesmith_cli.printing import printable
+from nodesmith_cli.printing import printable, some
 
 CONNECTED, NOT_CONNECTED, STOPPED = 0, 1, 130
+_MEND_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +69,36 @@ def _connect(wanted: Wanted, around: Around, how: How) -> int:
             carrier.carry_out(row.action)
             say(f"{'made' if row.standing is Standing.MADE else 'changed'} {row.object}")
     say("waiting for the first snapshot")
-    written = wait_for_snapshot(snapshots, before, how.timeout, clock=around.clock, sleep=around.sleep)
+    mending = _Mending(carrier, seen.server, around.sleep)
+    written = wait_for_snapshot(snapshots, before, how.timeout, clock=around.clock, sleep=mending.sleep)
     if written is not None:
+        mending.mend()  # observation may have written it
         return _ended(seen, how, "connected")
     for line in missing_because(seen.server, registration(wanted, seen.account).reached_from):
         say(line)
     say(f"no snapshot has come within {how.timeout}: look there, then run it again")
     return _ended(seen, how, "waiting")
+
+
+class _Mending:
+    """Replaces pods without credentials meanwhile: EKS may take seconds until it knows a new association."""
+
+    def __init__(self, carrier: Carrier, server: Applier, sleep: Callable[[float], None]) -> None:
+        self._carrier, self._server, self._sleep = carrier, server, sleep
+        self._since = _MEND_SECONDS
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, and look."""
+        self._sleep(seconds)
+        self._since += seconds
+        self.mend()
+
+    def mend(self) -> None:
+        """Replace pods without credentials, but not those that have just been made anew."""
+        if self._since >= _MEND_SECONDS and (pods := without_credentials(self._server)):
+            say(f"replacing {some(pods)}: older than its Pod Identity association")
+            self._carrier.carry_out(RestartForwarder())
+            self._since = 0.0
 
 
 def _snapshots(account: Account, around: Around) -> Snapshots:

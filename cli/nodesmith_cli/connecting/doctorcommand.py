@@ -12,6 +12,7 @@ from nodesmith.settings import function_name
 from nodesmith_cli.connecting import told
 from nodesmith_cli.connecting.actions import Standing
 from nodesmith_cli.connecting.capacitychecks import QuotaReading, quota_findings, subnet_findings
+from nodesmith_cli.connecting.clusterreading import forwarders_pods
 from nodesmith_cli.connecting.findings import Finding, error, warning, worst_first
 from nodesmith_cli.connecting.looking import Around, Seen, look
 from nodesmith_cli.connecting.rightschecks import rights_findings
@@ -97,12 +98,6 @@ def _forwarder(seen: Seen, written: Written | None, reached_from: str, now: date
 
 def is_running(seen: Seen) -> bool:
     """Tell whether a pod of the forwarder is ready."""
-    from nodesmith_cli.connecting.clusterreading import OF_FORWARDER, PODS
-    from nodesmith_cli.sharing.survey import listed
-
-    conditions = [
-        condition
-        for pod in listed(seen.server, PODS, OF_FORWARDER)
-        for condition in (pod.get("status") or {}).get("conditions") or ()
-    ]
+    pods = forwarders_pods(seen.server)
+    conditions = [each for pod in pods for each in (pod.get("status") or {}).get("conditions") or ()]
     return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nodesmith_cli.connecting.actions import Apply, RestartForwarder, Row, changed, made, present
 from nodesmith_cli.connecting.applying import State, reference
 from nodesmith_cli.connecting.manifests import ADMISSION, CRD
-from nodesmith_cli.connecting.observed import Association, Inside, Object
+from nodesmith_cli.connecting.observed import Inside, Object
 from nodesmith_cli.printing import some
 
 
@@ -40,13 +40,10 @@ def is_due(object: Object) -> bool:  # noqa: A002
     return not object.leave and object.state in (State.MISSING, State.DIFFERENT)
 
 
-def restarted(association: Association | None, inside: Inside, *, is_changed: bool) -> Iterator[Row]:
-    """Replace pods that have no credentials: those are put into new pods only."""
-    since = inside.pods_since
-    if since is None:
-        return
-    if is_changed or (association is not None and association.modified_at > since):
-        detail = "its pod is older than its Pod Identity association"
+def restarted(inside: Inside) -> Iterator[Row]:
+    """Replace pods without credentials: EKS gives these to pods that are made after the association."""
+    if inside.without_credentials:
+        detail = f"{some(inside.without_credentials)} is older than its Pod Identity association"
         yield changed("pod of the forwarder", detail, RestartForwarder())
 
 

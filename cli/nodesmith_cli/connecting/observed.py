@@ -147,11 +147,12 @@ class Object:
 class Inside:
     """What the API server shows. `autoscalers` are Deployments of other autoscalers that run.
 
-    `pods_since` is when the newest pod of the forwarder was made, None without one. `image` is the forwarder's now.
+    `without_credentials` are pods of the forwarder that were made before EKS knew its Pod Identity association.
+    `image` is the forwarder's now.
     """
 
     survey: Survey
     objects: tuple[Object, ...] = ()
     autoscalers: tuple[str, ...] = ()
-    pods_since: datetime | None = None
+    without_credentials: tuple[str, ...] = ()
     image: str = ""

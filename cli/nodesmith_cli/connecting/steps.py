@@ -46,14 +46,13 @@ def rows(wanted: Wanted, account: Account, inside: Inside) -> list[Row]:
     target = registration(wanted, account)
     aws = [*_cluster(account), *_network(wanted, account), *_nodes(target, account)]
     functions = list(_functions(target, account))
-    forwarder = _forwarder(account)
     return [
         *aws,
         *functions,
-        forwarder,
+        _forwarder(account),
         _registered(target, account),
         *installed(inside),
-        *restarted(account.association, inside, is_changed=forwarder.action is not None),
+        *restarted(inside),
     ]
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from nodesmith.adapters.apiserver import ApiServer
 from nodesmith.settings import function_name, snapshot_key
 from nodesmith_cli.connecting.clients import Client, asking, if_there
-from nodesmith_cli.connecting.clusterreading import OF_FORWARDER, PODS
+from nodesmith_cli.connecting.clusterreading import forwarders_pods
 from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE
-from nodesmith_cli.sharing.survey import Manifest, listed
+from nodesmith_cli.sharing.survey import Manifest
 
 POLL_SECONDS = 3.0
 FRESH = timedelta(seconds=150)
@@ -69,7 +69,7 @@ def wait_for_snapshot(
 def missing_because(server: ApiServer, reached_from: str) -> Iterator[str]:
     """Say why no snapshot comes, as far as the forwarder's pods show it, and where to look next."""
     observation = f"/aws/lambda/{function_name('observation', reached_from)}"
-    pods = listed(server, PODS, OF_FORWARDER)
+    pods = forwarders_pods(server)
     if not pods:
         yield f"the forwarder has no pod: kubectl -n {NAMESPACE} describe deployment {FORWARDER}"
     for pod in pods:
