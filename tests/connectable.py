@@ -50,8 +50,8 @@ class Stacks:
 
     def describe_stacks(self, StackName: str) -> dict[str, Any]:  # noqa: N803 (AWS's name)
         if StackName not in self.outputs:
-            error = {"Code": "ValidationError", "Message": f"Stack with id {StackName} does not exist"}
-            raise ClientError({"Error": error}, "DescribeStacks")
+            said = f"Stack with id {StackName} does not exist"
+            raise ClientError({"Error": {"Code": "ValidationError", "Message": said}}, "DescribeStacks")
         outputs = [{"OutputKey": k, "OutputValue": v} for k, v in self.outputs[StackName].items()]
         return {"Stacks": [{"StackName": StackName, "StackStatus": "UPDATE_COMPLETE", "Outputs": outputs}]}
 

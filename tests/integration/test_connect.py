@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import typer
 from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
 
 from nodesmith.errors import Rejected
 from nodesmith.model.labels import TERMINATION_FINALIZER
@@ -207,7 +208,8 @@ def test_throttled_calls_are_made_again(cluster: Connectable) -> None:
             return None
         left[operation] -= 1
         body = b'{"__type": "ThrottlingException", "message": "Rate exceeded"}'
-        headers = {"x-amzn-ErrorType": "ThrottlingException"}
+        headers = HTTPHeaders()
+        headers["x-amzn-ErrorType"] = "ThrottlingException"
 
         class Raw:
             def stream(self, **_: Any) -> Iterator[bytes]:

@@ -21,7 +21,7 @@ QUOTAS = {"on-demand": "L-1216C47A", "spot": "L-34B43A08"}
 """Of vCPUs of the families that letters A, C, D, H, I, M, R, T and Z begin: nodes are nearly always of these."""
 CONCURRENT = 2 * len(Concern)
 """Lambda runs at most two of each function at once."""
-_STANDARD = re.compile(r"[acdhimrtz]\d")
+_STANDARD = re.compile(r"(?:[acdhmrtz]|i[ms]?)\d")
 
 
 @dataclass(frozen=True, slots=True)
