@@ -75,29 +75,32 @@ def connect_command(
     it is to be is left alone. Exit status 1 where something hinders it, or no snapshot came within the timeout.
     """
     patience = timedelta(seconds=seconds_of("--timeout", timeout))
-    from functools import partial
-
     from nodesmith.errors import Rejected
-    from nodesmith_cli.connecting.connectcommand import How, connect, say
-    from nodesmith_cli.connecting.images import push as push_image
-    from nodesmith_cli.connecting.images import refuse_image
-    from nodesmith_cli.connecting.wanted import Wanted, parsed_settings, refuse_vpc_name
+    from nodesmith_cli.connecting.given import parsed_settings, refuse_image, refuse_vpc_name
 
     if image and push:
         raise Rejected("--image and --push: give one of them")
     if image:
         refuse_image(image)
     refuse_vpc_name(vpc)
+    settings = parsed_settings(setting or ())
+    from functools import partial
+
+    from nodesmith_cli.connecting import told
+    from nodesmith_cli.connecting.connectcommand import How, connect
+    from nodesmith_cli.connecting.images import push as push_image
+    from nodesmith_cli.connecting.wanted import Wanted
+
     wanted = Wanted(
         cluster,
         vpc=vpc,
         node_role=node_role,
-        settings=parsed_settings(setting or ()),
+        settings=settings,
         image=image or push,
         is_to_switch_mode=set_authentication_mode,
         is_to_tag=tag,
     )
-    how = How(output, dry_run, not yes, patience, partial(push_image, push, say) if push else None)
+    how = How(output, dry_run, not yes, patience, partial(push_image, push, told.say) if push else None)
     raise typer.Exit(connect(wanted, _around(region, profile, kubeconfig, context), how))
 
 

@@ -24,6 +24,7 @@ from nodesmith_cli.connecting.actions import (
     Tag,
 )
 from nodesmith_cli.connecting.applying import State
+from nodesmith_cli.connecting.given import parsed_settings
 from nodesmith_cli.connecting.observed import (
     Account,
     Association,
@@ -41,7 +42,6 @@ from nodesmith_cli.connecting.wanted import (
     NODE_POLICIES,
     Wanted,
     function_entries,
-    parsed_settings,
     registration,
 )
 from nodesmith_cli.sharing.survey import Survey

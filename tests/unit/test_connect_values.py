@@ -11,7 +11,7 @@ from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith_cli.connecting.actions import Standing
 from nodesmith_cli.connecting.capacitychecks import QUOTAS, QuotaReading, Quotas, quota_findings
 from nodesmith_cli.connecting.crdages import Age, age
-from nodesmith_cli.connecting.images import refuse_image
+from nodesmith_cli.connecting.given import refuse_image
 from nodesmith_cli.connecting.leftovers import Keeping, Leftovers, removals
 from nodesmith_cli.connecting.manifests import Served, hashed_name, manifests
 from nodesmith_cli.connecting.observed import Entry, NodeRole

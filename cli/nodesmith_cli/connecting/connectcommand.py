@@ -19,7 +19,7 @@ from nodesmith_cli.connecting.looking import Around, Seen, look
 from nodesmith_cli.connecting.observed import Account
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, missing_because, wait_for_snapshot
 from nodesmith_cli.connecting.wanted import Wanted, registration
-from nodesmith_cli.printing import printable, some
+from nodesmith_cli.printing import some
 
 CONNECTED, NOT_CONNECTED, STOPPED = 0, 1, 130
 _MEND_SECONDS = 30.0
@@ -66,17 +66,17 @@ def _connect(wanted: Wanted, around: Around, how: How) -> int:
     carrier = Carrier(around.client, seen.server, seen.account, around.sleep)
     for row in seen.due:
         if isinstance(row.action, Action):
-            carrier.carry_out(row.action)
-            say(f"{'made' if row.standing is Standing.MADE else 'changed'} {row.object}")
-    say("waiting for the first snapshot")
+            with told.step(f"{'made' if row.standing is Standing.MADE else 'changed'} {row.object}"):
+                carrier.carry_out(row.action)
     mending = _Mending(carrier, seen.server, around.sleep)
-    written = wait_for_snapshot(snapshots, before, how.timeout, clock=around.clock, sleep=mending.sleep)
+    with told.working("waiting for the first snapshot"):
+        written = wait_for_snapshot(snapshots, before, how.timeout, clock=around.clock, sleep=mending.sleep)
     if written is not None:
         mending.mend()  # observation may have written it
         return _ended(seen, how, "connected")
     for line in missing_because(seen.server, registration(wanted, seen.account).reached_from):
-        say(line)
-    say(f"no snapshot has come within {how.timeout}: look there, then run it again")
+        told.say(line)
+    told.say(f"no snapshot has come within {how.timeout}: look there, then run it again")
     return _ended(seen, how, "waiting")
 
 
@@ -96,7 +96,7 @@ class _Mending:
     def mend(self) -> None:
         """Replace pods without credentials, but not those that have just been made anew."""
         if self._since >= _MEND_SECONDS and (pods := without_credentials(self._server)):
-            say(f"replacing {some(pods)}: older than its Pod Identity association")
+            told.say(f"replacing {some(pods)}: older than its Pod Identity association")
             self._carrier.carry_out(RestartForwarder())
             self._since = 0.0
 
@@ -129,8 +129,3 @@ def _ended(seen: Seen, how: How, state: str) -> int:
     elif state == "hindered":
         print("nothing was changed: mend what is marked error, then run it again")
     return CONNECTED if is_fine else NOT_CONNECTED
-
-
-def say(line: str) -> None:
-    """Tell of progress."""
-    typer.echo(printable(line), err=True)

@@ -13,7 +13,7 @@ from nodesmith.errors import Rejected
 from nodesmith_cli.connecting import told
 from nodesmith_cli.connecting.actions import Row
 from nodesmith_cli.connecting.applying import Applier
-from nodesmith_cli.connecting.connectcommand import STOPPED, say
+from nodesmith_cli.connecting.connectcommand import STOPPED
 from nodesmith_cli.connecting.leftoverreading import LeftoverReading
 from nodesmith_cli.connecting.leftovers import Keeping, removals
 from nodesmith_cli.connecting.looking import Around
@@ -83,8 +83,8 @@ def _disconnect(name: str, around: Around, how: HowToLeave) -> int:
     stack_of_region = reading.stack()
     remover = Remover(around.client, name, stack_of_region.bucket if stack_of_region else "", around.sleep)
     for row, action in _due(rows):
-        remover.carry_out(action)
-        say(f"removed {row.object}")
+        with told.step(f"removed {row.object}"):
+            remover.carry_out(action)
     return _ended(name, "disconnected", rows, how)
 
 
@@ -102,7 +102,7 @@ def _look_inside(
     cluster: Cluster | None, around: Around, reading: LeftoverReading
 ) -> tuple[Applier | None, Survey | None]:
     if cluster is None:
-        say("EKS has the cluster no more: what is left of it in AWS is taken away")
+        told.say("EKS has the cluster no more: what is left of it in AWS is taken away")
         return None, None
     server = around.server(cluster)
     refuse_without_rights(server, cluster, around.region, reading.caller()["Arn"])
@@ -139,7 +139,7 @@ def _also(how: HowToLeave) -> str:
 
 
 def _take_out(server: Applier, around: Around, how: HowToLeave) -> bool:
-    removal = Removal(server, Settings(how.timeout), clock=around.clock, sleep=around.sleep, say=say)
+    removal = Removal(server, Settings(how.timeout), clock=around.clock, sleep=around.sleep, say=told.say)
     if how.keeping.nodes:
         removal.take_out()
         return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -11,17 +10,6 @@ from nodesmith import __version__
 from nodesmith.errors import Rejected
 from nodesmith_cli.connecting.clients import Client, Denied, asking, if_there
 from nodesmith_cli.connecting.manifests import FORWARDER
-
-_REFERENCE = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)*(:[\w][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?", re.ASCII)
-
-
-def refuse_image(reference: str) -> None:
-    """Raise Rejected for what is no reference of an image with a tag or a digest."""
-    if not _REFERENCE.fullmatch(reference) or not re.search(r"(@sha256:|:[^/]+$)", reference):
-        raise Rejected(
-            f"--image {reference!r}: write an image with its tag or digest, such as "
-            f"123456789012.dkr.ecr.eu-west-1.amazonaws.com/{FORWARDER}:{__version__}"
-        )
 
 
 def image_in_registry(client: Client) -> str:

@@ -44,7 +44,7 @@ EC2_LINUX, STANDARD = "EC2_LINUX", "STANDARD"
 def rows(wanted: Wanted, account: Account, inside: Inside) -> list[Row]:
     """Give all that a served cluster has, in the order in which it is made."""
     target = registration(wanted, account)
-    aws = [*_cluster(account), *_network(wanted, account), *_nodes(target, account)]
+    aws = [*_cluster(wanted, account), *_network(wanted, account), *_nodes(target, account)]
     functions = list(_functions(target, account))
     return [
         *aws,
@@ -56,11 +56,11 @@ def rows(wanted: Wanted, account: Account, inside: Inside) -> list[Row]:
     ]
 
 
-def _cluster(account: Account) -> Iterator[Row]:
-    if account.cluster.mode == "CONFIG_MAP":
-        yield changed("authentication mode", "API_AND_CONFIG_MAP; there is no way back", SetMode())
-    else:
+def _cluster(wanted: Wanted, account: Account) -> Iterator[Row]:
+    if account.cluster.mode != "CONFIG_MAP":
         yield present("authentication mode", account.cluster.mode)
+    elif wanted.is_to_switch_mode:
+        yield changed("authentication mode", "API_AND_CONFIG_MAP; there is no way back", SetMode())
     if account.has_agent or account.cluster.is_auto_mode:
         yield present(f"add-on {AGENT}", "part of EKS Auto Mode" if not account.has_agent else "")
     else:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
+import typer
+
+from nodesmith.errors import NodesmithError
 from nodesmith_cli.connecting.actions import Row, Standing
 from nodesmith_cli.connecting.findings import Finding
 from nodesmith_cli.printing import printable
@@ -51,6 +55,36 @@ def row_items(rows: Iterable[Row]) -> list[dict[str, str]]:
 def print_json(told: object) -> None:
     """Print JSON."""
     print(json.dumps(told, indent=2))
+
+
+@contextmanager
+def step(done: str) -> Iterator[None]:
+    """Show what is under way, and once it is done a line that says so; a line that it was not, where it fails."""
+    with working(done):
+        try:
+            yield
+        except NodesmithError:
+            say(f"not {done}; what came before it is done: run it again to go on from here")
+            raise
+    say(done)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show what is under way, on a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(printable(what)):
+        yield
+
+
+def say(line: str) -> None:
+    """Tell of progress."""
+    typer.echo(printable(line), err=True)
 
 
 def _said(finding: Finding) -> str:

@@ -39,7 +39,7 @@ class Snapshots:
     def newest(self) -> Written | None:
         """Say when the newest was written, None without one. Raises Denied, Transient, Rejected."""
         key = snapshot_key(self.cluster)
-        with asking("s3:GetObject", f"{self.bucket}/{key}"):
+        with asking("s3:GetObject and s3:ListBucket", f"{self.bucket}/{key}"):
             s3 = self.client("s3")
             found = if_there(lambda: s3.head_object(Bucket=self.bucket, Key=key))
         return (

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodesmith.errors import Rejected
 from nodesmith.model.events import TALKING, Concern
 from nodesmith.registration import (
-    VPC_NAME,
     Registration,
     read_registration,
-    settings_faults,
 )
 from nodesmith.settings import role_name
 from nodesmith_cli.connecting.observed import Account
@@ -44,25 +42,6 @@ class Wanted:
 def default_node_role(cluster: str) -> str:
     """Name the role for nodes that every deployment may pass."""
     return f"KarpenterNodeRole-{cluster}"
-
-
-def parsed_settings(options: Sequence[str]) -> dict[str, str]:
-    """Read `--setting NAME=VALUE`. Raises Rejected with every fault."""
-    found = dict(option.partition("=")[::2] for option in options)
-    faults = [f"{option!r}: write NAME=VALUE" for option in options if "=" not in option]
-    given = {name: value for name, value in found.items() if value}
-    unknown = {name: "" for name, value in found.items() if not value}
-    faults += settings_faults("--setting", given)
-    faults += [fault for fault in settings_faults("--setting", unknown) if "unknown" in fault]
-    if faults:
-        raise Rejected("; ".join(faults))
-    return found
-
-
-def refuse_vpc_name(vpc: str | None) -> None:
-    """Raise Rejected for what cannot be the name of a VPC in cdk.json."""
-    if vpc and not VPC_NAME.fullmatch(vpc):
-        raise Rejected(f"--vpc {vpc!r}: write the name that `vpcs` of cdk.json gives it, such as shared")
 
 
 def readable(cluster: str, text: str | None) -> Registration | None:
