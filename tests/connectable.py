@@ -167,10 +167,29 @@ def _parameters() -> list[str]:
     return [each["Name"] for each in found]
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An API server that runs: where, the base64 of its CA, a token that may do everything, and a kubeconfig."""
+
+    url: str
+    ca_bundle: str
+    token: str
+    kubeconfig: dict[str, Any]
+
+
 @contextmanager
 def connectable(*, is_deployed: bool = True) -> Iterator[Connectable]:
     """Give a cluster without anything of nodesmith in it, in an account in which the region's stack is deployed."""
-    with strict_aws(), eks_access(), InMemory(now=lambda: datetime.now(UTC)) as running:
+    with InMemory(now=lambda: datetime.now(UTC)) as running:
+        served = Served(running.url, "", "anybody", running.kubeconfig())
+        with connectable_on(served, is_deployed=is_deployed) as made:
+            yield made
+
+
+@contextmanager
+def connectable_on(served: Served, *, is_deployed: bool = True) -> Iterator[Connectable]:
+    """Give the same on an API server that runs."""
+    with strict_aws(), eks_access():
         network = _network()
         _publish_policies()
         stacks = Stacks()
@@ -180,7 +199,7 @@ def connectable(*, is_deployed: bool = True) -> Iterator[Connectable]:
         config = {"subnetIds": list(network.subnets.values())}
         client("eks").create_cluster(name=CLUSTER, version="1.34", roleArn=arn, resourcesVpcConfig=config)
         cluster = eks_backends[DEFAULT_ACCOUNT_ID][REGION].clusters[CLUSTER]
-        cluster.endpoint, cluster.certificate_authority = running.url, {"data": ""}
+        cluster.endpoint, cluster.certificate_authority = served.url, {"data": served.ca_bundle}
         cluster.resources_vpc_config = {
             **config,
             "vpcId": network.vpc_id,
@@ -190,10 +209,10 @@ def connectable(*, is_deployed: bool = True) -> Iterator[Connectable]:
         }
         made = Connectable(
             network,
-            ApiServer(connect(running.url, "", lambda: "anybody")),
+            ApiServer(connect(served.url, served.ca_bundle, lambda: served.token)),
             stacks,
             Quotas(),
-            running.kubeconfig(),
+            served.kubeconfig,
         )
         made.meanwhile = made.write_snapshot
         with recorded(made):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -14,7 +15,11 @@ from nodesmith_cli.connecting.installedsteps import installed
 from nodesmith_cli.connecting.manifests import Served, manifests
 from nodesmith_cli.connecting.observed import Inside
 from nodesmith_cli.connecting.rightschecks import rights_findings
+from nodesmith_cli.local.controlplane import User
+from nodesmith_cli.local.ekstokens import access_key_of
 from nodesmith_cli.local.real import RealCluster
+from tests.connectable import Served as ConnectableServer
+from tests.connectable import connectable_on
 from tests.e2e.conftest import BUILD
 
 SERVED = Served(
@@ -24,9 +29,17 @@ WRITER = "/apis/rbac.authorization.k8s.io/v1/clusterroles/nodesmith-writer"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Applier]:
-    with RealCluster(BUILD / "test_connected" / "plane") as running:
-        yield Applier(connect(running.url, running.ca_bundle, lambda: running.token))
+def plane() -> Iterator[RealCluster]:
+    """Return a control plane that knows the caller of connect by the key that signs the token, as EKS does."""
+    caller = User("caller", ("system:masters",))
+    known = lambda token: caller if access_key_of(token) == "none" else None  # noqa: E731
+    with RealCluster(BUILD / "test_connected" / "plane", authenticate=known) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(plane: RealCluster) -> Applier:
+    return Applier(connect(plane.url, plane.ca_bundle, lambda: plane.token))
 
 
 def look(server: Applier) -> Inside:
@@ -68,3 +81,21 @@ def test_users_of_another_cluster_have_no_rights(server: Applier) -> None:
         "user nodesmith:reader:shop",
         "user nodesmith:writer:shop",
     ]
+
+
+def test_a_cluster_is_connected_by_an_eks_token_and_disconnected(
+    plane: RealCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served = ConnectableServer(plane.url, plane.ca_bundle, plane.token, plane.kubeconfig())
+    with connectable_on(served) as cluster:
+        assert cluster.run() == 0
+        capsys.readouterr()
+        assert cluster.run(is_dry=True) == 0
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        # Nobody here puts credentials into pods, as EKS does.
+        assert {row["object"] for row in rows if row["standing"] != "present"} <= {"pod of the forwarder"}
+        assert cluster.leave() == 0
+        assert "deleted Namespace/nodesmith" in capsys.readouterr().err
+        crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        assert cluster.server.get(f"{crds}/provisioners.karpenter.sh") is None
+        assert cluster.server.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/nodesmith-writer") is None

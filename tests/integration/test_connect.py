@@ -1,29 +1,38 @@
-"""`nodesmith connect` and `disconnect` on an account of moto's and an API server in memory."""
+"""`nodesmith connect` on an account of moto's and an API server in memory."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
+from typer.testing import CliRunner
 
+from nodesmith import __version__
 from nodesmith.errors import Rejected
-from nodesmith.model.labels import TERMINATION_FINALIZER
 from nodesmith.registration import parameter_name, read_registration
 from nodesmith.settings import role_name
+from nodesmith_cli.connecting.applying import Applier
+from nodesmith_cli.connecting.awsreading import AwsReading
+from nodesmith_cli.connecting.clients import AwsSession
+from nodesmith_cli.connecting.clusterreading import image_of
 from nodesmith_cli.connecting.connectcommand import How
 from nodesmith_cli.connecting.connectcommand import connect as connect_cluster
+from nodesmith_cli.connecting.images import push as push_to
 from nodesmith_cli.connecting.wanted import Wanted
-from tests import builders
+from nodesmith_cli.main import app
 from tests.account import REGION, client
-from tests.connectable import BUCKET, CLUSTER, IMAGE, PODS, Connectable, connectable, deploy
+from tests.connectable import CLUSTER, IMAGE, PODS, Connectable, connectable, deploy
 from tests.contract.worlds import lease
 
 POOLS = "/apis/karpenter.sh/v1/nodepools"
@@ -428,117 +437,164 @@ def test_where_no_snapshot_comes_it_is_said_what_to_look_at(
     assert "no snapshot has come within 0:01:00" in said.err
 
 
-# Disconnect
+# From the command line
 
 
-def test_connecting_and_disconnecting_leaves_the_account_as_it_was(cluster: Connectable) -> None:
-    client("iam").create_service_linked_role(
-        AWSServiceName="spot.amazonaws.com"
-    )  # stays: it is the account's
-    before = cluster.state()
-    assert cluster.run() == 0
-    assert cluster.run() == 0
-    make_at_run_time(cluster)
-    assert cluster.state() != before
-    assert cluster.leave(node_role=False) == 0
-    assert cluster.state() == before
-    assert cluster.server.get("/api/v1/namespaces/nodesmith") is None
-    assert cluster.server.get(f"{CRDS}/nodepools.karpenter.sh") is None
+def test_the_command_connects_and_asks_for_confirmation(
+    cluster: Connectable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AwsSession, "client", lambda _, service: cluster.client(service))
+    monkeypatch.setattr(time, "sleep", cluster.sleep)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "none")
+    arguments = ["connect", CLUSTER, "--region", REGION, "--image", IMAGE]
+    refused = CliRunner().invoke(app, arguments, input="n\n")
+    assert isinstance(refused.exception, Rejected)
+    assert str(refused.exception) == "nothing was changed"
+    assert cluster.calls == []
+    told = CliRunner().invoke(app, [*arguments, "--setting", "RESERVED_ENIS=1"], input="y\n")
+    assert (told.exit_code, told.exception) == (0, None), told.output
+    assert "Connect web: " in told.output
+    assert told.output.rstrip().endswith("connected")
+    examined = CliRunner().invoke(app, ["doctor", CLUSTER, "--region", REGION])
+    assert "admission-policies" not in examined.output  # a table for people: it says what, not by which check
+    assert "Kubernetes 1.34 has no ValidatingAdmissionPolicies" in examined.output
+    left = CliRunner().invoke(app, ["disconnect", CLUSTER, "--region", REGION, "--yes"])
+    assert (left.exit_code, left.exception) == (0, None), left.output
+    assert left.output.rstrip().endswith("disconnected")
+
+
+def test_json_asks_nothing(cluster: Connectable) -> None:
+    with pytest.raises(Rejected, match="-o json asks nothing: add --yes"):
+        connect_cluster(Wanted(CLUSTER, image=IMAGE), cluster.around(), How("json"))
+
+
+def test_an_api_server_that_is_not_there_is_said_to_be_so(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.eks().endpoint = "https://127.0.0.1:1"
+    report = refused(capsys, cluster)
+    (found,) = [each for each in report["findings"] if each["check"] == "kubernetes-rights"]
+    assert found["found"].startswith("the API server of web cannot be reached: ")
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(401, "does not know you"), (201, "does not let you do everything")]
+)
+def test_who_has_no_rights_in_the_cluster_is_told_how_to_get_them(
+    cluster: Connectable,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    words: str,
+) -> None:
+    answer = (status, {"status": {"allowed": False}})
+    monkeypatch.setattr(Applier, "ask", lambda *_, **__: answer)
+    report = refused(capsys, cluster)
+    (found,) = [each for each in report["findings"] if each["check"] == "kubernetes-rights"]
+    assert words in found["found"]
+    assert "create-access-entry --cluster-name web --principal-arn" in found["found"]
+    assert "AmazonEKSClusterAdminPolicy" in found["found"]
+
+
+def test_aws_settings_that_do_not_do_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in (
+        "AWS_PROFILE",
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(Rejected, match="no AWS region is known: give --region"):
+        AwsSession()
+    with pytest.raises(Rejected, match=r"--profile 'work': .*there are: none"):
+        AwsSession(REGION, "work")
+    session = AwsSession(REGION)
+    with pytest.raises(Rejected, match="no AWS credentials are found: log in"):
+        session.credentials()
+    with pytest.raises(Rejected, match="no AWS credentials are found: log in"):
+        AwsReading(session.client, REGION).caller()
+
+
+def test_a_stack_of_the_cluster_keeps_its_part_in_aws(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.stacks.outputs[f"nodesmith-{REGION}-{CLUSTER}"] = {}
+    report = refused(capsys, cluster)
+    assert checks(report) == ["cdk"]
+    with pytest.raises(Rejected, match=r"infra\.cdk destroy nodesmith-us-east-1-web"):
+        cluster.leave()
+
+
+# Images
+
+
+def test_the_image_of_this_version_in_the_accounts_registry_is_taken_by_its_digest(
+    cluster: Connectable,
+) -> None:
+    ecr = client("ecr")
+    uri = ecr.create_repository(repositoryName="nodesmith-forwarder")["repository"]["repositoryUri"]
+    media = "application/vnd.oci.image.index.v1+json"
+    manifest = json.dumps({"schemaVersion": 2, "mediaType": media, "manifests": []})
+    pushed = ecr.put_image(
+        repositoryName="nodesmith-forwarder",
+        imageManifest=manifest,
+        imageManifestMediaType=media,
+        imageTag=__version__,
+    )
+    assert cluster.run(image="") == 0
+    assert image_of(cluster.server) == f"{uri}@{pushed['image']['imageId']['imageDigest']}"
+
+
+def test_without_any_image_it_says_how_to_push_one(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = refused(capsys, cluster, image="")
+    (found,) = [each for each in report["findings"] if each["check"] == "image"]
+    assert "--push 123456789012.dkr.ecr.us-east-1.amazonaws.com/nodesmith-forwarder" in found["remedy"]
+
+
+def test_the_image_that_runs_stays_where_none_is_named(cluster: Connectable) -> None:
+    cluster.run()
     cluster.calls.clear()
-    assert cluster.leave() == 0
+    assert cluster.run(image="") == 0
     assert cluster.calls == []
 
 
-def make_at_run_time(cluster: Connectable) -> None:
-    """Do what functions do: a template, a profile, objects in several versions, items."""
-    tags = [{"Key": "nodesmith.dev/managed-by", "Value": CLUSTER}]
-    client("ec2").create_launch_template(
-        LaunchTemplateName="nodesmith-1",
-        LaunchTemplateData={"ImageId": "ami-0123456789abcdef0"},
-        TagSpecifications=[{"ResourceType": "launch-template", "Tags": tags}],
-    )
-    iam = client("iam")
-    iam.create_instance_profile(InstanceProfileName="web_1", Path=f"/nodesmith/{REGION}/{CLUSTER}/uid/")
-    iam.add_role_to_instance_profile(InstanceProfileName="web_1", RoleName="KarpenterNodeRole-web")
-    cluster.write_snapshot()
-    for number in range(30):
-        item = {"pk": {"S": f"CLUSTER#{CLUSTER}"}, "sk": {"S": f"CLAIM#{number}"}}
-        client("dynamodb").put_item(TableName="nodesmith", Item=item)
+def test_an_image_is_pushed_once_all_is_checked_and_used_by_its_digest(cluster: Connectable) -> None:
+    digest = f"repo/forwarder@sha256:{'1' * 64}"
+
+    def push() -> str:
+        assert cluster.calls == []
+        return digest
+
+    how = How("json", is_asked=False, push=push)
+    assert connect_cluster(Wanted(CLUSTER, image="repo/forwarder"), cluster.around(), how) == 0
+    assert image_of(cluster.server) == digest
 
 
-def test_other_clusters_things_are_left_alone(cluster: Connectable) -> None:
-    cluster.run()
-    client("s3").put_object(Bucket=BUCKET, Key="clusters/web2/snapshot.json.gz", Body=b"")
-    other = {"pk": {"S": "CLUSTER#web2"}, "sk": {"S": "META"}}
-    client("dynamodb").put_item(TableName="nodesmith", Item=other)
-    client("ssm").put_parameter(Name=parameter_name("web2"), Value="{}", Type="String")
-    role = client("iam").get_role(RoleName="cluster")["Role"]["Arn"]
-    entry = {"clusterName": CLUSTER, "principalArn": role}
-    client("eks").create_access_entry(**entry, username="me", type="STANDARD")
-    assert cluster.leave() == 0
-    state = cluster.state()
-    assert state["objects"] == ["clusters/web2/snapshot.json.gz"]
-    assert state["items"] == [other]
-    assert state["parameters"] == [parameter_name("web2")]
-    assert state["entries"] == [role]
-    assert "KarpenterNodeRole-web" in state["roles"]
+def test_nothing_is_pushed_where_something_hinders_it(cluster: Connectable) -> None:
+    def push() -> str:
+        raise AssertionError("pushed")
+
+    cluster.access.mode = "CONFIG_MAP"
+    how = How("json", is_asked=False, push=push)
+    assert connect_cluster(Wanted(CLUSTER, image="repo/forwarder"), cluster.around(), how) == 1
 
 
-def put_node(cluster: Connectable) -> None:
-    cluster.server.create(POOLS, strip(builders.nodepool_manifest("default")))
-    labels = {"karpenter.sh/nodepool": "default", "karpenter.k8s.aws/ec2nodeclass": "default"}
-    metadata = {"name": "node-1", "labels": labels, "finalizers": [TERMINATION_FINALIZER]}
-    cluster.server.create("/api/v1/nodes", {"metadata": metadata, "spec": {"providerID": "aws:///a/i-1"}})
+def test_push_does_what_image_push_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
 
+    def push_image(repository: str, *, tell: Callable[[str, int], None]) -> Any:
+        for what in ("fetching wheels", "fetching wheels", "pushing"):
+            tell(what, 1)
+        return SimpleNamespace(reference_by_digest=f"{repository}@sha256:1")
 
-def strip(manifest: Any) -> Json:
-    return {**manifest, "metadata": {"name": manifest["metadata"]["name"]}}
-
-
-def test_it_refuses_while_nodes_are_left_and_says_which(
-    cluster: Connectable, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cluster.run()
-    put_node(cluster)
-    before = cluster.state()
-    capsys.readouterr()
-    assert cluster.leave() == 1
-    assert told(capsys)["nodes"] == ["Node/node-1"]
-    assert cluster.state() == before
-
-
-def test_nodes_can_be_kept_with_what_they_need(cluster: Connectable) -> None:
-    cluster.run()
-    make_at_run_time(cluster)
-    put_node(cluster)
-    assert cluster.leave(nodes=True, node_role=False) == 0
-    state = cluster.state()
-    assert state["parameters"] == []
-    assert state["associations"] == []
-    assert state["entries"] == ["arn:aws:iam::123456789012:role/KarpenterNodeRole-web"]
-    assert state["profiles"] == ["web_1"]
-    assert len(state["items"]) == 30
-    assert cluster.server.get(f"{POOLS}/default") is not None
-    assert cluster.server.get("/api/v1/nodes/node-1") is not None
-    assert cluster.server.get("/api/v1/namespaces/nodesmith") is None
-
-
-def test_data_can_be_kept(cluster: Connectable) -> None:
-    cluster.run()
-    make_at_run_time(cluster)
-    assert cluster.leave(data=True) == 0
-    state = cluster.state()
-    assert len(state["items"]) == 30
-    assert len(state["objects"]) == 2
-    assert (state["templates"], state["profiles"], state["parameters"]) == ([], [], [])
-
-
-def test_what_a_deleted_cluster_has_left_in_aws_is_taken_away(cluster: Connectable) -> None:
-    cluster.run()
-    make_at_run_time(cluster)
-    client("eks").delete_cluster(name=CLUSTER)
-    assert cluster.leave(node_role=False) == 0
-    assert client("dynamodb").scan(TableName="nodesmith")["Items"] == []
-    assert client("ssm").get_parameters_by_path(Path="/nodesmith/clusters")["Parameters"] == []
-    with pytest.raises(Rejected, match="there is no cluster 'web' in us-east-1"):
-        cluster.leave()
+    monkeypatch.setitem(sys.modules, "nodesmith_cli.image", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "nodesmith_cli.image.pushing", SimpleNamespace(push_image=push_image))
+    assert push_to("registry/forwarder", said.append) == "registry/forwarder@sha256:1"
+    assert said == ["fetching wheels", "pushing"]
