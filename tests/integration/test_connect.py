@@ -310,6 +310,21 @@ def test_rights_that_are_missing_are_named_all_at_once(
     ]
 
 
+def test_a_right_that_is_missing_half_way_is_named_and_the_next_run_goes_on(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parameter = f"arn:aws:ssm:us-east-1:123456789012:parameter{REGISTRATION}"
+    user = "User: arn:aws:iam::123456789012:user/me is not authorized to perform:"
+    with (
+        denied("ssm", "PutParameter", f"{user} ssm:PutParameter on resource: {parameter} because no policy"),
+        pytest.raises(Rejected, match=f"you may not ssm:PutParameter on {parameter}"),
+    ):
+        cluster.run()
+    assert not [call for call in cluster.calls if "/" in call]
+    assert "not made registration /nodesmith/clusters/web" in capsys.readouterr().err
+    assert cluster.run() == 0
+
+
 def test_a_private_endpoint_needs_a_vpc_that_is_deployed(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:

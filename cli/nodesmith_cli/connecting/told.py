@@ -103,9 +103,13 @@ def _print(lines: Iterable[Line]) -> None:
     for word, thing, detail in lines:
         table.add_row(Text(str(word), style=_COLOURS[word]), Text(printable(thing)), Text(_printable(detail)))
     console = Console()
-    if not console.is_terminal:
-        console = Console(width=_FILE_WIDTH)
-    console.print(table)
+    if console.is_terminal:
+        console.print(table)
+        return
+    wide = Console(width=_FILE_WIDTH)
+    with wide.capture() as captured:
+        wide.print(table)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def _printable(text: str) -> str:
