@@ -1,4 +1,4 @@
-"""What gets deployed, from the `clusters` of cdk.json: `make synth`, or the cdk command (docs/operations.md)."""
+"""What gets deployed, from cdk.json: `make synth`, or the cdk command (docs/operations.md)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from infra.application import application
+from infra.context import environments_region
 from infra.functions import Code
 from layers.vendor.build import build
 
@@ -17,7 +18,8 @@ if __name__ == "__main__":
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
     output = Path(os.environ.get("CDK_OUTDIR", ROOT / "cdk.out"))  # set by the cdk command
     try:
-        app = application(context, Code(ROOT / "functions", build()), output)
+        region = environments_region(os.environ)
+        app = application(context, Code(ROOT / "functions", build()), output, region)
     except ValueError as error:
         sys.exit(f"cdk.json: {error}")
     app.synth()

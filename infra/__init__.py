@@ -1,6 +1,6 @@
-"""What gets deployed: an account stack per region, a cluster stack per cluster. It never ran → look here.
+"""What gets deployed: a stack per region, and one per cluster that cdk.json names. It never ran → look here.
 
-`infra` knows the core only through `nodesmith.settings`: the names of environment variables and of keys.
+`infra` knows the core only through `nodesmith.settings` and `nodesmith.registration`: names, keys, registrations.
 """
 
 from __future__ import annotations

@@ -7,53 +7,53 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra import names
-from infra.grants import attach
-from infra.permissions import Scope, metrics_reading_grant, send_grant, write_grant
-from nodesmith.settings import WOKEN, snapshot_key
+from infra.concerns import CLUSTER_CONCERNS
+from infra.grants import make_role
+from infra.permissions import Scope, forwarder_grants
 
 # As forwarder/ names them.
 FORWARDER_NAMESPACE = "nodesmith"
 FORWARDER_SERVICE_ACCOUNT = "nodesmith-forwarder"
 
 
-def access_entry(scope: Construct, cluster: str, role: iam.IRole, group: str) -> None:
-    """Let a function's role into the API server, as a member of one group; RBAC says what that group may do."""
-    eks.CfnAccessEntry(
-        scope,
-        "AccessEntry",
-        cluster_name=cluster,
-        principal_arn=role.role_arn,
-        kubernetes_groups=[group],
-        type="STANDARD",
-    )
+def access_entries(scope: Construct, region: str, cluster: str, vpc: str) -> None:
+    """Let the functions that talk to the API server in, as users whose names RBAC binds; `vpc` is where they run."""
+    for concern in CLUSTER_CONCERNS:
+        if concern.talks:
+            eks.CfnAccessEntry(
+                scope,
+                f"AccessEntry-{concern.name}",
+                cluster_name=cluster,
+                principal_arn=names.own_role_arn(concern.name, region, vpc),
+                username=concern.kubernetes_user,
+                type="STANDARD",
+            )
 
 
-def forwarder_access(construct: Construct, scope: Scope) -> iam.Role:
-    """Make the forwarder's role and give it to its service account.
-
-    It writes one object, wakes its own queues, and reads what the functions have counted for Prometheus.
-    """
-    role = iam.Role(construct, "Forwarder", assumed_by=_forwarder(scope))
-    snapshot = write_grant(scope.region, snapshot_key(scope.cluster))
-    attach(role, [snapshot, send_grant(scope, *WOKEN), metrics_reading_grant(scope)])
+def forwarder_identity(scope: Construct, region: str, cluster: str) -> None:
+    """Give the forwarder's role to its service account in a cluster."""
     eks.CfnPodIdentityAssociation(
-        construct,
+        scope,
         "ForwarderIdentity",
-        cluster_name=scope.cluster,
+        cluster_name=cluster,
         namespace=FORWARDER_NAMESPACE,
         service_account=FORWARDER_SERVICE_ACCOUNT,
-        role_arn=role.role_arn,
+        role_arn=names.own_role_arn("forwarder", region),
     )
-    return role
 
 
-def _forwarder(scope: Scope) -> iam.IPrincipal:
-    """The forwarder's pod and no other, by the tags that EKS Pod Identity puts on the session."""
-    tags = {
-        "eks-cluster-arn": names.cluster_arn(scope.region, scope.cluster),
-        "eks-cluster-name": scope.cluster,
-        "kubernetes-namespace": FORWARDER_NAMESPACE,
-        "kubernetes-service-account": FORWARDER_SERVICE_ACCOUNT,
+def forwarder_role(scope: Construct, may: Scope) -> iam.Role:
+    """Make the role of all forwarders of a region: each session reaches what is its cluster's."""
+    name = names.role_name("forwarder", may.region)
+    return make_role(scope, "Forwarder", name, _forwarders(may.region), forwarder_grants(may))
+
+
+def _forwarders(region: str) -> iam.IPrincipal:
+    """The forwarder's pods of this account's clusters and no others, by the tags that EKS puts on sessions."""
+    pods = {
+        "aws:RequestTag/kubernetes-namespace": FORWARDER_NAMESPACE,
+        "aws:RequestTag/kubernetes-service-account": FORWARDER_SERVICE_ACCOUNT,
     }
-    conditions = {"StringEquals": {f"aws:RequestTag/{key}": value for key, value in tags.items()}}
+    clusters = {"aws:RequestTag/eks-cluster-arn": names.cluster_arn(region, "*")}
+    conditions = {"StringEquals": pods, "ArnLike": clusters}
     return iam.ServicePrincipal("pods.eks.amazonaws.com", conditions=conditions).with_session_tags()

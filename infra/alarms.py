@@ -1,4 +1,8 @@
-"""Alarms: each says that somebody has to look, and at what. None fires on one error that a retry mends."""
+"""Alarms: each says that somebody has to look, and at what. None fires on one error that a retry mends.
+
+Functions record how their runs end, and dispatch judges it (`nodesmith.decisions.health`). An alarm of CloudWatch costs
+0.10 USD a month, so there are few.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,6 @@ from constructs import Construct
 from infra import names
 
 NAMESPACE = "nodesmith"
-WAITING_SECONDS = 300  # a hint that old means that nobody looks: ticks come every few minutes at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,69 +40,31 @@ def queue_metric(queue: str, name: str, statistic: str = "Maximum", minutes: int
     return _metric("AWS/SQS", name, {"QueueName": queue}, statistic, minutes)
 
 
-def own_metric(name: str, cluster: str, concern: str, statistic: str = "Sum") -> cloudwatch.Metric:
-    """Name a metric that the functions themselves write (`nodesmith.telemetry`); the account's have no cluster."""
-    whose = {"cluster": cluster} if cluster else {}
-    return _metric(NAMESPACE, name, {**whose, "concern": concern}, statistic, 5)
+def own_metric(name: str, concern: str, statistic: str = "Sum") -> cloudwatch.Metric:
+    """Name a metric that the functions themselves write (`nodesmith.telemetry`), for all clusters of the region."""
+    return _metric(NAMESPACE, name, {"concern": concern}, statistic, 5)
 
 
-def watch_function(
-    scope: Construct, function: str, rejected: cloudwatch.Metric, tick_minutes: int, topic_arn: str
-) -> None:
-    """Watch a function that should run at every tick: errors and refusals that last, throttling, and silence."""
-    minutes = max(5, tick_minutes)
-    errors, throttles = (lambda_metric(function, name) for name in ("Errors", "Throttles"))
-    runs = lambda_metric(function, "Invocations", minutes=minutes)
+def watch_health(scope: Construct, topic_arn: str) -> None:
+    """Watch what dispatch says of the health of everything, and that dispatch runs and can say it."""
+    dispatch = names.function_name("dispatch")
+    unwell = own_metric("Unwell", "dispatch")
+    errors, runs = (lambda_metric(dispatch, name) for name in ("Errors", "Invocations"))
     _raise(
         scope,
         topic_arn,
-        _Alarm(f"{function}-errors", "fails every time for a quarter of an hour: see its log", errors, 3),
+        _Alarm("nodesmith-unwell", "something is wrong that no retry mends: `nodesmith doctor`", unwell, 2),
         _Alarm(
-            f"{function}-rejected", "reads what it can not use: the log names object and remedy", rejected, 3
+            "nodesmith-dispatch-errors", "fails every time for a quarter of an hour: see the log", errors, 3
         ),
-        _Alarm(f"{function}-throttles", "is throttled: raise the account's Lambda concurrency", throttles, 3),
         _Alarm(
-            f"{function}-silent", "has not run at three ticks: see schedule and queue", runs, 3, below=True
+            "nodesmith-dispatch-silent",
+            "has not run for a quarter of an hour: see its schedule",
+            runs,
+            3,
+            below=True,
         ),
     )
-
-
-def watch_queue(scope: Construct, queue: str, dead: str, topic_arn: str) -> None:
-    """Watch a queue and its dead letters: messages given up, and messages that nobody takes."""
-    given_up = queue_metric(dead, "ApproximateNumberOfMessagesVisible")
-    meaning = "holds messages that failed every time: see the function's log"
-    _raise(scope, topic_arn, _Alarm(f"{dead}-not-empty", meaning, given_up))
-    watch_waiting(scope, queue, topic_arn)
-
-
-def watch_waiting(scope: Construct, queue: str, topic_arn: str) -> None:
-    """Watch a queue for messages that nobody takes."""
-    age = queue_metric(queue, "ApproximateAgeOfOldestMessage")
-    meaning = "holds old messages: the function fails or is slow"
-    _raise(scope, topic_arn, _Alarm(f"{queue}-waiting", meaning, age, 3, WAITING_SECONDS))
-
-
-def watch_forwarder(scope: Construct, cluster: str, topic_arn: str) -> None:
-    """Watch the forwarder by who stands in for it: observation writes snapshots only while it is away."""
-    written = own_metric("SnapshotsWritten", cluster, "observation")
-    name = names.physical_name(cluster, "forwarder-away")
-    _raise(scope, topic_arn, _Alarm(name, "sends no snapshots: see its pod", written, 3))
-
-
-def watch_interruptions(scope: Construct, cluster: str, topic_arn: str) -> None:
-    """Watch whether pods had their grace where EC2 gave notice: that is what interruption is for."""
-    killed = own_metric("PodsKilledWithoutGrace", cluster, "termination")
-    name = names.physical_name(cluster, "killed-without-grace")
-    meaning = "pods were not given their grace though EC2 had given notice: see the row of interruption"
-    _raise(scope, topic_arn, _Alarm(name, meaning, killed))
-
-
-def watch_registrations(scope: Construct, cluster: str, topic_arn: str) -> None:
-    """Watch whether nodes join: a NodePool whose nodes do not is left alone longer and longer."""
-    unhealthy = own_metric("NodePoolsUnhealthy", cluster, "readiness")
-    name = names.physical_name(cluster, "nodes-do-not-join")
-    meaning = "a NodePool's nodes do not join the cluster: see its condition NodeRegistrationHealthy"
-    _raise(scope, topic_arn, _Alarm(name, meaning, unhealthy, 2))
 
 
 def _metric(

@@ -9,27 +9,25 @@ from typing import Any
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
-from infra.account import AccountStack
 from infra.cluster import ClusterStack
-from infra.context import read_clusters
+from infra.context import DEFAULT_REGION, read_context
 from infra.functions import Code
+from infra.region import RegionStack
 
 
-def application(context: Mapping[str, Any], code: Code, output: Path) -> App:
+def application(
+    context: Mapping[str, Any], code: Code, output: Path, default_region: str = DEFAULT_REGION
+) -> App:
     """Build the app. `context` are cdk.json's defaults; what the cdk command gives (-c) goes before.
 
-    Synthesis writes the templates to `output`, and raises RuntimeError when cdk-nag finds anything.
-    Raises ValueError saying what is wrong with the context.
+    `default_region` is deployed where the context names no region. Synthesis writes the templates to `output`, and
+    raises RuntimeError when cdk-nag finds anything. Raises ValueError saying what is wrong with the context.
     """
     app = App(context=dict(context), outdir=str(output))
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
-    clusters = read_clusters(app.node.try_get_context("clusters"))
-    accounts: dict[str, AccountStack] = {}
-    for cluster in clusters:
-        if cluster.region not in accounts:
-            here = [each for each in clusters if each.region == cluster.region]
-            topic = next((each.alarm_topic_arn for each in here if each.alarm_topic_arn), "")
-            kept = max((each.interruption_concurrency or 0 for each in here), default=0)
-            accounts[cluster.region] = AccountStack(app, cluster.region, code, topic, kept or None)
-        ClusterStack(app, cluster, code).add_stack_dependency(accounts[cluster.region])
+    regions, clusters = (app.node.try_get_context(name) for name in ("regions", "clusters"))
+    found = read_context(regions, clusters, default_region)
+    stacks = {name: RegionStack(app, region, code) for name, region in found.regions.items()}
+    for cluster in found.clusters:
+        ClusterStack(app, cluster).add_stack_dependency(stacks[cluster.region])
     return app

@@ -1,66 +1,58 @@
-"""The cluster's dashboard: one row per concern, the same four graphs in each; one more says how interruptions went."""
+"""The region's dashboard: one row per function, the same graphs in each; one more says how interruptions went."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterable
 
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from infra import names
 from infra.alarms import lambda_metric, own_metric, queue_metric
+from infra.concerns import CLUSTER_CONCERNS
 from nodesmith.settings import Fate
 
 
-def dashboard(scope: Construct, region: str, cluster: str, concerns: Sequence[str]) -> None:
+def dashboard(scope: Construct, region: str, vpcs: Iterable[str]) -> None:
     """Make the dashboard; the region is in its name because dashboards are the account's."""
-    named = partial(names.physical_name, cluster)
-    rows = [_queue_row(cluster, concern, named) for concern in concerns]
-    rows.append(_function_graphs("", "catalog", names.shared_name("catalog")))
-    rows.append(_routing())
-    rows.append(_interruptions(cluster))
+    rows = [
+        _queue_row(concern.name, vpc)
+        for vpc in ("", *vpcs)
+        for concern in CLUSTER_CONCERNS
+        if concern.talks or not vpc
+    ]
+    rows += [_function_graphs(concern) for concern in ("catalog", "dispatch")]
+    told = [own_metric(name, "routing") for name in ("NoticesRouted", "NoticesOfOthers")]
+    rows.append([*_queue_row("routing"), _graph("routing: events of ours, of others", *told)])
+    rows.append(_interruptions())
     cloudwatch.Dashboard(
-        scope,
-        "Dashboard",
-        dashboard_name=f"nodesmith-{region}-{cluster}",
-        widgets=[list(row) for row in rows],
+        scope, "Dashboard", dashboard_name=f"nodesmith-{region}", widgets=[list(row) for row in rows]
     )
 
 
-def _queue_row(cluster: str, concern: str, named: Callable[[str], str]) -> list[cloudwatch.IWidget]:
-    queue, dead = named(concern), named(f"{concern}-dead")
+def _queue_row(concern: str, vpc: str = "") -> list[cloudwatch.IWidget]:
+    queue = names.function_name(concern, vpc)
     waiting = queue_metric(queue, "ApproximateNumberOfMessagesVisible")
     age = queue_metric(queue, "ApproximateAgeOfOldestMessage")
-    given_up = queue_metric(dead, "ApproximateNumberOfMessagesVisible")
+    given_up = queue_metric(f"{queue}-dead", "ApproximateNumberOfMessagesVisible")
+    title = queue.removeprefix("nodesmith-")
     return [
-        *_function_graphs(cluster, concern, queue),
-        _graph(f"{concern}: oldest message, seconds", age),
-        _graph(f"{concern}: messages waiting, given up", waiting, given_up),
+        *_function_graphs(concern, vpc),
+        _graph(f"{title}: oldest message, seconds", age),
+        _graph(f"{title}: messages waiting, given up", waiting, given_up),
     ]
 
 
-def _routing() -> list[cloudwatch.IWidget]:
-    """All clusters of the region have the same row."""
-    told = [own_metric(name, "", "routing") for name in ("NoticesRouted", "NoticesOfOthers")]
-    return [
-        *_queue_row("", "routing", names.shared_name),
-        _graph("routing: events of ours, of others", *told),
-    ]
-
-
-def _interruptions(cluster: str) -> list[cloudwatch.IWidget]:
+def _interruptions() -> list[cloudwatch.IWidget]:
     """Notices are interruption's to count; what became of them termination sees to its end."""
-    noticed = [own_metric(fate, cluster, "interruption") for fate in Fate]
-    put_off = own_metric("NoticesPutOff", cluster, "interruption")
+    noticed = [own_metric(fate, "interruption") for fate in Fate]
+    put_off = own_metric("NoticesPutOff", "interruption")
     steps = ("NoticeToLaunchedSeconds", "NoticeToReadySeconds", "NoticeToDrainedSeconds")
-    took = [own_metric(step, cluster, "termination", "Maximum") for step in steps]
+    took = [own_metric(step, "termination", "Maximum") for step in steps]
     killed, waited = (
-        own_metric(name, cluster, "termination") for name in ("PodsKilledWithoutGrace", "PodPendingSeconds")
+        own_metric(name, "termination") for name in ("PodsKilledWithoutGrace", "PodPendingSeconds")
     )
-    again = queue_metric(
-        names.physical_name(cluster, "interruption-again"), "ApproximateNumberOfMessagesVisible"
-    )
+    again = queue_metric(f"{names.function_name('interruption')}-again", "ApproximateNumberOfMessagesVisible")
     return [
         _graph("notices: by cause", *noticed),
         _graph("notices: put off, tried again", put_off, again),
@@ -69,11 +61,14 @@ def _interruptions(cluster: str) -> list[cloudwatch.IWidget]:
     ]
 
 
-def _function_graphs(cluster: str, concern: str, function: str) -> list[cloudwatch.IWidget]:
+def _function_graphs(concern: str, vpc: str = "") -> list[cloudwatch.IWidget]:
+    """Show runs and their lengths; what was refused is told without the VPC."""
+    function = names.function_name(concern, vpc)
     counts = [lambda_metric(function, name) for name in ("Invocations", "Errors", "Throttles")]
-    counts.append(own_metric("Rejected", cluster, concern))
+    counts.append(own_metric("Rejected", concern))
     durations = [lambda_metric(function, "Duration", statistic) for statistic in ("p50", "p99")]
-    return [_graph(f"{concern}: runs", *counts), _graph(f"{concern}: duration, ms", *durations)]
+    title = function.removeprefix("nodesmith-")
+    return [_graph(f"{title}: runs", *counts), _graph(f"{title}: duration, ms", *durations)]
 
 
 def _graph(title: str, *metrics: cloudwatch.IMetric) -> cloudwatch.GraphWidget:

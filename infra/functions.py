@@ -1,23 +1,24 @@
-"""A function the way all of nodesmith's are: arm64, traced, on the layers, with a role and a log group of its own."""
+"""A function the way all of nodesmith's are: arm64, on the layers, with a role of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from aws_cdk import Duration, RemovalPolicy, Stack
-from aws_cdk import aws_iam as iam
+from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra import names
-from infra.context import Vpc
-from infra.grants import Grant, attach
+from infra.grants import Grant
+from infra.regioncontext import Vpc
+from infra.roles import base_grants, function_role, vpc_grants
 
 RUNTIME = lambda_.Runtime.PYTHON_3_14
 ARCHITECTURE = lambda_.Architecture.ARM_64
+LAYERS = ("core", "vendor", "kubernetes", "packing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,53 +30,72 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionSpec:
-    """What differs between functions. `name` is the physical name, `concern` the folder under functions/.
+class Platform:
+    """What all functions of a region share."""
 
-    `reserved_concurrency` is kept free for it, and the most it may have; None shares the account's.
-    `own_interfaces` are condition keys that tell the network interfaces that the function's own code may delete.
+    region: str
+    code: Code
+    layers: Mapping[str, lambda_.LayerVersion]
+    log_group: logs.LogGroup
+    tracing: bool
+    metrics: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSpec:
+    """What differs between functions. `concern` is the folder under functions/.
+
+    `grants` are what it may do by itself, `session_grants` what it may do in a session, where it works for clusters.
+    `vpc` is where it runs, and `vpc_name` what cdk.json calls that. `reserved_concurrency` is kept free for it, and the
+    most it may have; None shares the account's.
     """
 
-    name: str
     concern: str
     timeout_seconds: int
     memory_mib: int
-    environment: Mapping[str, str]
     grants: tuple[Grant, ...]
+    session_grants: tuple[Grant, ...] = ()
+    environment: Mapping[str, str] | None = None
+    layers: tuple[str, ...] = ("core", "vendor")
+    vpc_name: str = ""
     vpc: Vpc | None = None
-    own_interfaces: Mapping[str, str] = field(default_factory=dict)
     reserved_concurrency: int | None = None
 
-
-def layer(scope: Construct, code: Code, name: str) -> lambda_.LayerVersion:
-    """Give a stack its own version of a layer, so that a cluster moves to a new version whole, or not at all.
-
-    The files are uploaded once for all stacks: assets are named by their content.
-    """
-    return lambda_.LayerVersion(
-        scope,
-        f"{name.capitalize()}Layer",
-        description=f"nodesmith: {name}",
-        code=lambda_.Code.from_asset(str(code.layers[name])),
-        compatible_runtimes=[RUNTIME],
-        compatible_architectures=[ARCHITECTURE],
-    )
+    @property
+    def name(self) -> str:
+        """The name of the function, and of the queue that wakes it."""
+        return names.function_name(self.concern, self.vpc_name)
 
 
-def function(
-    scope: Construct, spec: FunctionSpec, code: Code, shared: Iterable[lambda_.LayerVersion]
-) -> tuple[lambda_.Function, iam.Role]:
-    """Make the function, the role that only it has, and the log group that only it writes."""
+def platform(scope: Construct, region: str, code: Code, *, tracing: bool, metrics: bool) -> Platform:
+    """Make the layers, and the log group that all functions write: a stream's name tells whose it is."""
     log_group = logs.LogGroup(
         scope,
         "Logs",
-        log_group_name=f"/aws/lambda/{spec.name}",
+        log_group_name=names.LOG_GROUP_NAME,
         retention=logs.RetentionDays.ONE_MONTH,
         removal_policy=RemovalPolicy.DESTROY,
     )
-    role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
-    attached = vpc_grants(scope, spec.name, spec.own_interfaces) if spec.vpc else ()
-    attach(role, [_log_grant(log_group), TRACE, *spec.grants, *attached])
+    layers = {name: _layer(scope, code, name) for name in LAYERS}
+    return Platform(region, code, layers, log_group, tracing, metrics)
+
+
+def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.Function:
+    """Make the function, and the role that only it has."""
+    name = names.role_name(spec.concern, shared.region, spec.vpc_name)
+    environment = {
+        "TABLE_NAME": names.TABLE_NAME,
+        "BUCKET_NAME": names.bucket_name(shared.region),
+        "QUEUES_URL": names.queues_url(shared.region),
+        **({"CLOUDWATCH_METRICS": "true"} if shared.metrics else {}),
+        **(spec.environment or {}),
+    }
+    if spec.session_grants:
+        environment["SESSION_ROLE_ARN"] = names.role_arn(name)
+    own = [*spec.grants, *base_grants(shared.region, tracing=shared.tracing)]
+    if spec.vpc is not None:
+        own += vpc_grants(shared.region, spec.name)
+    role = function_role(scope, name, shared.region, own, spec.session_grants)
     made = lambda_.Function(
         scope,
         "Function",
@@ -83,18 +103,18 @@ def function(
         runtime=RUNTIME,
         architecture=ARCHITECTURE,
         handler="handler.handler",
-        code=lambda_.Code.from_asset(str(code.functions / spec.concern), exclude=["__pycache__"]),
-        layers=list(shared),
+        code=lambda_.Code.from_asset(str(shared.code.functions / spec.concern), exclude=["__pycache__"]),
+        layers=[shared.layers[name] for name in spec.layers],
         memory_size=spec.memory_mib,
         timeout=Duration.seconds(spec.timeout_seconds),
-        environment=dict(spec.environment),
+        environment=environment,
         reserved_concurrent_executions=spec.reserved_concurrency,
         recursive_loop=recursive_loop(spec.grants),
         role=role,
-        log_group=log_group,
+        log_group=shared.log_group,
     )
-    _finish(made, spec.vpc)
-    return made, role
+    _finish(made, spec.vpc, shared.tracing)
+    return made
 
 
 def recursive_loop(grants: Iterable[Grant]) -> lambda_.RecursiveLoop:
@@ -107,48 +127,23 @@ def recursive_loop(grants: Iterable[Grant]) -> lambda_.RecursiveLoop:
     return lambda_.RecursiveLoop.ALLOW if sends else lambda_.RecursiveLoop.TERMINATE
 
 
-TRACE = Grant(
-    "Trace",
-    ("xray:PutTelemetryRecords", "xray:PutTraceSegments"),
-    ("*",),
-    wildcard="X-Ray's write calls know no resources",
-)
-
-
-def _log_grant(log_group: logs.LogGroup) -> Grant:
-    """Write to the function's own log group, which exists already: no function may make one."""
-    return Grant("Log", ("logs:CreateLogStream", "logs:PutLogEvents"), (log_group.log_group_arn,))
-
-
-def vpc_grants(scope: Construct, function_name: str, own_interfaces: Mapping[str, str]) -> tuple[Grant, ...]:
-    """Let Lambda attach the function to the VPC, and keep the function's own code from doing the same.
-
-    Its code may delete interfaces of its own, where it has any; a denial of all others does not say it may.
-    """
-    changes = (
-        "ec2:AssignPrivateIpAddresses",
-        "ec2:CreateNetworkInterface",
-        "ec2:UnassignPrivateIpAddresses",
-    )
-    deletion = ("ec2:DeleteNetworkInterface",)
-    actions = (*changes, *deletion, "ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets")
-    own = names.arn("lambda", f"function:{function_name}", region=Stack.of(scope).region)
-    code = {"ArnEquals": {"lambda:SourceFunctionArn": own}}
-    others = {"StringNotEquals": own_interfaces} if own_interfaces else {}
-    everything, deny = "a denial covers everything", iam.Effect.DENY
-    why = "Lambda asks for these on all resources to attach a function to a VPC"
-    return (
-        Grant("AttachToVpc", actions, ("*",), wildcard=why),
-        Grant("NotFromCode", changes, ("*",), code, everything, deny),
-        Grant("NoDeletionFromCode", deletion, ("*",), {**code, **others}, everything, deny),
+def _layer(scope: Construct, code: Code, name: str) -> lambda_.LayerVersion:
+    return lambda_.LayerVersion(
+        scope,
+        f"{name.capitalize()}Layer",
+        description=f"nodesmith: {name}",
+        code=lambda_.Code.from_asset(str(code.layers[name])),
+        compatible_runtimes=[RUNTIME],
+        compatible_architectures=[ARCHITECTURE],
     )
 
 
-def _finish(made: lambda_.Function, vpc: Vpc | None) -> None:
+def _finish(made: lambda_.Function, vpc: Vpc | None, tracing: bool) -> None:
     """Trace, and run in the subnets. Beside the L2, which would add grants of its own and want to look up the VPC."""
     resource = made.node.default_child
     assert isinstance(resource, lambda_.CfnFunction)  # noqa: S101 - what an L2 function is made of
-    resource.tracing_config = lambda_.CfnFunction.TracingConfigProperty(mode="Active")
+    mode = "Active" if tracing else "PassThrough"
+    resource.tracing_config = lambda_.CfnFunction.TracingConfigProperty(mode=mode)
     if vpc is not None:
         resource.vpc_config = lambda_.CfnFunction.VpcConfigProperty(
             subnet_ids=list(vpc.subnet_ids), security_group_ids=list(vpc.security_group_ids)

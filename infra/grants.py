@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aws_cdk import Acknowledgment, Aws, Validations
 from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+Conditions = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +23,15 @@ class Grant:
     sid: str
     actions: tuple[str, ...]
     resources: tuple[str, ...]
-    conditions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    conditions: Conditions = field(default_factory=dict)
     wildcard: str = ""
     effect: iam.Effect = iam.Effect.ALLOW
+
+    def where(self, conditions: Conditions) -> Grant:
+        """Return the same grant under more conditions."""
+        operators = dict.fromkeys([*self.conditions, *conditions])
+        both = {each: {**self.conditions.get(each, {}), **conditions.get(each, {})} for each in operators}
+        return replace(self, conditions=both)
 
     def statement(self) -> iam.PolicyStatement:
         """Write the statement."""
@@ -40,18 +51,25 @@ class Grant:
         return found
 
 
-def attach(role: iam.Role, grants: Iterable[Grant]) -> None:
-    """Give a role these grants, and acknowledge each wildcard with its own reason."""
+def make_role(
+    scope: Construct, id_: str, name: str | None, trusted: iam.IPrincipal, grants: Iterable[Grant]
+) -> iam.Role:
+    """Make a role with these grants in a policy of its own, and acknowledge each wildcard with its own reason."""
+    granted = list(grants)
+    document = iam.PolicyDocument(statements=[grant.statement() for grant in granted])
+    role = iam.Role(scope, id_, role_name=name, assumed_by=trusted, inline_policies={"nodesmith": document})
     reasons: dict[str, list[str]] = defaultdict(list)
-    for grant in grants:
-        role.add_to_policy(grant.statement())
+    for grant in granted:
         for finding in grant.findings():
             reasons[finding].append(f"{grant.sid}: {grant.wildcard}")
     acknowledgments = [Acknowledgment(id=found, reason="; ".join(why)) for found, why in reasons.items()]
     Validations.of(role).acknowledge(*acknowledgments)
+    return role
 
 
 def _finding(resource: str) -> str:
+    """Name a finding as cdk-nag does, which writes variables of CloudFormation and of IAM in angle brackets."""
     for pseudo, name in ((Aws.PARTITION, "<AWS::Partition>"), (Aws.ACCOUNT_ID, "<AWS::AccountId>")):
         resource = resource.replace(pseudo, name)
-    return f"AwsSolutions-IAM5[Resource::{resource}]"
+    named = _VARIABLE.sub(r"<\1>", resource)
+    return f"AwsSolutions-IAM5[Resource::{named}]"

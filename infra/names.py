@@ -1,17 +1,19 @@
-"""Physical names and ARNs. They are functions of account, region and cluster, so that no stack imports from another.
+"""Physical names and ARNs. They are functions of account, region and VPC, so that no stack imports from another.
 
-An export that is in use can not be changed, and would tie every cluster's upgrade to the account's.
+An export that is in use can not be changed, and would tie every cluster's stack to the region's.
 """
 
 from __future__ import annotations
 
 from aws_cdk import Aws
 
-from nodesmith.settings import physical_name as physical_name
+from nodesmith.settings import function_name as function_name
+from nodesmith.settings import role_name as role_name
 
 TAG = "nodesmith"  # on all that is deployed: the cluster it serves, or "shared"
 TABLE_NAME = "nodesmith"
 BUCKET_PREFIX = "nodesmith"
+LOG_GROUP_NAME = "/aws/lambda/nodesmith"
 
 
 def has_own_namespace(region: str) -> bool:
@@ -26,11 +28,6 @@ def bucket_name(region: str) -> str:
     """
     suffix = "-an" if has_own_namespace(region) else ""
     return f"{BUCKET_PREFIX}-{Aws.ACCOUNT_ID}-{region}{suffix}"
-
-
-def shared_name(concern: str) -> str:
-    """Name function, log group and queue of a concern that all clusters of a region share."""
-    return f"nodesmith-{concern}"
 
 
 def arn(service: str, resource: str, *, region: str = "", account: str = Aws.ACCOUNT_ID) -> str:
@@ -51,6 +48,21 @@ def object_arn(region: str, key: str) -> str:
 def role_arn(name: str) -> str:
     """Write the ARN of an IAM role of this account; `name` may carry a path."""
     return arn("iam", f"role/{name}")
+
+
+def own_role_arn(concern: str, region: str, vpc: str = "") -> str:
+    """Write the ARN of the role of a concern's function, or of the forwarder."""
+    return role_arn(role_name(concern, region, vpc))
+
+
+def queue_arn(region: str, concern: str, vpc: str = "") -> str:
+    """Write the ARN of the queue that wakes a concern."""
+    return arn("sqs", function_name(concern, vpc), region=region)
+
+
+def queues_url(region: str) -> str:
+    """Return what the URLs of all queues begin with; a slash and the queue's name follow."""
+    return f"https://sqs.{region}.{Aws.URL_SUFFIX}/{Aws.ACCOUNT_ID}"
 
 
 def cluster_arn(region: str, cluster: str) -> str:

@@ -1,4 +1,4 @@
-"""What each function may do, and to whose things: one cluster's, never another's."""
+"""What each function may do in a session, and to whose things: the session's cluster's, never another's."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from infra.launching import (
     terminate_grant,
     volume_key_grants,
 )
+from infra.sessions import CLUSTER, FORWARDERS_CLUSTER, wake_grant
 from nodesmith.settings import (
     DRY_RUN_NODEPOOL,
-    INDEXES,
-    INFORMED,
     MEASURED,
+    WOKEN,
     catalog_key,
     decision_key,
+    health_partition_key,
     learned_partition_key,
     metrics_key,
     on_sale_key,
@@ -38,18 +39,18 @@ LIST_REASON = "EC2's describe calls know no resource; the region is a condition"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One cluster, as IAM sees it.
+    """A region, as IAM sees it.
 
-    `vpc_id` is the VPC of its nodes, `node_roles` are the names of the roles that they may have, `kms_key_arns` are the
-    keys that may encrypt their volumes. `ssm_parameters` are the names of own parameters that hold images.
+    `node_roles` are the names of roles that nodes of all its clusters may have, `kms_key_arns` are the keys that may
+    encrypt their volumes. `ssm_parameters` are the names of own parameters that hold images. `vpcs` are the names of
+    the VPCs in which functions run.
     """
 
-    cluster: str
     region: str
-    vpc_id: str
-    node_roles: tuple[str, ...]
+    node_roles: tuple[str, ...] = ()
     kms_key_arns: tuple[str, ...] = ()
     ssm_parameters: tuple[str, ...] = ()
+    vpcs: tuple[str, ...] = ()
 
 
 def ledger_grants(scope: Scope) -> list[Grant]:
@@ -61,7 +62,7 @@ def ledger_grants(scope: Scope) -> list[Grant]:
             tuple(f"dynamodb:{action}" for action in actions),
             (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),),
             {
-                "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [partition_key(scope.cluster)]},
+                "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [partition_key(CLUSTER)]},
                 "Null": {"dynamodb:LeadingKeys": "false"},  # of no values, all are as they should be
             },
         )
@@ -81,6 +82,19 @@ def learned_grants(scope: Scope, *actions: str) -> list[Grant]:
             },
         )
     ]
+
+
+def health_grant(region: str, cluster: str = "") -> Grant:
+    """Record how the runs of a cluster's concerns end, or of those that are no cluster's."""
+    return Grant(
+        "RecordHealth" if cluster else "RecordOwnHealth",
+        ("dynamodb:PutItem", "dynamodb:Query"),
+        (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=region),),
+        {
+            "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [health_partition_key(cluster)]},
+            "Null": {"dynamodb:LeadingKeys": "false"},
+        },
+    )
 
 
 def read_grants(region: str, *keys: str) -> list[Grant]:
@@ -103,28 +117,29 @@ def metrics_grants(scope: Scope, concern: str, *others: str) -> list[Grant]:
 
     S3 asks who replaces a version to be one that may read it.
     """
-    keys = (metrics_key(scope.cluster, concern), *others)
+    keys = (metrics_key(CLUSTER, concern), *others)
     arns = tuple(names.object_arn(scope.region, key) for key in keys)
     return [Grant("Metrics", ("s3:GetObject", "s3:PutObject"), arns, _OWN_BUCKET)]
 
 
-def metrics_reading_grant(scope: Scope) -> Grant:
-    """Read what the cluster's functions have counted and measured, and what its NodePools may buy."""
-    keys = (*(metrics_key(scope.cluster, concern) for concern in MEASURED), on_sale_key(scope.cluster))
+def forwarder_grants(scope: Scope) -> list[Grant]:
+    """Write the cluster's snapshot, read what its functions have counted and what its NodePools may buy, wake concerns.
+
+    The session is EKS Pod Identity's, and so is the tag that names the cluster.
+    """
+    cluster = FORWARDERS_CLUSTER
+    keys = (*(metrics_key(cluster, concern) for concern in MEASURED), on_sale_key(cluster))
     arns = tuple(names.object_arn(scope.region, key) for key in keys)
-    return Grant("ReadMetrics", ("s3:GetObject",), arns, _OWN_BUCKET)
-
-
-def send_grant(scope: Scope, *concerns: str) -> Grant:
-    """Wake these concerns of the same cluster."""
-    queues = (names.physical_name(scope.cluster, concern) for concern in concerns)
-    arns = tuple(names.arn("sqs", queue, region=scope.region) for queue in queues)
-    return Grant("Wake", ("sqs:SendMessage",), arns)
+    return [
+        write_grant(scope.region, snapshot_key(cluster)),
+        Grant("ReadMetrics", ("s3:GetObject",), arns, _OWN_BUCKET),
+        wake_grant(scope.region, scope.vpcs, *WOKEN),
+    ]
 
 
 def describe_cluster_grant(scope: Scope) -> Grant:
     """Find the API server: endpoint, CA, service CIDR, version."""
-    cluster = names.cluster_arn(scope.region, scope.cluster)
+    cluster = names.cluster_arn(scope.region, CLUSTER)
     return Grant("FindApiServer", ("eks:DescribeCluster",), (cluster,))
 
 
@@ -139,19 +154,17 @@ def describe_grant(region: str, *kinds: str) -> Grant:
 def provisioning_grants(scope: Scope) -> list[Grant]:
     """Buy nodes: read what is known, commit the intent, ask CreateFleet, record the decision."""
     return [
-        *buying_grants(scope, unplaced_key(scope.cluster)),
+        *buying_grants(scope, unplaced_key(CLUSTER)),
         describe_grant(scope.region, "Instances"),
-        send_grant(scope, "lifecycle", "provisioning", "readiness"),
-        *metrics_grants(scope, "provisioning", on_sale_key(scope.cluster)),
+        *metrics_grants(scope, "provisioning", on_sale_key(CLUSTER)),
     ]
 
 
 def interruption_grants(scope: Scope) -> list[Grant]:
     """Buy nodes in the place of those that EC2 takes, and see which it will take. Termination ends them."""
     return [
-        *buying_grants(scope, unplaced_key(scope.cluster)),
+        *buying_grants(scope, unplaced_key(CLUSTER)),
         describe_grant(scope.region, "Instances", "InstanceStatus", "SpotInstanceRequests"),
-        send_grant(scope, "lifecycle", "provisioning", "readiness", "termination"),
         *metrics_grants(scope, "interruption"),
     ]
 
@@ -162,7 +175,6 @@ def disruption_grants(scope: Scope) -> list[Grant]:
         *buying_grants(scope),
         describe_grant(scope.region, "Instances"),
         describe_cluster_grant(scope),
-        send_grant(scope, "disruption", "lifecycle", "provisioning", "termination"),
         *metrics_grants(scope, "disruption"),
     ]
 
@@ -172,14 +184,14 @@ def buying_grants(scope: Scope, *kept: str) -> list[Grant]:
     return [
         *ledger_grants(scope),
         *learned_grants(scope),
-        *read_grants(scope.region, snapshot_key(scope.cluster), catalog_key(scope.region), *kept),
+        *read_grants(scope.region, snapshot_key(CLUSTER), catalog_key(scope.region), *kept),
         write_grant(
             scope.region,
-            decision_key(scope.cluster, "*"),
+            decision_key(CLUSTER, "*"),
             *kept,
             wildcard="a record and its snapshot per decision, named by its id",
         ),
-        *launch_grants(scope.cluster, scope.region, scope.vpc_id, scope.node_roles),
+        *launch_grants(scope.region, scope.node_roles),
         *volume_key_grants(scope.region, scope.kms_key_arns),
     ]
 
@@ -189,12 +201,11 @@ def lifecycle_grants(scope: Scope) -> list[Grant]:
     return [
         *ledger_grants(scope),
         *learned_grants(scope, "PutItem"),
-        *read_grants(scope.region, snapshot_key(scope.cluster), unplaced_key(scope.cluster)),
+        *read_grants(scope.region, snapshot_key(CLUSTER), unplaced_key(CLUSTER)),
         describe_grant(scope.region, "Instances"),
-        tag_grant(scope.cluster, scope.region),
-        terminate_grant(scope.cluster, scope.region),
+        tag_grant(scope.region),
+        terminate_grant(scope.region),
         describe_cluster_grant(scope),
-        send_grant(scope, "disruption", "lifecycle", "provisioning", "readiness", "termination"),
         *metrics_grants(scope, "lifecycle"),
     ]
 
@@ -203,11 +214,10 @@ def termination_grants(scope: Scope) -> list[Grant]:
     """End nodes: see what runs, terminate it. Taints and evictions are for RBAC."""
     return [
         *ledger_grants(scope),
-        *read_grants(scope.region, snapshot_key(scope.cluster)),
+        *read_grants(scope.region, snapshot_key(CLUSTER)),
         describe_grant(scope.region, "Instances"),
-        terminate_grant(scope.cluster, scope.region),
+        terminate_grant(scope.region),
         describe_cluster_grant(scope),
-        send_grant(scope, "disruption", "provisioning", "readiness", "termination"),
         *metrics_grants(scope, "termination"),
     ]
 
@@ -225,7 +235,7 @@ def readiness_grants(scope: Scope) -> list[Grant]:
     )
     return [
         *ledger_grants(scope),
-        *read_grants(scope.region, snapshot_key(scope.cluster)),
+        *read_grants(scope.region, snapshot_key(CLUSTER)),
         describe_grant(scope.region, "CapacityReservations", "Images", "SecurityGroups", "Subnets"),
         Grant(
             "ResolveImages",
@@ -233,22 +243,20 @@ def readiness_grants(scope: Scope) -> list[Grant]:
             (public, *own),
             wildcard="AWS's public parameters: one per Kubernetes version, family, architecture and image version",
         ),
-        *instance_profile_grants(scope.cluster, scope.region),
-        *launch_grants(scope.cluster, scope.region, scope.vpc_id, scope.node_roles, DRY_RUN_NODEPOOL),
+        *instance_profile_grants(scope.region),
+        *launch_grants(scope.region, scope.node_roles, DRY_RUN_NODEPOOL),
         describe_cluster_grant(scope),
-        send_grant(scope, "disruption", "lifecycle", "provisioning"),
         *metrics_grants(scope, "readiness"),
     ]
 
 
 def observation_grants(scope: Scope) -> list[Grant]:
-    """Stand in for the forwarder: write the snapshot, wake those who read it."""
-    key = snapshot_key(scope.cluster)
+    """Stand in for the forwarder: write the snapshot."""
+    key = snapshot_key(CLUSTER)
     return [
         *read_grants(scope.region, key),
         write_grant(scope.region, key),
         describe_cluster_grant(scope),
-        send_grant(scope, *INFORMED),
     ]
 
 
@@ -256,9 +264,8 @@ def repair_grants(scope: Scope) -> list[Grant]:
     """Say which nodes are to go: termination ends them. Events are for RBAC."""
     return [
         *ledger_grants(scope),
-        *read_grants(scope.region, snapshot_key(scope.cluster)),
+        *read_grants(scope.region, snapshot_key(CLUSTER)),
         describe_cluster_grant(scope),
-        send_grant(scope, "provisioning", "termination"),
         *metrics_grants(scope, "repair"),
     ]
 
@@ -267,34 +274,9 @@ def garbagecollection_grants(scope: Scope) -> list[Grant]:
     """Find what was made for the cluster, and let go of it. What it writes to the API server is for RBAC."""
     return [
         *ledger_grants(scope),
-        *read_grants(scope.region, snapshot_key(scope.cluster)),
+        *read_grants(scope.region, snapshot_key(CLUSTER)),
         describe_grant(scope.region, "Instances", "LaunchTemplates", "NetworkInterfaces", "Volumes"),
-        *collection_grants(scope.cluster, scope.region),
+        *collection_grants(scope.region),
         describe_cluster_grant(scope),
-        send_grant(scope, "termination"),
         *metrics_grants(scope, "garbagecollection"),
-    ]
-
-
-def routing_grants(region: str) -> list[Grant]:
-    """Tell whose an instance is, by the indexes of the table and not by what it holds; pass on what is said of it."""
-    indexes = (
-        names.arn("dynamodb", f"table/{names.TABLE_NAME}/index/{name}", region=region) for name in INDEXES
-    )
-    queue = names.arn("sqs", names.physical_name("*", "interruption"), region=region)
-    return [
-        Grant("WhoseItIs", ("dynamodb:Query",), tuple(indexes)),
-        Grant("PassOn", ("sqs:SendMessage",), (queue,), wildcard="every cluster of the region has one"),
-    ]
-
-
-def catalog_grants(region: str) -> list[Grant]:
-    """Collect what can be bought in a region. The price list has its endpoints elsewhere, so no region binds it."""
-    key = catalog_key(region)
-    kinds = ("AvailabilityZones", "InstanceTypeOfferings", "InstanceTypes", "SpotPriceHistory")
-    return [
-        *read_grants(region, key),
-        write_grant(region, key),
-        describe_grant(region, *kinds),
-        Grant("ReadPrices", ("pricing:GetProducts",), ("*",), wildcard="the price list knows no resources"),
     ]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aws_cdk import Duration
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_lambda_event_sources as sources
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
+
+from infra import names
 
 VISIBILITY_TIMEOUTS = (
     6  # of the function: Lambda's advice, so that a message being worked on is not given out again
@@ -25,69 +27,98 @@ AGAIN_VISIBILITY_SECONDS = 180
 RECEIVES = 10
 """Before a message is given up. Functions have failed messages shown again after 5 s at first, then later and later."""
 BATCH_SIZE = 10
-CONCURRENCY = 2  # the least there is; commits are conditional, so more would only lose to each other
 
 
 @dataclass(frozen=True, slots=True)
 class Queues:
     """A concern's queue, its dead letter queue, and between them, where what is sent is news, one that tries again."""
 
+    name: str
     live: sqs.Queue
     dead: sqs.Queue
     again: sqs.Queue | None = None
 
+    @property
+    def feeding(self) -> list[sqs.Queue]:
+        """Those whose messages the function takes."""
+        return [queue for queue in (self.live, self.again) if queue is not None]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of these."""
+        return [self.name] if self.again is None else [self.name, f"{self.name}-again"]
+
+    @property
+    def every(self) -> list[sqs.Queue]:
+        """All of them."""
+        return [*self.feeding, self.dead]
+
 
 def queues(
-    scope: Construct,
-    named: Callable[[str], str],
-    concern: str,
-    timeout_seconds: int,
-    *,
-    try_again: bool = False,
+    scope: Construct, concern: str, timeout_seconds: int, vpc_name: str = "", *, try_again: bool = False
 ) -> Queues:
-    """Make them; `named` gives the name of a concern's queue.
+    """Make a concern's queues.
 
     Three hours outlast every retry of a hint, four days a long weekend.
     With `try_again` messages are notices of EC2: they come again quickly, and what failed is given once more, by a
     queue that feeds the same function, before it is given up.
     """
+    name = names.function_name(concern, vpc_name)
     visibility = VISIBILITY_TIMEOUTS * timeout_seconds
     if try_again:
         visibility = timeout_seconds + NOTICE_SLACK_SECONDS
-    dead = _queue(scope, "DeadLetters", named(f"{concern}-dead"), days=4)
-    again = None
+    dead, again = _queue(scope, "DeadLetters", f"{name}-dead", days=4), None
     if try_again:
         again = _queue(
             scope,
             "Again",
-            named(f"{concern}-again"),
+            f"{name}-again",
             hours=4,
             visibility=AGAIN_VISIBILITY_SECONDS,
             dead_letters=dead,
         )
-    live = _queue(
-        scope,
-        "Queue",
-        named(concern),
-        hours=3,
-        visibility=visibility,
-        dead_letters=again or dead,
-    )
-    return Queues(live, dead, again)
+    live = _queue(scope, "Queue", name, hours=3, visibility=visibility, dead_letters=again or dead)
+    return Queues(name, live, dead, again)
 
 
 def feed(
-    function: lambda_.Function, queue: sqs.Queue, batch_size: int = BATCH_SIZE, window_seconds: int = 0
+    function: lambda_.Function, made: Queues, batch_size: int = BATCH_SIZE, window_seconds: int = 0
 ) -> None:
-    """Wake the function with the queue's messages, at once. It may give back a part of a batch, or raise for all."""
-    source = sources.SqsEventSource(
-        queue,
-        batch_size=batch_size,
-        max_batching_window=Duration.seconds(window_seconds),
-        max_concurrency=CONCURRENCY,
-        report_batch_item_failures=True,
+    """Wake the function with the queues' messages, at once. It may give back a part of a batch, or raise for all.
+
+    Nothing limits how many run at a time: Lambda asks an idle queue less often then, and commits are conditional.
+    """
+    for queue in made.feeding:
+        lambda_.EventSourceMapping(
+            function,
+            f"From{queue.node.id}",
+            target=function,
+            event_source_arn=queue.queue_arn,
+            batch_size=batch_size,
+            max_batching_window=Duration.seconds(window_seconds) if window_seconds else None,
+            report_batch_item_failures=True,
+        )
+
+
+def refuse_plain_http(scope: Construct, those: Iterable[sqs.Queue]) -> None:
+    """Let nobody reach these queues but by TLS: one policy for all, in which * is the queue that is asked.
+
+    A queue has one policy, so this is none for a queue that lets others in.
+    """
+    document = iam.PolicyDocument(statements=[plain_http_denial("*")])
+    urls = [queue.queue_url for queue in those]
+    sqs.CfnQueuePolicy(scope, "OnlyTls", queues=urls, policy_document=document)
+
+
+def plain_http_denial(resource: str) -> iam.PolicyStatement:
+    """Write the statement that refuses whatever does not come by TLS."""
+    return iam.PolicyStatement(
+        effect=iam.Effect.DENY,
+        principals=[iam.AnyPrincipal()],
+        actions=["sqs:*"],
+        resources=[resource],
+        conditions={"Bool": {"aws:SecureTransport": "false"}},
     )
-    function.add_event_source(source)
 
 
 def _queue(
@@ -105,7 +136,6 @@ def _queue(
         id_,
         queue_name=name,
         encryption=sqs.QueueEncryption.SQS_MANAGED,
-        enforce_ssl=True,
         retention_period=Duration.hours(24 * days + hours),
         visibility_timeout=Duration.seconds(visibility) if visibility else None,
         dead_letter_queue=(

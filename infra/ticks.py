@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-
 from aws_cdk import Aws, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 from infra import names
-from infra.grants import Grant, attach
+from infra.grants import Grant, make_role
+
+SCHEDULED_TIME = "<aws.scheduler.scheduled-time>"
+"""What EventBridge Scheduler replaces in a message by the time at which the schedule was to come."""
 
 
 class Ticker(Construct):
     """The ticks of one stack: their group, and a role that may reach `targets` (ARNs) by `action`, nothing else.
 
-    The first tick comes once `after` is there, where it is given.
+    The first tick comes once `after` is there.
     """
 
     def __init__(
-        self,
-        scope: Construct,
-        name: str,
-        action: str,
-        targets: tuple[str, ...],
-        after: Construct | None = None,
+        self, scope: Construct, name: str, action: str, targets: tuple[str, ...], after: Construct
     ) -> None:
         super().__init__(scope, "Ticker")
         self._after = after
@@ -37,11 +32,10 @@ class Ticker(Construct):
             "ArnEquals": {"aws:SourceArn": group_arn},
         }
         trusted = iam.ServicePrincipal("scheduler.amazonaws.com", conditions=here)
-        self._role = iam.Role(self, "Role", assumed_by=trusted)
-        attach(self._role, [Grant("Tick", (action,), targets)])
+        self._role = make_role(self, "Role", None, trusted, [Grant("Tick", (action,), targets)])
 
-    def every(self, minutes: int, name: str, target_arn: str, message: Mapping[str, str]) -> None:
-        """Send `message` to a target, once in so many minutes."""
+    def every(self, minutes: int, name: str, target_arn: str, message: str) -> None:
+        """Send `message`, which is JSON, to a target, once in so many minutes."""
         unit = "minute" if minutes == 1 else "minutes"
         schedule = scheduler.CfnSchedule(
             self,
@@ -52,12 +46,10 @@ class Ticker(Construct):
             target=scheduler.CfnSchedule.TargetProperty(
                 arn=target_arn,
                 role_arn=self._role.role_arn,
-                input=json.dumps(message, separators=(",", ":")),
+                input=message,
                 retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
                     maximum_event_age_in_seconds=60, maximum_retry_attempts=0
                 ),
             ),
         )
-        schedule.node.add_dependency(self._role)  # with its policy: a tick before that would be denied
-        if self._after is not None:
-            schedule.node.add_dependency(self._after)
+        schedule.node.add_dependency(self._after)

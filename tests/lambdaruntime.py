@@ -16,6 +16,7 @@ from typing import Any
 import botocore
 
 from layers.vendor.models import OPERATIONS, cut_models
+from nodesmith.settings import function_name
 from tests.runtimeapi import Answer, RuntimeProcess, executed
 
 ROOT = Path(__file__).parents[1]
@@ -63,8 +64,7 @@ class LambdaFunction:
 
     def invoke_with(self, *bodies: str) -> Answer:
         """Invoke with a batch of SQS messages."""
-        url = self._environment.get(f"{self._concern.upper()}_QUEUE_URL", f"nodesmith-test-{self._concern}")
-        arn = f"arn:aws:sqs:us-east-1:123456789012:{url.rpartition('/')[2]}"
+        arn = f"arn:aws:sqs:us-east-1:123456789012:{function_name(self._concern)}"
         records = [
             {
                 "messageId": str(n),

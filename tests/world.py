@@ -30,7 +30,7 @@ from nodesmith.decisions.garbagecollection.facts import YOUNG
 from nodesmith.decisions.provisioning.outcomes import tags_due
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.catalog import Catalog
-from nodesmith.model.events import INFORMED, WOKEN, Concern, Hint
+from nodesmith.model.events import INFORMED, WOKEN, Concern
 from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.launches import Instance, fleet_of
 from nodesmith.model.metrics import Metrics
@@ -466,7 +466,7 @@ class World:
 
     def _read(self, name: str, store: Any, cloud: Any, blobs: Any, hints: Any) -> None:
         """Hand interruption what has arrived, or a tick."""
-        batch, self._inbox = self._inbox or [Hint(name, "tick").to_json()], []
+        batch, self._inbox = self._inbox or [""], []
         ports = store, cloud, blobs, hints, FakeCatalogs(catalog()), self.clock, lambda: 0.0
         repeats = self.repeats.setdefault(Concern.INTERRUPTION, Repeats())
         buying = Provisioning(name, SETTINGS, *ports, repeats=repeats, metrics=self.metrics)

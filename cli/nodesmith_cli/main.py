@@ -18,6 +18,7 @@ from nodesmith_cli.connectapp import connect_command, disconnect_command, doctor
 from nodesmith_cli.convert import convert_command
 from nodesmith_cli.explainapp import explain_app
 from nodesmith_cli.hash import hash_command
+from nodesmith_cli.image.app import image_app
 from nodesmith_cli.options import (
     BucketOption,
     BucketRegionOption,
@@ -256,6 +257,7 @@ def uninstall_command(
 
 app.add_typer(local_app, name="local")
 app.add_typer(explain_app, name="explain")
+app.add_typer(image_app, name="image")
 app.command("catalog")(catalog_command)
 app.command("connect", short_help="Connect an EKS cluster, so that it is served.")(connect_command)
 app.command("disconnect", short_help="Take nodesmith out of a cluster and its account.")(disconnect_command)

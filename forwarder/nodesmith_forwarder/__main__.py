@@ -19,7 +19,6 @@ from nodesmith.adapters.apiserver import ApiServer
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.messages import SqsHints
 from nodesmith.errors import Rejected
-from nodesmith.model.events import Concern
 from nodesmith_forwarder.clock import SystemClock
 from nodesmith_forwarder.forwarder import Forwarder
 from nodesmith_forwarder.health import serve_health
@@ -50,8 +49,6 @@ def main() -> int:
     }
     health = serve_health(settings.health_port, checks, forwarder.metrics)
     LOG.info("serving cluster %s", settings.cluster_name)
-    if Concern.DISRUPTION not in settings.queue_urls:
-        LOG.warning("DISRUPTION_QUEUE_URL is not set: empty nodes are seen at disruption's tick only")
     forwarder.run(stop)
     health.shutdown()
     LOG.info("stopped")
@@ -68,7 +65,6 @@ def _forwarder(settings: ForwarderSettings, client: ApiClient) -> Forwarder:
         SqsHints(session.client("sqs", config=patient), settings.queue_urls),
         SystemClock(),
         settings.pace,
-        told=frozenset(settings.queue_urls),
     )
 
 

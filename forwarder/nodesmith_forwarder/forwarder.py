@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from threading import Event, Thread
@@ -12,7 +11,7 @@ from typing import Protocol
 from nodesmith.adapters.apiserver import ApiServer
 from nodesmith.blobports import VersionedBlobs
 from nodesmith.errors import NodesmithError
-from nodesmith.model.events import WOKEN, Concern, Hint
+from nodesmith.model.events import Concern, Hint
 from nodesmith.observation.mirror import WATCHED
 from nodesmith.observation.wire import Observed, encode
 from nodesmith.ports import Blobs, Hints
@@ -53,10 +52,7 @@ class Bucket(Blobs, VersionedBlobs, Protocol):
 
 
 class Forwarder:
-    """Tells one cluster's functions what its API server shows. What bucket and queues refuse is told again later.
-
-    `told` are the concerns that have a queue.
-    """
+    """Tells one cluster's functions what its API server shows. What bucket and queues refuse is told again later."""
 
     def __init__(
         self,
@@ -67,14 +63,12 @@ class Forwarder:
         clock: Clock,
         pace: Pace = Pace(),  # noqa: B008 frozen
         rhythm: Rhythm = Rhythm(),
-        told: Collection[Concern] = WOKEN,
     ) -> None:
         self._cluster = cluster
         self._blobs = blobs
         self._hints = hints
         self._clock = clock
         self._rhythm = rhythm
-        self._told = told
         self._world = World(clock, pace)
         self._functions = FunctionMetrics(blobs, cluster, clock)
         self._watches = [Watch(kind, server, self._world) for kind in WATCHED]
@@ -131,7 +125,7 @@ class Forwarder:
             return
         closed, observed = taken
         pending = sum(pod.is_provisionable for pod in observed.pods)
-        self._owed.update({t: count for t, count in closed.items() if t is not None and t in self._told})
+        self._owed.update({t: count for t, count in closed.items() if t is not None})
         is_renewal = self._renew_at is not None and self._renew_at <= now
         if pending and (is_renewal or Concern.PROVISIONING in self._owed):
             self._owed[Concern.PROVISIONING] = pending

@@ -9,7 +9,8 @@ from datetime import timedelta
 from typing import TypeVar
 
 from nodesmith.errors import Rejected
-from nodesmith.model.events import INFORMED, Concern
+from nodesmith.model.events import Concern
+from nodesmith.settings import queue_urls
 from nodesmith_forwarder.windows import Pace
 
 T = TypeVar("T")
@@ -20,10 +21,7 @@ _LEVELS = {"debug": "DEBUG", "info": "INFO", "error": "ERROR"}
 
 @dataclass(frozen=True, slots=True)
 class ForwarderSettings:
-    """Whom to serve, where to write, whom to tell, and how patiently.
-
-    `queue_urls` may lack disruption's, which older deployments do not name: then its ticks have to do.
-    """
+    """Whom to serve, where to write, whom to tell, and how patiently."""
 
     cluster_name: str
     region: str
@@ -36,18 +34,15 @@ class ForwarderSettings:
 
 def read_forwarder_settings(environment: Mapping[str, str]) -> ForwarderSettings:
     """Read the settings. Raises Rejected naming variable, value and what would be right, all faults at once."""
-    reading, disruption = _Reading(environment), environment.get("DISRUPTION_QUEUE_URL", "")
+    reading = _Reading(environment)
     settings = ForwarderSettings(
         cluster_name=reading.text("CLUSTER_NAME", "the EKS cluster that is served"),
         region=reading.text("AWS_REGION", "the region of the cluster"),
         bucket_name=reading.text("BUCKET_NAME", "the S3 bucket of snapshots"),
-        queue_urls={
-            **{
-                concern: reading.text(f"{concern.upper()}_QUEUE_URL", f"the SQS queue that wakes {concern}")
-                for concern in INFORMED
-            },
-            **({Concern.DISRUPTION: disruption} if disruption else {}),
-        },
+        queue_urls=queue_urls(
+            reading.text("QUEUES_URL", "what the URLs of the region's SQS queues begin with"),
+            environment.get("REACHED_FROM", ""),
+        ),
         pace=Pace(
             reading.value("BATCH_IDLE_DURATION", "1s", _duration),
             reading.value("BATCH_MAX_DURATION", "10s", _duration),

@@ -1,5 +1,5 @@
 """A schedule: ask AWS what can be bought, and at what price."""
 
-from nodesmith import runtime
+from nodesmith import regionruntime
 
-handler = runtime.catalog()
+handler = regionruntime.catalog()

@@ -1,5 +1,5 @@
 """A schedule: wake the concerns that are due, for every cluster of the region."""
 
-from nodesmith import runtime
+from nodesmith import regionruntime
 
-handler = runtime.dispatch()
+handler = regionruntime.dispatch()

@@ -1,5 +1,5 @@
 """EC2 says what becomes of an instance, and not whose it is: the cluster that launched it is told."""
 
-from nodesmith import runtime
+from nodesmith import regionruntime
 
-handler = runtime.routing()
+handler = regionruntime.routing()

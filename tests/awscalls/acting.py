@@ -16,7 +16,7 @@ _PLAIN = frozenset({"can_paginate", "close", "exceptions", "meta"})
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The role of a concern's function, or the forwarder's, of one cluster; the region's own roles have no cluster."""
+    """The role of a concern's function, or the forwarder's, in its session for a cluster; "" is in no such session."""
 
     concern: str
     cluster: str

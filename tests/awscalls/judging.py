@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from tests.awscalls.ec2requests import ec2, iam
@@ -22,10 +23,13 @@ def calls_of(request: Request) -> Iterator[Call]:
         yield Call(call.action, call.resource, {"aws:RequestedRegion": request.region, **call.context})
 
 
-def is_granted(statements: Statements, call: Call) -> bool:
-    """Whether these statements allow a call; where its resource cannot be told, whether they name its action at all."""
+def is_granted(statements: Statements, call: Call, tags: Mapping[str, str] = MappingProxyType({})) -> bool:
+    """Whether these statements allow a call; where its resource cannot be told, whether they name its action at all.
+
+    `tags` are those of the session in which it is made, by condition key (`aws:PrincipalTag/…`).
+    """
     if call.resource:
-        return allows(statements, call.action, call.resource, call.context)
+        return allows(statements, call.action, call.resource, {**call.context, **tags})
     return call.action in granted_actions(statements)
 
 

@@ -1,4 +1,4 @@
-"""The statements of every role for any cluster: synthesised once, for a cluster whose names are put in afterwards."""
+"""The statements of every role, synthesised once, for a region whose name is put in afterwards; and session tags."""
 
 from __future__ import annotations
 
@@ -20,59 +20,54 @@ from moto.eks import eks_backends
 from moto.iam import iam_backends
 from moto.ssm import ssm_backends
 
+from nodesmith.registration import CLUSTER_TAG, VPC_TAG
+from nodesmith.settings import role_name
 from tests.awscalls.acting import Role
 from tests.awscalls.judging import Statements
+from tests.e2e.deployed.mappings import concern_of
 from tests.e2e.deployed.stacks import Stacks
-from tests.infra.templates import Template
 
 ROOT = Path(__file__).resolve().parents[2]
 FORWARDER = "forwarder"
 _BUILT = ROOT / "build" / "policies"
-_CLUSTER, _REGION, _VPC = "a-cluster-of-tests", "eu-central-2", "vpc-00000000000000000"
+_REGION = "eu-central-2"
 _NODE_ROLE = "a-node-role-of-tests"
 _PARAMETER = "a-parameter-of-tests"
-_ENTRY = {
-    "name": _CLUSTER,
-    "region": _REGION,
-    "vpcId": _VPC,
-    "nodeRoles": [_NODE_ROLE],
-    "ssmParameters": [_PARAMETER],
-}
+_CONTEXT = {"regions": {_REGION: {"nodeRoles": [_NODE_ROLE], "ssmParameters": [_PARAMETER]}}, "clusters": []}
 _LAYERS = ("core", "vendor", "kubernetes", "packing")
 
 
 @lru_cache(maxsize=64)
-def roles_of(
-    cluster: str, region: str, vpc_id: str = _VPC, named_arns: tuple[str, ...] = ()
-) -> dict[str, Statements]:
-    """Return the statements of the forwarder and of each concern's function, of the region's own too.
+def roles_of(region: str, named_arns: tuple[str, ...] = ()) -> dict[str, Statements]:
+    """Return the statements of the forwarder and of each concern's function.
 
     `named_arns` are those of the roles and parameters that cdk.json would name.
     """
+    stacks = Stacks.read(region_template().replace(_REGION, region), {}, region, "https://sqs")
 
-    def named(text: str) -> str:
-        return text.replace(_CLUSTER, cluster).replace(_REGION, region).replace(_VPC, vpc_id)
+    def statements(arn: str) -> Statements:
+        role = stacks.region.role_named(arn.rpartition("/")[2])
+        return [_with(each, named_arns) for each in stacks.region.statements(role)]
 
-    account, own = (named(text) for text in templates())
-    stacks = Stacks.read(account, own, region, "https://sqs")
-
-    def statements(template: Template, arn: str) -> Statements:
-        return [_with(each, named_arns) for each in template.statements(arn.rpartition("/")[2])]
-
-    found = {
-        each["FunctionName"].rpartition("-")[2]: statements(template, each["Role"])
-        for template in (stacks.account, stacks.cluster)
-        for each in template.of_type("Lambda::Function").values()
-    }
-    forwarder = stacks.cluster.only("EKS::PodIdentityAssociation")["RoleArn"]
-    return {**found, FORWARDER: statements(stacks.cluster, forwarder)}
+    functions = stacks.region.of_type("Lambda::Function").values()
+    found = {concern_of(each["FunctionName"]): statements(each["Role"]) for each in functions}
+    return {**found, FORWARDER: statements(role_name(FORWARDER, region))}
 
 
 def statements_of(role: Role) -> Statements:
-    """Return the statements of a role whose cluster has the VPC, the roles for nodes and the parameters of moto now."""
-    return roles_of(
-        role.cluster or _CLUSTER, role.region, _vpc_of(role), (*_node_roles(), *_own_parameters(role.region))
-    )[role.concern]
+    """Return the statements of a role, with the roles for nodes and the parameters that moto has now."""
+    named = (*_node_roles(), *_own_parameters(role.region))
+    return roles_of(role.region, named)[role.concern]
+
+
+def tags_of(role: Role) -> dict[str, str]:
+    """Return the tags of the session in which a role works for its cluster, as condition keys; none without one."""
+    if not role.cluster:
+        return {}
+    if role.concern == FORWARDER:
+        return {"aws:PrincipalTag/eks-cluster-name": role.cluster}
+    tags = {CLUSTER_TAG: role.cluster, VPC_TAG: _vpc_of(role)}
+    return {f"aws:PrincipalTag/{key}": value for key, value in tags.items()}
 
 
 def _with(statement: Mapping[str, Any], arns: tuple[str, ...]) -> dict[str, Any]:
@@ -108,15 +103,15 @@ def _vpc_of(role: Role) -> str:
     """Return the VPC of the subnets that EKS was told of; no VPC for a cluster that EKS does not know."""
     cluster = eks_backends[DEFAULT_ACCOUNT_ID][role.region].clusters.get(role.cluster)
     if cluster is None:
-        return _VPC
+        return "vpc-00000000000000000"
     (first, *_) = cluster.resources_vpc_config["subnetIds"]
     of_zones = list(ec2_backends[DEFAULT_ACCOUNT_ID][role.region].subnets.values())
     return str(next(subnets[first].vpc_id for subnets in of_zones if first in subnets))
 
 
 @cache
-def templates() -> tuple[str, str]:
-    """Return the templates of the region's stack and of the cluster's, from build/ where the sources are the same."""
+def region_template() -> str:
+    """Return the template of the region's stack, from build/ where the sources are the same."""
     folder = _BUILT / _digest()
     _BUILT.mkdir(parents=True, exist_ok=True)
     with (_BUILT / "lock").open("w") as lock:
@@ -126,10 +121,7 @@ def templates() -> tuple[str, str]:
             shutil.rmtree(draft, ignore_errors=True)
             _synthesise(draft)
             draft.rename(folder)
-    account, cluster = (f"nodesmith-{_REGION}", f"nodesmith-{_REGION}-{_CLUSTER}")
-    return (folder / f"{account}.template.json").read_text(), (
-        folder / f"{cluster}.template.json"
-    ).read_text()
+    return (folder / f"nodesmith-{_REGION}.template.json").read_text()
 
 
 def _synthesise(output: Path) -> None:
@@ -142,7 +134,7 @@ def _synthesise(output: Path) -> None:
         sys.executable,
         "-m",
         "tests.e2e.synthesise",
-        json.dumps(_ENTRY),
+        json.dumps(_CONTEXT),
         json.dumps(layers),
         str(output),
     ]
@@ -154,4 +146,4 @@ def _digest() -> str:
     sources = [*(ROOT / "infra").glob("*.py"), ROOT / "cdk.json", ROOT / "requirements" / "infra.txt"]
     sources += (ROOT / "layers" / "core" / "python" / "nodesmith").glob("*.py")
     text = b"".join(path.name.encode() + path.read_bytes() for path in sorted(sources))
-    return sha256(json.dumps(_ENTRY).encode() + text).hexdigest()[:16]
+    return sha256(json.dumps(_CONTEXT).encode() + text).hexdigest()[:16]

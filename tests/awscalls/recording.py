@@ -11,10 +11,13 @@ from unittest.mock import patch
 from urllib.parse import urlsplit
 
 from nodesmith import parts
+from nodesmith.model.events import Concern
+from nodesmith.settings import role_name
 from tests.awscalls.acting import HEADER, ActingSession, Role, acting
 from tests.awscalls.judging import NOT_READ, body_of, calls_of, is_granted
-from tests.awscalls.policies import FORWARDER, statements_of, templates
+from tests.awscalls.policies import FORWARDER, region_template, statements_of, tags_of
 from tests.awscalls.requests import Request, credential_scope
+from tests.e2e.deployed.access import assumed
 
 
 class Recorder:
@@ -31,7 +34,7 @@ class Recorder:
         if self._started:
             return
         self._started = True
-        templates()  # made now, and not while a client waits for an answer
+        region_template()  # made now, and not while a client waits for an answer
         from moto.core.botocore_stubber import BotocoreStubber
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
@@ -47,9 +50,9 @@ class Recorder:
 
     def record(self, role: Role, request: Request) -> None:
         """Judge a request. What is not granted is one of `refused`."""
-        statements = statements_of(role)
+        statements, tags = statements_of(role), tags_of(role)
         for call in calls_of(request):
-            granted = is_granted(statements, call)
+            granted = is_granted(statements, call, tags)
             with self._lock:
                 self.called[role.concern].add(call.action)
                 if not granted:
@@ -92,16 +95,28 @@ class Recorder:
 
 
 def _role(headers: Mapping[str, str], scope: tuple[str, str, str] | None) -> Role | None:
-    return Role.parse(headers.get(HEADER, "")) or (Role.parse(scope[0]) if scope else None)
+    return Role.parse(headers.get(HEADER, "")) or (
+        Role.parse(scope[0]) or _of_session(*scope[:2]) if scope else None
+    )
+
+
+def _of_session(access_key: str, region: str) -> Role | None:
+    """Tell whose a session is that STS has given for a function's role: it has the name of its cluster."""
+    session = assumed(access_key)
+    if session is None:
+        return None
+    role = session.role_arn.rpartition("/")[2]
+    concern = role.removeprefix("nodesmith-").removesuffix(f"-{region}")
+    return Role(concern, session.session, region) if role == role_name(concern, region) else None
 
 
 def _for_roles(set_session: Callable[..., None]) -> Callable[..., None]:
-    """Give each function of a process clients of its role's own."""
+    """Give each function of a process clients of its role's own, and of its session for a cluster."""
 
-    def set_for_roles(session: Callable[[Any], Any]) -> None:
-        def of_role(concern: Any) -> ActingSession:
-            role = Role(str(concern), os.environ.get("CLUSTER_NAME", ""), os.environ["AWS_REGION"])
-            return ActingSession(session(concern), role)
+    def set_for_roles(session: parts.Session) -> None:
+        def of_role(concern: Concern, cluster: str) -> ActingSession:
+            role = Role(concern, cluster, os.environ["AWS_REGION"])
+            return ActingSession(session(concern, cluster), role)
 
         set_session(session if session is parts.own_session else of_role)
 

@@ -102,7 +102,23 @@ def _eks(request: Request) -> Iterator[Call]:
 def _ssm(request: Request) -> Iterator[Call]:
     name = request.document.get("Name", "")
     account = "" if name.startswith("/aws/service/") else DEFAULT_ACCOUNT_ID
-    yield Call(f"ssm:{request.operation}", request.arn(f"parameter/{name.lstrip('/')}", account))
+    path = name or request.document.get("Path", "")
+    yield Call(f"ssm:{request.operation}", request.arn(f"parameter/{path.lstrip('/')}", account))
+
+
+def _sts(request: Request) -> Iterator[Call]:
+    """A session with tags is asked about twice."""
+    if request.operation != "AssumeRole":
+        yield from unknown(request)
+        return
+    asked, number, tags = request.parameters, 1, {}
+    while key := asked.get(f"Tags.member.{number}.Key"):
+        tags[key] = asked.get(f"Tags.member.{number}.Value", "")
+        number += 1
+    context = {f"aws:RequestTag/{key}": value for key, value in tags.items()}
+    context |= {"sts:RoleSessionName": asked["RoleSessionName"]}
+    for action in ("AssumeRole", "TagSession") if tags else ("AssumeRole",):
+        yield Call(f"sts:{action}", asked["RoleArn"], {**context, "aws:TagKeys": sorted(tags)})
 
 
 def _dynamodb(request: Request) -> Iterator[Call]:
@@ -149,5 +165,6 @@ READERS: Mapping[str, Callable[[Request], Iterator[Call]]] = {
     "s3": _s3,
     "sqs": _sqs,
     "ssm": _ssm,
+    "sts": _sts,
 }
 """By service, but for EC2 and IAM."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from statistics import median
 
 from layers.vendor.build import build
-from nodesmith.model.events import WOKEN
 from tests.benchmarks.figures import Figure, reference_ms
 
 ROOT = Path(__file__).parents[2]
@@ -32,10 +31,10 @@ _ENVIRONMENT = {
     "AWS_REGION": "us-east-1",
     "AWS_ACCESS_KEY_ID": "none",
     "AWS_SECRET_ACCESS_KEY": "none",
-    "CLUSTER_NAME": "bench",
     "TABLE_NAME": "nodesmith",
     "BUCKET_NAME": "bench",
-    **{f"{concern.upper()}_QUEUE_URL": "https://sqs.test/q" for concern in WOKEN},
+    "QUEUES_URL": "https://sqs.test/1",
+    "SESSION_ROLE_ARN": "arn:aws:iam::111122223333:role/bench",
 }
 
 

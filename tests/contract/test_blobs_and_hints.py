@@ -11,7 +11,7 @@ from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.messages import SqsHints
 from nodesmith.blobports import NONE_THERE, Version
 from nodesmith.errors import Conflict, Rejected
-from nodesmith.model.events import WOKEN, Concern, Hint, parse_hint
+from nodesmith.model.events import WOKEN, Concern, Hint, parse_message
 from nodesmith.ports import Blobs, Hints
 from tests.account import strict_aws
 from tests.fakes.blobs import FakeBlobs
@@ -48,7 +48,8 @@ def queues(request: pytest.FixtureRequest) -> tuple[Hints, Received]:
 
     def received(concern: Concern) -> list[Hint]:
         answer = client.receive_message(QueueUrl=urls[concern], MaxNumberOfMessages=10)
-        return [parse_hint(message["Body"], "east") for message in answer.get("Messages", [])]
+        read = [parse_message(message["Body"]) for message in answer.get("Messages", [])]
+        return [message for message in read if isinstance(message, Hint)]
 
     return SqsHints(client, urls), received
 

@@ -15,9 +15,9 @@ from nodesmith.adapters.store import DynamoStore
 from nodesmith.controllers.letters import Letter
 from nodesmith.controllers.routing import Routing, route
 from nodesmith.errors import Rejected
+from nodesmith.model.events import PassedEvent, parse_message
 from nodesmith.model.labels import RESERVATION_ID
 from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.settings import physical_name
 from nodesmith_cli.local.deployment import TABLE_NAME, Deployment, deploy
 from tests import builders
 from tests.account import strict_aws
@@ -25,21 +25,20 @@ from tests.awscalls.acting import Role, acting
 from tests.builders import NOW
 
 REGION = "us-east-1"
-CLUSTERS = ("shop", "a-cluster-with-a-name-that-is-far-too-long-for-a-function-of-lambda")
+CLUSTERS = ("shop", "a-cluster-with-a-name-as-long-as-the-name-of-a-session-may-ever-b")
 FIRST, SECOND, OTHER = (f"i-{number:017x}" for number in range(3))
 BLOCK = "cr-0123456789abcdef0"
 
 
 class Account:
-    """An account that is deployed to, with the queue of a second cluster."""
+    """An account that is deployed to."""
 
     def __init__(self) -> None:
         self.client: Any = partial(boto3.client, region_name=REGION)
-        self.deployment: Deployment = deploy(self.client, CLUSTERS[0], REGION)
-        self.client("sqs").create_queue(QueueName=physical_name(CLUSTERS[1], "interruption"))
+        self.deployment: Deployment = deploy(self.client, REGION)
         routing = acting(self.client, Role("routing", "", REGION))
         self.routes = DynamoRoutes(routing("dynamodb"), TABLE_NAME)
-        self.post = SqsPost(routing("sqs"), self.deployment.queue_urls["routing"])
+        self.post = SqsPost(routing("sqs"), self.deployment.queues_url)
 
     def store(self, cluster: str) -> DynamoStore:
         provisioning = acting(self.client, Role("provisioning", cluster, REGION))
@@ -52,11 +51,12 @@ class Account:
         assert self.routes.of_instance(instance) == frozenset()
         return store.save(replace(claim, revision=1, phase=Phase.LAUNCHED, instance_id=instance, **fields))
 
-    def waiting(self, cluster: str) -> list[str]:
-        sqs = self.client("sqs")
-        url = sqs.get_queue_url(QueueName=physical_name(cluster, "interruption"))["QueueUrl"]
-        answer = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)
-        return sorted(message["Body"] for message in answer.get("Messages", ()))
+    def waiting(self) -> list[tuple[str, str]]:
+        """Give the events that wait for interruption, each after its cluster."""
+        url = self.deployment.queue_urls["interruption"]
+        answer = self.client("sqs").receive_message(QueueUrl=url, MaxNumberOfMessages=10)
+        read = [parse_message(message["Body"]) for message in answer.get("Messages", ())]
+        return sorted((each.cluster, each.event) for each in read if isinstance(each, PassedEvent))
 
 
 @pytest.fixture
@@ -92,15 +92,16 @@ def test_each_of_two_clusters_hears_of_its_own_instances_and_nobody_of_others(ac
     report = route(Routing(account.routes, account.post, lambda: NOW), letters)
     assert (report.failed, report.rejected) == ([], [])
     assert report.counts == {"NoticesRouted": 2, "NoticesOfOthers": 1}
-    assert [account.waiting(cluster) for cluster in CLUSTERS] == [[mine], [theirs]]
+    assert account.waiting() == sorted([(CLUSTERS[0], mine), (CLUSTERS[1], theirs)])
 
 
 def test_more_letters_than_sqs_takes_at_once_all_arrive(account: Account) -> None:
     assert account.post.deliver(CLUSTERS[0], [f"{number:02}" for number in range(13)]) == []
-    arrived = account.waiting(CLUSTERS[0]) + account.waiting(CLUSTERS[0])
-    assert sorted(arrived) == [f"{number:02}" for number in range(13)]
+    arrived = account.waiting() + account.waiting()
+    assert sorted(arrived) == [(CLUSTERS[0], f"{number:02}") for number in range(13)]
 
 
-def test_a_cluster_without_a_queue_is_told_of(account: Account) -> None:
-    with pytest.raises(Rejected, match="nodesmith-gone-interruption does not exist"):
-        account.post.deliver("gone", ["anything"])
+def test_a_queue_that_is_not_there_is_named(account: Account) -> None:
+    account.client("sqs").delete_queue(QueueUrl=account.deployment.queue_urls["interruption"])
+    with pytest.raises(Rejected, match="nodesmith-interruption does not exist"):
+        account.post.deliver("shop", ["anything"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.e2e.deployed.assembly import Assembly
@@ -40,9 +40,17 @@ def unchanged(text: str) -> str:
     return text
 
 
+def region_template(assembly: Assembly, edit: Edit = unchanged) -> Template:
+    """Give the region's template, its names resolved."""
+    return _stacks(edit(assembly.region_template()), assembly.cluster_templates()).region
+
+
 def cluster_template(assembly: Assembly, edit: Edit = unchanged) -> Template:
-    """Give the cluster's template, its names resolved."""
-    text = edit(assembly.cluster_template())
-    return Stacks.read(
-        assembly.account_template(), text, REGION, "https://sqs.us-east-1.amazonaws.com"
-    ).cluster
+    """Give the template of the only cluster, its names resolved."""
+    texts = {name: edit(text) for name, text in assembly.cluster_templates().items()}
+    (template,) = _stacks(assembly.region_template(), texts).clusters.values()
+    return template
+
+
+def _stacks(region: str, clusters: Mapping[str, str]) -> Stacks:
+    return Stacks.read(region, clusters, REGION, "https://sqs.us-east-1.amazonaws.com")

@@ -144,7 +144,7 @@ def folder(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture(scope="session")
 def assembly() -> Assembly:
     """Give what would be uploaded for the cluster that the tests of the deployment are about."""
-    return synthesised(NAME, REGION)
+    return synthesised([NAME], REGION)
 
 
 @pytest.fixture

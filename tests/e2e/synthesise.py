@@ -1,6 +1,7 @@
-"""`python -m tests.e2e.synthesise CLUSTER LAYERS OUTPUT`: the app for one cluster (its entry of cdk.json, as JSON).
+"""`python -m tests.e2e.synthesise CONTEXT LAYERS OUTPUT`: the app for `regions` and `clusters` as cdk.json has them.
 
-`LAYERS` maps names to folders, as JSON. In a process of its own, for Node stays as long as the process that used it.
+CONTEXT is JSON, and so is LAYERS, which maps names to folders. In a process of its own, for Node stays as long as the
+process that used it.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ import json
 import sys
 from pathlib import Path
 
+from infra.application import application
 from infra.functions import Code
-from tests.infra.deployment import ROOT, synthesise
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
-def main(cluster: str, layers: str, output: str) -> None:
+def main(context: str, layers: str, output: str) -> None:
     folders = {name: Path(folder) for name, folder in json.loads(layers).items()}
-    synthesise(Code(ROOT / "functions", folders), [json.loads(cluster)], Path(output))
+    stated = json.loads((ROOT / "cdk.json").read_text())["context"]
+    code = Code(ROOT / "functions", folders)
+    application({**stated, **json.loads(context)}, code, Path(output)).synth()
 
 
 if __name__ == "__main__":

@@ -18,11 +18,12 @@ from types import TracebackType
 from typing import Any
 
 from nodesmith.adapters.store import DynamoStore
+from nodesmith.model.events import Concern
 from nodesmith.model.labels import INITIALIZED, NODEPOOL
 from nodesmith.model.launches import LaunchRequest, OfferingKey
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.settings import WOKEN
+from nodesmith.settings import queue_urls
 from nodesmith_cli.local.apiserver.store import Write
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
@@ -143,7 +144,7 @@ class System(Started):
             self.forwarder = InCluster(
                 self.cluster.plane,
                 self.folder / "forwarder",
-                environment=self.deployed.forwarder_environment,
+                environment=self.deployed.forwarder_environment(),
                 values=self._forwarder_values(),
                 clock=self.clock,
             )
@@ -158,12 +159,11 @@ class System(Started):
 
     def _forwarder_values(self) -> Mapping[str, str]:
         """What operations.md tells users to put into forwarder.env: the stack's outputs under these names."""
-        urls = {f"{concern.upper()}_QUEUE_URL": url for concern, url in self._queue_urls().items()}
-        bucket = self.deployed.outputs["BucketName"]
-        return {"CLUSTER_NAME": CLUSTER, "AWS_REGION": REGION, "BUCKET_NAME": bucket, **urls}
+        bucket, queues = (self.deployed.outputs[name] for name in ("BucketName", "QueuesUrl"))
+        return {"CLUSTER_NAME": CLUSTER, "AWS_REGION": REGION, "BUCKET_NAME": bucket, "QUEUES_URL": queues}
 
-    def _queue_urls(self) -> Mapping[str, str]:
-        return {c: self.deployed.outputs[f"{c.capitalize()}QueueUrl"] for c in WOKEN}
+    def _queue_urls(self) -> Mapping[Concern, str]:
+        return queue_urls(self.deployed.outputs["QueuesUrl"])
 
     def _thread(self, stack: ExitStack, name: str, job: Callable[[], None]) -> None:
         thread = threading.Thread(target=job, name=name, daemon=True)

@@ -16,6 +16,7 @@ from botocore.credentials import Credentials as BotoCredentials
 from nodesmith.adapters.ekstoken import eks_token
 from nodesmith.model.nodepoolannotations import REGISTRATION_TIMEOUT
 from nodesmith.model.schema.crds import custom_resource_definitions
+from nodesmith.settings import role_name
 from nodesmith_cli.local.apiserver import ApiServer
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
@@ -30,6 +31,7 @@ from tests.patience import eventually
 from tests.served import created
 from tests.world import pod_manifest
 
+WRITER, READER = "nodesmith:writer:{{SessionName}}", "nodesmith:reader:{{SessionName}}"
 CA_BUNDLE = base64.b64encode(b"plain HTTP").decode()
 
 
@@ -75,10 +77,6 @@ def test_a_pod_gets_its_node_by_the_roles_of_the_template_and_each_call_is_grant
         eventually(lambda: "dynamodb:PutItem" in deployment.calls().get("lifecycle", ()))
         eventually(lambda: "dynamodb:Query" in deployment.calls().get("garbagecollection", ()))
         calls = deployment.calls()
-        users = {
-            concern: deployment.authenticate(token(signer=deployment._credentials[concern]))
-            for concern in deployment.functions
-        }
         assert deployment.ungranted() == []
         assert {source.failures for source in deployment.sources.values()} == {0}, _errors(deployment)
     assert {"ec2:RunInstances", "ec2:CreateTags", "iam:PassRole", "dynamodb:PutItem"} <= calls["provisioning"]
@@ -86,27 +84,33 @@ def test_a_pod_gets_its_node_by_the_roles_of_the_template_and_each_call_is_grant
     assert {"s3:ListBucket", "s3:PutObject", "eks:DescribeCluster"} <= calls["observation"]
     assert {"ec2:DescribeVolumes", "iam:ListInstanceProfiles", "dynamodb:Query"} <= calls["garbagecollection"]
     assert {"sqs:ReceiveMessage", "sqs:DeleteMessage"} <= calls["lifecycle"]
-    assert calls["ticks"] == {"sqs:SendMessage"}
-    groups = {concern: user and user[1] for concern, user in users.items()}
-    assert groups == {
-        "provisioning": None,
-        "interruption": None,
-        "disruption": ("nodesmith:writer",),
-        "lifecycle": ("nodesmith:writer",),
-        "termination": ("nodesmith:writer",),
-        "readiness": ("nodesmith:writer",),
-        "observation": ("nodesmith:reader",),
-        "repair": ("nodesmith:writer",),
-        "garbagecollection": ("nodesmith:writer",),
-        "routing": None,
+    assert calls["ticks"] == {"lambda:InvokeFunction"}
+    assert {"ssm:GetParametersByPath", "sqs:SendMessage"} <= calls["dispatch"]
+
+
+def test_functions_are_let_in_as_users_named_for_the_cluster_that_they_work_for(assembly: Assembly) -> None:
+    let_in = cluster_template(assembly).of_type("EKS::AccessEntry").values()
+    assert {concern_of(each["PrincipalArn"]): each["Username"] for each in let_in} == {
+        "disruption": WRITER,
+        "lifecycle": WRITER,
+        "termination": WRITER,
+        "readiness": WRITER,
+        "observation": READER,
+        "repair": WRITER,
+        "garbagecollection": WRITER,
     }
+
+
+def concern_of(role_arn: str) -> str:
+    return role_arn.rpartition("/")[2].removeprefix("nodesmith-").removesuffix(f"-{REGION}")
 
 
 def test_a_call_without_a_grant_is_found_with_the_resource_and_what_nobody_calls_is_listed(
     folder: Path,
 ) -> None:
     def other_partition(text: str) -> str:
-        return text.replace(f'"CLUSTER#{NAME}"', '"CLUSTER#other"').replace(
+        own = "${aws:PrincipalTag/nodesmith.dev/cluster}"
+        return text.replace(f'"CLUSTER#{own}"', '"CLUSTER#other"').replace(
             '"eks:DescribeCluster"', '"eks:ListClusters"'
         )
 
@@ -116,8 +120,10 @@ def test_a_call_without_a_grant_is_found_with_the_resource_and_what_nobody_calls
         ungranted, unused = deployment.ungranted(), deployment.unused()
     cluster = f"arn:aws:eks:{REGION}:123456789012:cluster/{NAME}"
     table = f"arn:aws:dynamodb:{REGION}:123456789012:table/nodesmith"
-    assert f"observation: eks:DescribeCluster on {cluster}" in ungranted
-    assert f"provisioning: dynamodb:Query on {table}" in ungranted
+    assert any(
+        each.startswith(f"observation: eks:DescribeCluster on {cluster}, session") for each in ungranted
+    )
+    assert any(each.startswith(f"provisioning: dynamodb:Query on {table}, session") for each in ungranted)
     assert "observation: eks:ListClusters" in unused
     assert not [each for each in unused if "logs:" in each or "sqs:ReceiveMessage" in each]
 
@@ -128,7 +134,7 @@ def _errors(deployment: Deployed) -> dict[str, str]:
 
 def test_what_a_killed_function_was_working_on_comes_again(folder: Path) -> None:
     def one_message_soon_again(text: str) -> str:
-        once = changed("AWS::Scheduler::Schedule", "Tickerobservation", ScheduleExpression="rate(1 day)")
+        once = changed("AWS::Scheduler::Schedule", "Tickerdispatch", ScheduleExpression="rate(1 day)")
         return changed(QUEUE, "ObservationQueue", VisibilityTimeout=60)(once(text))
 
     with deployed(folder, speed=20, edit=one_message_soon_again) as deployment:
@@ -141,27 +147,31 @@ def test_what_a_killed_function_was_working_on_comes_again(folder: Path) -> None
 
 # Tokens
 
-ROLE = "arn:aws:iam::123456789012:role/cluster-lifecycle"
-SIGNER = Credentials(ROLE, "nodesmith-local-lifecycle", "ASIALIFECYCLE", "secret", "session token/+=")
+ROLE = f"arn:aws:iam::123456789012:role/{role_name('lifecycle', REGION)}"
+SIGNER = Credentials(ROLE, NAME, "ASIALIFECYCLE", "secret", "session token/+=")
 
 
 def token(cluster: str = NAME, signer: Credentials = SIGNER, region: str = REGION) -> str:
     return eks_token(BotoCredentials(signer.access_key, signer.secret, signer.token), cluster, region)
 
 
-def authenticator(assembly: Assembly, later: timedelta = timedelta(), role: str = ROLE) -> Authenticator:
-    edit = changed("AWS::EKS::AccessEntry", "Lifecycle", PrincipalArn=role)
-    known = {SIGNER.access_key: SIGNER}
-    return Authenticator(
-        cluster_template(assembly, edit), NAME, known.get, now=lambda: datetime.now(UTC) + later
-    )
+def authenticator(
+    assembly: Assembly, later: timedelta = timedelta(), signer: Credentials = SIGNER
+) -> Authenticator:
+    known = {signer.access_key: signer}
+    return Authenticator(cluster_template(assembly), NAME, known.get, now=lambda: datetime.now(UTC) + later)
 
 
-def test_a_functions_token_makes_it_a_member_of_the_group_of_its_access_entry(assembly: Assembly) -> None:
-    assert authenticator(assembly).authenticate(token()) == (
-        "arn:aws:sts::123456789012:assumed-role/cluster-lifecycle/nodesmith-local-lifecycle",
-        ("nodesmith:writer",),
-    )
+def test_a_functions_token_makes_it_the_user_of_its_access_entry_and_a_member_of_no_group(
+    assembly: Assembly,
+) -> None:
+    assert authenticator(assembly).authenticate(token()) == (f"nodesmith:writer:{NAME}", ())
+
+
+def test_in_its_session_for_another_cluster_a_function_is_another_user(assembly: Assembly) -> None:
+    other = replace(SIGNER, session="another")
+    user = authenticator(assembly, signer=other).authenticate(token(signer=other))
+    assert user == ("nodesmith:writer:another", ())
 
 
 @pytest.mark.parametrize(
@@ -187,5 +197,5 @@ def test_a_token_counts_for_fifteen_minutes(assembly: Assembly) -> None:
 
 
 def test_a_role_without_an_access_entry_is_not_let_in(assembly: Assembly) -> None:
-    elsewhere = authenticator(assembly, role=ROLE + "-of-another")
-    assert elsewhere.authenticate(token()) is None
+    buyer = replace(SIGNER, role_arn=ROLE.replace("lifecycle", "provisioning"))
+    assert authenticator(assembly, signer=buyer).authenticate(token(signer=buyer)) is None

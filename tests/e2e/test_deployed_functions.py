@@ -14,7 +14,7 @@ import pytest
 
 from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
-from tests.e2e.assembled import NAME, REGION, Edit, changed, cluster_template, unchanged
+from tests.e2e.assembled import REGION, Edit, changed, region_template, unchanged
 from tests.e2e.deployed import Faults
 from tests.e2e.deployed.assembly import Assembly
 from tests.e2e.deployed.faults import Mortal
@@ -52,7 +52,7 @@ def probe(code: FunctionCode, folder: Path, clock: LocalClock) -> Iterator[Deplo
 
 
 def function_code(assembly: Assembly, concern: str, edit: Edit = unchanged) -> FunctionCode:
-    template = cluster_template(assembly, edit)
+    template = region_template(assembly, edit)
     (id_,) = (
         id_
         for id_, each in template.of_type("Lambda::Function").items()
@@ -92,7 +92,7 @@ def test_a_function_sees_the_templates_variables_and_lambdas_own_and_nothing_of_
     assembly: Assembly, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_PROFILE", "mine")
-    template = cluster_template(assembly)
+    template = region_template(assembly)
     with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
         answer = function({})
     found = answer["environment"]
@@ -100,7 +100,7 @@ def test_a_function_sees_the_templates_variables_and_lambdas_own_and_nothing_of_
     assert {name: found[name] for name in stated} == stated
     assert found["AWS_REGION"] == REGION
     assert found["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"] == "1769"
-    assert answer["arn"].endswith(f":function:nodesmith-{NAME}-provisioning")
+    assert answer["arn"].endswith(":function:nodesmith-provisioning")
     others = found.keys() - stated.keys()
     assert {n for n in others if not n.startswith(("AWS_", "_", "LC_"))} == {
         *("LAMBDA_TASK_ROOT", "LANG", "PATH", "PYTHONPATH", "TZ")

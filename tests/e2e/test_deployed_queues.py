@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import boto3
@@ -13,29 +14,32 @@ import pytest
 
 from nodesmith.controllers.letters import Letter, Report
 from nodesmith.errors import Transient
-from nodesmith.model.events import Concern
+from nodesmith.handlers import noticing
+from nodesmith.model.events import Concern, PassedEvent
 from nodesmith.parts import Parts
+from nodesmith.registration import Registration
+from nodesmith.settings import function_name
 from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.cloud.traceheaders import trace_headers_are_kept
-from nodesmith_cli.local.deployment import CONCERNS
+from nodesmith_cli.local.deployment import CONCERNS, register
 from nodesmith_cli.local.eventsource import EventSource
 from nodesmith_cli.local.invoker import LONGEST_POLL_SECONDS, EventSources
 from nodesmith_cli.local.queuetime import queues_run_on
 from tests.account import strict_aws
-from tests.e2e.assembled import NAME, QUEUE, REGION, Edit, changed, cluster_template, unchanged
+from tests.e2e.assembled import NAME, QUEUE, REGION, Edit, changed, region_template, unchanged
 from tests.e2e.deployed import Faults, resources
 from tests.e2e.deployed.assembly import Assembly
 from tests.e2e.deployed.faults import faulty_queues
 from tests.e2e.deployed.functions import InvocationFailed
-from tests.e2e.deployed.mappings import event_sources, ticks
-from tests.e2e.deployed.stacks import CLUSTER
+from tests.e2e.deployed.mappings import event_sources, schedules
 from tests.infra.templates import Template
 from tests.patience import eventually
 
 MAPPING = "AWS::Lambda::EventSourceMapping"
 FUNCTION = "AWS::Lambda::Function"
+NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)
 
 
 class Spy:
@@ -69,7 +73,7 @@ class SelfWaker(Spy):
         self._monkeypatch = monkeypatch
 
     def __call__(self, event: Mapping[str, Any]) -> Any:
-        url = client("sqs").get_queue_url(QueueName=f"nodesmith-{NAME}-lifecycle")["QueueUrl"]
+        url = client("sqs").get_queue_url(QueueName="nodesmith-lifecycle")["QueueUrl"]
         with self._monkeypatch.context() as environment:
             environment.setenv("AWS_LAMBDA_FUNCTION_NAME", self.concern)
             environment.setenv("_X_AMZN_TRACE_ID", lineage.of_event(event))
@@ -86,8 +90,8 @@ class Queues:
 
     def __init__(self, template: Template, spy: Spy, clock: LocalClock) -> None:
         self.spy = spy
-        self.name = f"nodesmith-{NAME}-{spy.concern}"
-        resources.make(CLUSTER, template, client, REGION)
+        self.name = function_name(spy.concern)
+        resources.make("region", template, client, REGION)
         self.sqs = client("sqs")
         mappings = template.of_type("Lambda::EventSourceMapping")
         only = {id_: each for id_, each in mappings.items() if each["FunctionName"] == self.name}
@@ -137,7 +141,7 @@ def hand() -> Iterator[Hand]:
 
 def test_a_batch_is_as_large_as_the_mapping_says(assembly: Assembly, clock: LocalClock) -> None:
     spy = Spy()
-    queues = Queues(cluster_template(assembly, changed(MAPPING, "Lifecycle", BatchSize=2)), spy, clock)
+    queues = Queues(region_template(assembly, changed(MAPPING, "Lifecycle", BatchSize=2)), spy, clock)
     queues.send("a", "b", "c")
 
     queues.source.poll()
@@ -150,7 +154,7 @@ def test_a_batching_window_collects_what_comes_within_it(assembly: Assembly, clo
     spy = Spy()
     window = changed(MAPPING, "Lifecycle", MaximumBatchingWindowInSeconds=1000)
     hidden = changed(QUEUE, "LifecycleQueue", VisibilityTimeout=43_200)
-    queues = Queues(cluster_template(assembly, lambda text: hidden(window(text))), spy, clock)
+    queues = Queues(region_template(assembly, lambda text: hidden(window(text))), spy, clock)
     queues.send("a")
     poll = threading.Thread(target=queues.source.poll)
     poll.start()
@@ -165,7 +169,7 @@ def test_what_a_function_gives_back_comes_again_when_the_queue_says_so(
     assembly: Assembly, hand: Hand
 ) -> None:
     spy = Spy(gives_back="bad")
-    queues = Queues(cluster_template(assembly), spy, hand.clock)
+    queues = Queues(region_template(assembly), spy, hand.clock)
     queues.send("good", "bad")
 
     queues.source.poll()
@@ -182,7 +186,7 @@ def test_without_report_batch_item_failures_what_is_given_back_is_lost(
 ) -> None:
     spy = Spy(gives_back="bad")
     edit = changed(MAPPING, "Lifecycle", FunctionResponseTypes=None)
-    queues = Queues(cluster_template(assembly, edit), spy, clock)
+    queues = Queues(region_template(assembly, edit), spy, clock)
     queues.send("bad")
 
     queues.source.poll()
@@ -199,7 +203,7 @@ class Failing(Spy):
         super().__init__()
         self._hand, self._fails, self._left = hand, fails, times
         self.served: list[float] = []
-        self._handle = Parts(Concern.INTERRUPTION).handler_of_letters(self._run)
+        self._handle = noticing(Parts(Concern.INTERRUPTION), lambda own: self._run)  # noqa: ARG005
 
     def __call__(self, event: Mapping[str, Any]) -> Any:
         if self._left and self._fails == "hangs":
@@ -229,23 +233,22 @@ def test_a_notice_whose_first_three_attempts_fail_is_served_before_ec2_takes_the
     fails: Fails,
     within_seconds: float,
 ) -> None:
-    queue = f"https://sqs.{REGION}.amazonaws.com/123456789012/nodesmith-{NAME}-provisioning"
     for name, value in {
-        "CLUSTER_NAME": NAME,
         "AWS_REGION": REGION,
         "TABLE_NAME": "nodesmith",
         "BUCKET_NAME": "nodesmith",
-        "PROVISIONING_QUEUE_URL": queue,
+        "QUEUES_URL": f"https://sqs.{REGION}.amazonaws.com/123456789012",
     }.items():
         monkeypatch.setenv(name, value)
+    register(client, Registration(NAME, "vpc-01234567", ("nodes",)))
     failing = Failing(hand, fails)
     queues = Queues(
-        cluster_template(assembly, changed(MAPPING, "Interruption", ScalingConfig=None)), failing, hand.clock
+        region_template(assembly, changed(MAPPING, "Interruption", ScalingConfig=None)), failing, hand.clock
     )
     queues.source.mapped = replace(
         queues.source.mapped, window_seconds=0
     )  # the clock stands still while it waits
-    queues.send("notice")
+    queues.send(PassedEvent(NAME, "notice").to_json())
     while not failing.served and hand.seconds < 600:
         queues.source.poll()
         hand.seconds += 1
@@ -258,11 +261,11 @@ def test_a_notice_whose_first_three_attempts_fail_is_served_before_ec2_takes_the
 def test_a_message_goes_to_the_dead_letters_after_as_many_receives_as_the_queue_allows(
     assembly: Assembly, hand: Hand, receives: int
 ) -> None:
-    dead = f"arn:aws:sqs:{REGION}:123456789012:nodesmith-{NAME}-lifecycle-dead"
+    dead = f"arn:aws:sqs:{REGION}:123456789012:nodesmith-lifecycle-dead"
     policy = {"deadLetterTargetArn": dead, "maxReceiveCount": receives}
     edit = unchanged if receives == 10 else changed(QUEUE, "LifecycleQueue", RedrivePolicy=policy)
     spy = Spy(gives_back="poison")
-    queues = Queues(cluster_template(assembly, edit), spy, hand.clock)
+    queues = Queues(region_template(assembly, edit), spy, hand.clock)
     queues.send("poison")
 
     for _ in range(receives + 1):
@@ -276,7 +279,7 @@ def test_a_message_goes_to_the_dead_letters_after_as_many_receives_as_the_queue_
 def test_a_function_that_says_so_may_wake_itself_as_often_as_it_likes(
     assembly: Assembly, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queues = Queues(cluster_template(assembly), SelfWaker(monkeypatch), hand.clock)
+    queues = Queues(region_template(assembly), SelfWaker(monkeypatch), hand.clock)
     queues.send("tick")
     for _ in range(40):
         queues.source.poll()
@@ -289,7 +292,7 @@ def test_a_chain_of_16_runs_ends_among_the_dead_letters_where_a_function_says_no
     assembly: Assembly, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent = changed(FUNCTION, "Lifecycle", RecursiveLoop=None)
-    queues = Queues(cluster_template(assembly, silent), SelfWaker(monkeypatch), hand.clock)
+    queues = Queues(region_template(assembly, silent), SelfWaker(monkeypatch), hand.clock)
     queues.send("tick")
     for _ in range(40):
         queues.source.poll()
@@ -302,7 +305,7 @@ def test_a_chain_of_its_own_begins_with_each_message_that_no_function_has_sent(
     assembly: Assembly, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent = changed(FUNCTION, "Lifecycle", RecursiveLoop=None)
-    queues = Queues(cluster_template(assembly, silent), SelfWaker(monkeypatch), hand.clock)
+    queues = Queues(region_template(assembly, silent), SelfWaker(monkeypatch), hand.clock)
     for _ in range(2):
         queues.send("tick")
         for _ in range(20):
@@ -317,10 +320,10 @@ def test_no_more_invocations_are_under_way_than_the_mapping_allows(
 ) -> None:
     spy = Spy(takes_seconds=0.3)
     edit = changed(MAPPING, "Lifecycle", BatchSize=1, ScalingConfig={"MaximumConcurrency": allowed})
-    queues = Queues(cluster_template(assembly, edit), spy, clock)
+    queues = Queues(region_template(assembly, edit), spy, clock)
     queues.send(*"abcdefgh")
     stopping = threading.Event()
-    polling = EventSources(queues.sqs, {"lifecycle": queues.source}, (), clock, stopping)
+    polling = EventSources({"lifecycle": queues.source}, (), clock, stopping)
 
     polling.start()
     eventually(lambda: len(spy.batches) == 8)
@@ -334,8 +337,8 @@ def test_whoever_waits_for_messages_hears_at_once_that_it_is_to_stop(assembly: A
     clock, stopping = LocalClock(), threading.Event()
     with strict_aws(), queues_run_on(clock, stopping):
         spy = Spy()
-        queues = Queues(cluster_template(assembly), spy, clock)
-        polling = EventSources(queues.sqs, {"lifecycle": queues.source}, (), clock, stopping)
+        queues = Queues(region_template(assembly), spy, clock)
+        polling = EventSources({"lifecycle": queues.source}, (), clock, stopping)
         polling.start()
         queues.send("a")
         eventually(lambda: len(spy.batches) == 1)
@@ -350,7 +353,7 @@ def test_whoever_waits_for_messages_hears_at_once_that_it_is_to_stop(assembly: A
 def received(queues: Queues, faults: Faults, *bodies: str) -> list[str]:
     """Send to a faulty queue and give what comes out of it, in order."""
     queues.spy.batches.clear()
-    with faulty_queues(faults, {f"nodesmith-{NAME}-lifecycle"}):
+    with faulty_queues(faults, {"nodesmith-lifecycle"}):
         queues.send(*bodies)
     while queues.waiting():
         queues.source.poll()
@@ -358,38 +361,33 @@ def received(queues: Queues, faults: Faults, *bodies: str) -> list[str]:
 
 
 def test_a_faulty_queue_delivers_everything_twice(assembly: Assembly, clock: LocalClock) -> None:
-    queues = Queues(cluster_template(assembly), Spy(), clock)
+    queues = Queues(region_template(assembly), Spy(), clock)
     assert sorted(received(queues, Faults(duplicate=True), *"abc")) == list("aabbcc")
 
 
 def test_a_shuffled_queue_delivers_in_the_order_of_its_seed(assembly: Assembly, clock: LocalClock) -> None:
-    queues = Queues(cluster_template(assembly), Spy(), clock)
+    queues = Queues(region_template(assembly), Spy(), clock)
     orders = [received(queues, Faults(seed=seed, shuffle=True), *"abcdefg") for seed in (1, 1, 2)]
     assert orders[0] == orders[1] != orders[2]
     assert sorted(orders[0]) == list("abcdefg")
 
 
-def test_ticks_are_those_of_the_schedules(assembly: Assembly) -> None:
+def test_schedules_invoke_functions_as_often_and_with_what_the_template_says(assembly: Assembly) -> None:
+    invoked: dict[str, Mapping[str, Any]] = {}
+
     def every_seconds(edit: Edit) -> dict[str, float]:
-        found = ticks(cluster_template(assembly, edit), str)
-        return {tick.queue_url.rpartition("-")[2]: tick.every_seconds for tick in found}
+        found = list(schedules(region_template(assembly, edit), invoked.__setitem__))
+        for schedule in found:
+            schedule.invoke(NOON)
+        return {schedule.name: schedule.every_seconds for schedule in found}
 
     now = every_seconds(unchanged)
     rare = every_seconds(
-        changed("AWS::Scheduler::Schedule", "Tickerreadiness", ScheduleExpression="rate(2 hours)")
+        changed("AWS::Scheduler::Schedule", "Tickerdispatch", ScheduleExpression="rate(2 hours)")
     )
-    assert now == {
-        "provisioning": 60,
-        "interruption": 60,
-        "disruption": 60,
-        "lifecycle": 60,
-        "termination": 60,
-        "readiness": 300,
-        "observation": 60,
-        "repair": 60,
-        "garbagecollection": 120,
-    }
-    assert rare == {**now, "readiness": 7200}
+    assert now == {"dispatch": 60, "catalog": 3600, "routing": 300}
+    assert rare == {**now, "dispatch": 7200}
+    assert invoked["dispatch"] == {"why": "tick", "at": "2026-11-25T12:00:00Z"}
 
 
 @pytest.mark.parametrize(
@@ -399,7 +397,7 @@ def test_ticks_are_those_of_the_schedules(assembly: Assembly) -> None:
 def test_what_would_be_passed_over_is_refused(
     assembly: Assembly, clock: LocalClock, kind: str, named: str, property_: str
 ) -> None:
-    template = cluster_template(assembly, changed(kind, named, **{property_: True}))
+    template = region_template(assembly, changed(kind, named, **{property_: True}))
     with pytest.raises(ValueError, match=property_):
         Queues(template, Spy(), clock)
 
@@ -407,6 +405,6 @@ def test_what_would_be_passed_over_is_refused(
 def test_a_resource_of_a_type_that_is_not_known_here_is_refused(
     assembly: Assembly, clock: LocalClock
 ) -> None:
-    text = assembly.cluster_template().replace("AWS::CloudWatch::Dashboard", "AWS::SNS::Topic")
+    text = assembly.region_template().replace("AWS::CloudWatch::Alarm", "AWS::SNS::Topic")
     with pytest.raises(ValueError, match="AWS::SNS::Topic"):
-        Queues(cluster_template(assembly, lambda _: text), Spy(), clock)
+        Queues(region_template(assembly, lambda _: text), Spy(), clock)

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from infra.cluster import LAYERS
 from infra.functions import Code
-from tests.infra.deployment import CLUSTERS, REGION, ROOT, synthesise
+from tests.infra.deployment import CLUSTERS, PLAIN_REGION, REGION, code_on_empty_layers, synthesise
 from tests.infra.templates import Template
 
 
 @pytest.fixture(scope="session")
 def code(tmp_path_factory: pytest.TempPathFactory) -> Code:
     """The real functions, on layers that stand for the built ones: no template depends on what is in them."""
-    folder = tmp_path_factory.mktemp("layers")
-    layers = {name: folder / name for name in LAYERS}
-    for name, layer in layers.items():
-        (layer / "python").mkdir(parents=True)
-        (layer / "python" / f"{name}.txt").write_text(name)
-    return Code(ROOT / "functions", layers)
+    return code_on_empty_layers(tmp_path_factory.mktemp("layers"))
 
 
 @pytest.fixture(scope="session")
@@ -29,18 +23,24 @@ def templates(code: Code, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 @pytest.fixture(scope="session")
-def account(templates: dict[str, Template]) -> Template:
-    """The account stack."""
+def region(templates: dict[str, Template]) -> Template:
+    """The stack of the region with a VPC, named roles, keys and parameters, an alarm topic, tracing and a dashboard."""
     return templates[f"nodesmith-{REGION}"]
 
 
 @pytest.fixture(scope="session")
+def plain(templates: dict[str, Template]) -> Template:
+    """The stack of the region of which cdk.json says nothing."""
+    return templates[f"nodesmith-{PLAIN_REGION}"]
+
+
+@pytest.fixture(scope="session")
 def alpha(templates: dict[str, Template]) -> Template:
-    """The stack of the plain cluster."""
+    """The stack of the cluster with a public endpoint."""
     return templates[f"nodesmith-{REGION}-alpha"]
 
 
 @pytest.fixture(scope="session")
 def beta(templates: dict[str, Template]) -> Template:
-    """The stack of the cluster in a VPC, with settings and an alarm topic."""
+    """The stack of the cluster that is reached from the VPC."""
     return templates[f"nodesmith-{REGION}-beta"]

@@ -1,47 +1,62 @@
-"""What the tests deploy, on paper: two clusters in one region, one of them with everything that can be asked for."""
+"""What the tests deploy, on paper: a plain region, and one with everything that can be asked for; three clusters."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from infra.application import application
-from infra.functions import Code
+from infra.functions import LAYERS, Code
 
 ROOT = Path(__file__).resolve().parents[2]
-REGION = "eu-west-1"
-TALKING = [
-    "disruption",
-    "lifecycle",
-    "termination",
-    "readiness",
-    "observation",
-    "repair",
-    "garbagecollection",
-]
-"""The concerns that talk to the API server, in the order of the stack."""
+ACCOUNT = "111122223333"
+REGION, PLAIN_REGION = "eu-west-1", "us-east-1"
+PRIVATE = "private"
+"""What the tests' cdk.json calls a VPC."""
 TOPIC = "arn:aws:sns:eu-west-1:111122223333:on-call"
-VPC = "vpc-0a0a0a0a0a0a0a0a0"
+VPC, OTHER_VPC = "vpc-0a0a0a0a0a0a0a0a0", "vpc-0b0b0b0b0b0b0b0b0"
 VOLUME_KEY = "arn:aws:kms:eu-west-1:999988887777:key/1234abcd-12ab-34cd-56ef-1234567890ab"
-CLUSTERS: list[dict[str, Any]] = [
-    {"name": "alpha", "region": REGION, "vpcId": VPC, "nodeRoles": ["alpha-nodes", "alpha-gpu-nodes"]},
-    {
-        "name": "beta",
-        "region": REGION,
-        "vpcId": VPC.replace("a", "b"),
+REGIONS: dict[str, Any] = {
+    REGION: {
+        "nodeRoles": ["gpu-nodes"],
         "kmsKeyArns": [VOLUME_KEY],
         "ssmParameters": ["/golden/image", "team-image"],
-        "vpc": {"subnetIds": ["subnet-0a0a0a0a"], "securityGroupIds": ["sg-0b0b0b0b"]},
-        "settings": {"RESERVED_ENIS": "1", "ISOLATED_VPC": "true"},
         "alarmTopicArn": TOPIC,
         "interruptionConcurrency": 5,
+        "isolated": True,
+        "tracing": True,
+        "dashboard": True,
+        "vpcs": {PRIVATE: {"subnetIds": ["subnet-0a0a0a0a"], "securityGroupIds": ["sg-0b0b0b0b"]}},
+    }
+}
+CLUSTERS: list[dict[str, Any]] = [
+    {
+        "name": "alpha",
+        "region": REGION,
+        "vpcId": VPC,
+        "nodeRoles": ["KarpenterNodeRole-alpha", "gpu-nodes"],
+        "settings": {"RESERVED_ENIS": "1"},
     },
+    {"name": "beta", "region": REGION, "vpcId": OTHER_VPC, "reachedFrom": PRIVATE},
+    {"name": "gamma", "region": PLAIN_REGION, "vpcId": VPC},
 ]
 
 
-def synthesise(code: Code, clusters: list[dict[str, Any]], output: Path) -> Path:
-    """Synthesise as `python app.py` does, with cdk.json's context but for the clusters; give `output`."""
+def synthesise(
+    code: Code, clusters: Sequence[Mapping[str, Any]], output: Path, regions: Mapping[str, Any] = REGIONS
+) -> Path:
+    """Synthesise as `python app.py` does, with cdk.json's context but for regions and clusters; give `output`."""
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
-    application({**context, "clusters": clusters}, code, output).synth()
+    application({**context, "regions": regions, "clusters": clusters}, code, output).synth()
     return output
+
+
+def code_on_empty_layers(folder: Path) -> Code:
+    """Give the real functions, on layers that stand for the built ones: no template depends on what is in them."""
+    layers = {name: folder / name for name in LAYERS}
+    for name, layer in layers.items():
+        (layer / "python").mkdir(parents=True, exist_ok=True)
+        (layer / "python" / f"{name}.txt").write_text(name)
+    return Code(ROOT / "functions", layers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -25,6 +26,8 @@ NOT_CALLED = {
         "what EBS does for a volume that is encrypted with a key of the customer's",
     ),
     **dict.fromkeys(["lambda:InvokeFunction"], "EventBridge Scheduler"),
+    "sts:AssumeRole": "botocore asks for the credentials of a session",
+    "sts:TagSession": "tags given to AssumeRole",
     **dict.fromkeys(["logs:CreateLogStream", "logs:PutLogEvents"], "Lambda writes the log"),
     **dict.fromkeys(["xray:PutTelemetryRecords", "xray:PutTraceSegments"], "Lambda traces"),
     **dict.fromkeys(
@@ -32,7 +35,6 @@ NOT_CALLED = {
             "sqs:ChangeMessageVisibility",
             "sqs:DeleteMessage",
             "sqs:GetQueueAttributes",
-            "sqs:GetQueueUrl",
             "sqs:ReceiveMessage",
         ],
         "Lambda polls the queue",
@@ -51,38 +53,75 @@ NOT_CALLED = {
 """Actions that others take in the function's name, or that IAM asks for beside the call itself, and why."""
 
 Context = Mapping[str, str | list[str]]
+_VARIABLE = re.compile(r"\$\{([^}]+)\}")
 
 
 def allows(
     statements: Iterable[Mapping[str, Any]], action: str, resource: str, context: Context | None = None
 ) -> bool:
     """Evaluate as IAM does: denied unless a statement allows it and none denies it."""
-    effects = {each["Effect"] for each in statements if _applies(each, action, resource, context or {})}
+    effects = {each["Effect"] for each in statements if applies(each, action, resource, context or {})}
     return effects == {"Allow"}
 
 
 def may(template: Template, concern: str, action: str, resource: str, **context: Any) -> bool:
-    """Ask for the role of a concern's function; condition keys are written with `__` for `:`."""
+    """Ask for the role of a concern's function by itself; condition keys are written with `__` for `:`."""
     statements = template.statements(template.role_of(concern))
     return allows(
         statements, action, resource, {key.replace("__", ":"): each for key, each in context.items()}
     )
 
 
-def _applies(statement: Mapping[str, Any], action: str, resource: str, context: Context) -> bool:
+def session(cluster: str, vpc_id: str) -> dict[str, str | list[str]]:
+    """Give the tags of the session in which a function works for a cluster, as IAM sees them."""
+    return {
+        "aws:PrincipalTag/nodesmith.dev/cluster": cluster,
+        "aws:PrincipalTag/nodesmith.dev/vpc": vpc_id,
+    }
+
+
+def applies(statement: Mapping[str, Any], action: str, resource: str, context: Context) -> bool:
+    """Whether a statement is about this call."""
     return (
         action in statement["Action"]
-        and any(fnmatchcase(resource, pattern) for pattern in statement["Resource"])
-        and all(
-            _holds(operator, key, expected, context)
-            for operator, keys in statement.get("Condition", {}).items()
-            for key, expected in keys.items()
-        )
+        and any(_is_named(resource, pattern, context) for pattern in statement["Resource"])
+        and conditions_hold(statement, context)
     )
 
 
+def conditions_hold(statement: Mapping[str, Any], context: Context) -> bool:
+    """Whether all conditions of a statement hold."""
+    return all(
+        _holds(operator, key, expected, context)
+        for operator, keys in statement.get("Condition", {}).items()
+        for key, expected in keys.items()
+    )
+
+
+def _is_named(resource: str, pattern: str, context: Context) -> bool:
+    wanted = _filled(pattern, context, as_pattern=True)
+    return wanted is not None and fnmatchcase(resource, wanted)
+
+
+def _filled(text: str, context: Context, *, as_pattern: bool) -> str | None:
+    """Put values in the place of variables; None where one has no value. A wildcard in a value stands for itself."""
+    values = {name: context.get(name) for name in _VARIABLE.findall(text)}
+    if not all(isinstance(value, str) for value in values.values()):
+        return None
+
+    def value_of(found: re.Match[str]) -> str:
+        value = str(values[found[1]])
+        return re.sub(r"([*?\[])", r"[\1]", value) if as_pattern else value
+
+    return _VARIABLE.sub(value_of, text)
+
+
 def _holds(operator: str, key: str, expected: str | list[str], context: Context) -> bool:
-    wanted, found = _list(expected), _list(context.get(key, []))
+    as_pattern = "Like" in operator or operator.startswith("Arn")
+    filled = [_filled(each, context, as_pattern=as_pattern) for each in _list(expected)]
+    wanted, found = [each for each in filled if each is not None], _list(context.get(key, []))
+    if len(wanted) < len(filled):
+        return False  # a variable without a value: the statement does not apply
     match operator:
         case "StringEquals":
             return bool(found) and found[0] in wanted
@@ -94,6 +133,8 @@ def _holds(operator: str, key: str, expected: str | list[str], context: Context)
             return bool(found) and any(fnmatchcase(found[0], pattern) for pattern in wanted)
         case "ForAllValues:StringEquals":
             return set(found) <= set(wanted)
+        case "ForAllValues:StringLike":
+            return all(any(fnmatchcase(each, pattern) for pattern in wanted) for each in found)
         case "Null":
             return (not found) == (expected == "true")
         case "Bool":

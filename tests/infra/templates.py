@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nodesmith.settings import function_name
+
 PSEUDO = {
     "AWS::Partition": "aws",
     "AWS::AccountId": "111122223333",
@@ -53,26 +55,35 @@ class Template:
         (properties,) = self.of_type(kind).values()
         return properties
 
-    def function(self, concern: str) -> dict[str, Any]:
+    def function(self, concern: str, vpc: str = "") -> dict[str, Any]:
         """Give the properties of a concern's function."""
         (properties,) = (
             each
             for each in self.of_type("Lambda::Function").values()
-            if each["FunctionName"].endswith(f"-{concern}")
+            if each["FunctionName"] == function_name(concern, vpc)
         )
         return properties
 
     def statements(self, role: str) -> list[dict[str, Any]]:
         """Give the IAM statements of a role, by the role's logical id; actions and resources always as lists."""
-        documents = [
-            each["PolicyDocument"] for each in self.of_type("IAM::Policy").values() if role in each["Roles"]
-        ]
+        policies = self.of_type("IAM::Role")[role].get("Policies", [])
+        documents = [each["PolicyDocument"] for each in policies]
         return [_lists(statement) for document in documents for statement in document["Statement"]]
 
-    def role_of(self, concern: str) -> str:
+    def trust(self, role: str) -> list[dict[str, Any]]:
+        """Give the statements that say who may assume a role, by the role's logical id; actions always as lists."""
+        document = self.of_type("IAM::Role")[role]["AssumeRolePolicyDocument"]
+        return [_lists(statement) for statement in document["Statement"]]
+
+    def role_of(self, concern: str, vpc: str = "") -> str:
         """Give the logical id of the role of a concern's function."""
-        role: str = self.function(concern)["Role"]
+        role: str = self.function(concern, vpc)["Role"]
         return role.removesuffix(".Arn").rpartition("/")[2]
+
+    def role_named(self, name: str) -> str:
+        """Give the logical id of the role of that name."""
+        (found,) = (id_ for id_, each in self.of_type("IAM::Role").items() if each.get("RoleName") == name)
+        return found
 
 
 def resolve(value: Any, known: Mapping[str, str] = PSEUDO) -> Any:
@@ -93,8 +104,9 @@ def resolve(value: Any, known: Mapping[str, str] = PSEUDO) -> Any:
 
 
 def _lists(statement: dict[str, Any]) -> dict[str, Any]:
-    as_lists = {
+    as_lists: dict[str, Any] = {
         key: [statement[key]] if isinstance(statement[key], str) else statement[key]
         for key in ("Action", "Resource")
+        if key in statement
     }
     return {**statement, **as_lists}

@@ -8,20 +8,12 @@ from typing import Any
 
 import pytest
 
-from infra.concerns import CLUSTER_CONCERNS
+from nodesmith.controllers.health import dead_letter_queues
+from nodesmith.decisions.health import REGION_MINUTES
+from nodesmith.settings import TICK_MINUTES, function_name
 from nodesmith.telemetry import Telemetry
 from tests.infra.deployment import TOPIC
 from tests.infra.templates import Template
-
-ALL = [concern.name for concern in CLUSTER_CONCERNS]
-
-
-def watched(template: Template) -> set[tuple[str, str]]:
-    """Give what has an alarm: (metric, name of the function or queue)."""
-    return {
-        (each["MetricName"], each["Dimensions"][0]["Value"])
-        for each in template.of_type("CloudWatch::Alarm").values()
-    }
 
 
 def alarm(template: Template, name: str) -> dict[str, Any]:
@@ -29,32 +21,37 @@ def alarm(template: Template, name: str) -> dict[str, Any]:
     return found
 
 
-def test_every_function_is_watched_for_errors_throttles_and_silence(templates: dict[str, Template]) -> None:
-    for template in templates.values():
-        for function in template.of_type("Lambda::Function").values():
-            for metric in ("Errors", "Throttles", "Invocations"):
-                assert (metric, function["FunctionName"]) in watched(template)
+def test_there_are_three_alarms_whatever_is_deployed(region: Template, plain: Template) -> None:
+    for template in (region, plain):
+        names = {each["AlarmName"] for each in template.of_type("CloudWatch::Alarm").values()}
+        assert names == {"nodesmith-unwell", "nodesmith-dispatch-errors", "nodesmith-dispatch-silent"}
 
 
-def test_what_the_functions_say_of_themselves_is_what_the_alarms_listen_to(
-    alpha: Template, account: Template, capsys: pytest.CaptureFixture[str]
+def test_what_dispatch_says_of_the_health_of_everything_is_what_an_alarm_listens_to(
+    plain: Template, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    heard = {listened(alarm(alpha, f"nodesmith-alpha-{concern}-rejected")) for concern in ALL}
-    heard |= {
-        listened(alarm(account, "nodesmith-catalog-rejected")),
-        listened(alarm(account, "nodesmith-routing-rejected")),
-        listened(alarm(alpha, "nodesmith-alpha-forwarder-away")),
-        listened(alarm(alpha, "nodesmith-alpha-nodes-do-not-join")),
-        listened(alarm(alpha, "nodesmith-alpha-killed-without-grace")),
-    }
-    for concern in ALL:
-        Telemetry(concern, "alpha").rejected("a reason")
-    for shared in ("catalog", "routing"):
-        Telemetry(shared, "").rejected("a reason")
-    Telemetry("observation", "alpha").ran({"SnapshotsWritten": 1})
-    Telemetry("readiness", "alpha").ran({"NodePoolsUnhealthy": 1})
-    Telemetry("termination", "alpha").note("PodsKilledWithoutGrace", 1)
-    assert heard == {said(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line}
+    Telemetry("dispatch", "").alarm("Unwell", 2)
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "_aws" in line)
+    assert listened(alarm(plain, "nodesmith-unwell")) == said(line)
+
+
+def test_dispatch_itself_is_watched_by_lambdas_own_metrics(plain: Template) -> None:
+    function = frozenset({("FunctionName", "nodesmith-dispatch")})
+    errors, silent = (alarm(plain, f"nodesmith-dispatch-{what}") for what in ("errors", "silent"))
+    assert listened(errors) == ("AWS/Lambda", "Errors", function)
+    assert listened(silent) == ("AWS/Lambda", "Invocations", function)
+
+
+def test_every_queue_of_messages_that_were_given_up_is_looked_into(region: Template, plain: Template) -> None:
+    for template, vpcs in ((region, {"private"}), (plain, set[str]())):
+        queues = {each["QueueName"] for each in template.of_type("SQS::Queue").values()}
+        assert dead_letter_queues(vpcs).keys() == {name for name in queues if name.endswith("-dead")}
+
+
+def test_every_function_that_messages_or_schedules_wake_is_expected_to_succeed(plain: Template) -> None:
+    functions = {each["FunctionName"] for each in plain.of_type("Lambda::Function").values()}
+    judged = {function_name(concern) for concern in (*TICK_MINUTES, *REGION_MINUTES)}
+    assert judged == functions - {"nodesmith-dispatch"}
 
 
 def listened(found: dict[str, Any]) -> tuple[str, str, frozenset[tuple[str, str]]]:
@@ -72,52 +69,33 @@ def said(line: str) -> tuple[str, str, frozenset[tuple[str, str]]]:
     return written["Namespace"], written["Metrics"][0]["Name"], dimensions
 
 
-def test_every_queue_is_watched_for_what_waits_and_what_was_given_up(templates: dict[str, Template]) -> None:
-    for template in templates.values():
-        for queue in template.of_type("SQS::Queue").values():
-            metric = (
-                "ApproximateAgeOfOldestMessage"
-                if "RedrivePolicy" in queue
-                else "ApproximateNumberOfMessagesVisible"
-            )
-            assert (metric, queue["QueueName"]) in watched(template)
-
-
-def test_silence_is_an_alarm_and_missing_errors_are_none(alpha: Template) -> None:
-    silent = alarm(alpha, "nodesmith-alpha-lifecycle-silent")
+def test_silence_is_an_alarm_and_missing_errors_are_none(plain: Template) -> None:
+    silent = alarm(plain, "nodesmith-dispatch-silent")
     assert (silent["ComparisonOperator"], silent["TreatMissingData"]) == ("LessThanThreshold", "breaching")
-    errors = alarm(alpha, "nodesmith-alpha-lifecycle-errors")
+    errors = alarm(plain, "nodesmith-unwell")
     assert errors["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
     assert errors["TreatMissingData"] == "notBreaching"
 
 
-def test_silence_takes_longer_than_three_ticks_of_the_slowest_function(
-    alpha: Template, account: Template
-) -> None:
-    readiness, catalog = (
-        alarm(alpha, "nodesmith-alpha-readiness-silent"),
-        alarm(account, "nodesmith-catalog-silent"),
-    )
-    assert readiness["Period"] * readiness["EvaluationPeriods"] == 3 * 300
-    assert catalog["Period"] * catalog["EvaluationPeriods"] == 3 * 3600
-
-
-def test_alarms_go_to_the_topic_where_there_is_one(templates: dict[str, Template], alpha: Template) -> None:
-    for template in templates.values():
-        expected = None if template is alpha else [TOPIC]
+def test_alarms_go_to_the_topic_where_there_is_one(region: Template, plain: Template) -> None:
+    for template, expected in ((region, [TOPIC]), (plain, None)):
         for each in template.of_type("CloudWatch::Alarm").values():
             assert each.get("AlarmActions") == expected
             assert each.get("OKActions") == expected
 
 
-def test_the_dashboard_has_a_row_for_every_concern_with_metrics_that_exist(alpha: Template) -> None:
-    body = alpha.only("CloudWatch::Dashboard")["DashboardBody"]
+def test_the_dashboard_has_a_row_for_every_function_with_metrics_that_exist(region: Template) -> None:
+    body = region.only("CloudWatch::Dashboard")["DashboardBody"]
     widgets = json.loads(re.sub(r"AWS::Region", "eu-west-1", body))["widgets"]
-    titles = [each["properties"]["title"].split(":")[0] for each in widgets]
-    assert list(dict.fromkeys(titles)) == [*ALL, "catalog", "routing", "notices"]
+    functions = {each["FunctionName"] for each in region.of_type("Lambda::Function").values()}
+    queues = {each["QueueName"] for each in region.of_type("SQS::Queue").values()}
+    titles = {each["properties"]["title"].split(":")[0] for each in widgets}
+    assert titles == {name.removeprefix("nodesmith-") for name in functions} | {"notices"}
     metrics = [metric for each in widgets for metric in each["properties"]["metrics"]]
     shown = {metric[3] for metric in metrics if metric[0].startswith("AWS/")}
-    functions = {each["FunctionName"] for each in alpha.of_type("Lambda::Function").values()}
-    queues = {each["QueueName"] for each in alpha.of_type("SQS::Queue").values()}
-    shared = {"nodesmith-catalog", "nodesmith-routing", "nodesmith-routing-dead"}
-    assert shown == functions | queues | shared
+    assert shown == functions | queues - {"nodesmith-routing-again"}
+    assert not [metric for metric in metrics if "cluster" in metric]
+
+
+def test_a_dashboard_costs_money_and_is_made_only_where_it_is_asked_for(plain: Template) -> None:
+    assert "AWS::CloudWatch::Dashboard" not in {each["Type"] for each in plain.resources.values()}

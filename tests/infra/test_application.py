@@ -8,11 +8,23 @@ from pathlib import Path
 import pytest
 from aws_cdk import aws_s3 as s3
 
-from infra.account import AccountStack
 from infra.application import application
-from infra.context import read_clusters
+from infra.context import read_context
 from infra.functions import Code
-from tests.infra.deployment import CLUSTERS, ROOT, synthesise
+from infra.region import RegionStack
+from nodesmith import __version__
+from nodesmith.registration import Registration, parameter_name, read_registration
+from tests.infra.deployment import (
+    ACCOUNT,
+    CLUSTERS,
+    PLAIN_REGION,
+    PRIVATE,
+    REGION,
+    ROOT,
+    TOPIC,
+    VPC,
+    synthesise,
+)
 from tests.infra.templates import Template
 
 
@@ -23,9 +35,24 @@ def test_synthesis_is_deterministic(code: Code, templates: dict[str, Template], 
     assert again == {f"{name}.template.json": template.text for name, template in templates.items()}
 
 
-def test_no_stack_of_one_cluster_mentions_the_other(alpha: Template, beta: Template) -> None:
+def test_no_stack_of_one_cluster_mentions_the_other_and_no_regions_stack_mentions_any(
+    alpha: Template, beta: Template, region: Template, plain: Template
+) -> None:
     assert "beta" not in alpha.text
     assert "alpha" not in beta.text
+    for template in (region, plain):
+        assert not [each["name"] for each in CLUSTERS if each["name"] in template.text]
+
+
+def test_a_region_that_no_cluster_is_in_is_deployed_all_the_same(code: Code, tmp_path: Path) -> None:
+    application({}, code, tmp_path, "eu-north-1").synth()
+    assert [path.name for path in tmp_path.glob("*.template.json")] == ["nodesmith-eu-north-1.template.json"]
+
+
+def test_a_cluster_with_an_underscore_in_its_name_has_a_stack(code: Code, tmp_path: Path) -> None:
+    cluster = {"name": "team_a", "region": PLAIN_REGION, "vpcId": VPC}
+    made = application({"clusters": [cluster]}, code, tmp_path).synth().stacks
+    assert f"nodesmith-{PLAIN_REGION}-team-a" in [stack.stack_name for stack in made]
 
 
 def test_no_stack_imports_from_another(templates: dict[str, Template]) -> None:
@@ -36,32 +63,46 @@ def test_no_stack_imports_from_another(templates: dict[str, Template]) -> None:
 
 def test_templates_name_no_account(templates: dict[str, Template]) -> None:
     for template in templates.values():
-        assert "111122223333" not in template.text.replace("arn:aws:sns:eu-west-1:111122223333:on-call", "")
+        assert ACCOUNT not in template.text.replace(TOPIC, "")
 
 
-def test_a_cluster_says_what_its_forwarder_needs_to_know(alpha: Template) -> None:
-    assert sorted(alpha.outputs) == [
-        "BucketName",
-        "DisruptionQueueUrl",
-        "ForwarderRoleArn",
-        "LifecycleQueueUrl",
-        "ProvisioningQueueUrl",
-        "ReadinessQueueUrl",
-        "TerminationQueueUrl",
-    ]
+def test_a_region_says_what_its_forwarders_need_to_know_and_its_version(region: Template) -> None:
+    told = {name: output["Value"] for name, output in region.outputs.items()}
+    forwarder = region.role_named(f"nodesmith-forwarder-{REGION}")
+    assert told == {
+        "BucketName": f"nodesmith-{ACCOUNT}-{REGION}-an",
+        "QueuesUrl": f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}",
+        "ForwarderRoleArn": f"{forwarder}.Arn",
+        "Version": __version__,
+    }
+
+
+def test_a_clusters_stack_holds_the_registration_that_cdk_json_asks_for(
+    alpha: Template, beta: Template
+) -> None:
+    parameter = alpha.only("SSM::Parameter")
+    assert (parameter["Name"], parameter["Type"], parameter["Tier"]) == (
+        parameter_name("alpha"),
+        "String",
+        "Standard",
+    )
+    assert read_registration("alpha", parameter["Value"]) == Registration(
+        "alpha", VPC, ("KarpenterNodeRole-alpha", "gpu-nodes"), "", {"RESERVED_ENIS": "1"}
+    )
+    assert read_registration("beta", beta.only("SSM::Parameter")["Value"]).reached_from == PRIVATE
 
 
 def test_cdk_nag_stops_what_breaks_its_rules(code: Code, tmp_path: Path) -> None:
-    app = application({"clusters": CLUSTERS[:1]}, code, tmp_path)
-    account = app.node.find_child("nodesmith-eu-west-1")
-    assert isinstance(account, AccountStack)
-    s3.Bucket(account, "Careless")
+    app = application({"clusters": CLUSTERS[2:]}, code, tmp_path)
+    region = app.node.find_child(f"nodesmith-{PLAIN_REGION}")
+    assert isinstance(region, RegionStack)
+    s3.Bucket(region, "Careless")
     with pytest.raises(RuntimeError, match="AwsSolutions-S10"):
         app.synth()
 
 
-def test_the_committed_context_describes_the_example_cluster() -> None:
+def test_the_committed_context_names_no_region_and_no_cluster() -> None:
     context = json.loads((ROOT / "cdk.json").read_text())
-    (example,) = read_clusters(context["context"]["clusters"])
-    assert (example.name, example.region) == ("example", "us-east-1")
+    found = read_context(context["context"]["regions"], context["context"]["clusters"])
+    assert (list(found.regions), found.clusters) == (["us-east-1"], ())
     assert Path(context["app"].split()[1]) == Path("app.py")

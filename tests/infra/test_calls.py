@@ -12,7 +12,7 @@ from tests.infra.deployment import ROOT
 from tests.infra.iam import NOT_CALLED
 from tests.infra.templates import Template
 
-SERVICES = ["dynamodb", "ec2", "eks", "iam", "pricing", "s3", "sqs", "ssm"]
+SERVICES = ["dynamodb", "ec2", "eks", "events", "iam", "pricing", "s3", "sqs", "ssm"]
 CODE = [ROOT / "layers/core/python/nodesmith", ROOT / "forwarder/nodesmith_forwarder"]
 
 # Calls that IAM knows under the names of their parts.
@@ -47,7 +47,8 @@ def granted(templates: dict[str, Template]) -> set[str]:
     return {
         action
         for template in templates.values()
-        for role in template.of_type("IAM::Role")
+        for role, each in template.resources.items()
+        if each["Type"] == "AWS::IAM::Role"
         for statement in template.statements(role)
         if statement["Effect"] == "Allow"
         for action in statement["Action"]

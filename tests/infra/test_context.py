@@ -1,4 +1,4 @@
-"""What cdk.json may say of clusters, and what it is told when that is wrong."""
+"""What cdk.json may say of regions and clusters, and what it is told when that is wrong."""
 
 from __future__ import annotations
 
@@ -7,141 +7,243 @@ from typing import Any
 
 import pytest
 
-from infra import names
-from infra.context import ClusterContext, Vpc, read_clusters
-from nodesmith.settings import LONGEST_NAME
+from infra.clustercontext import ClusterContext
+from infra.context import environments_region, read_context
+from infra.regioncontext import RegionContext, Vpc
+from nodesmith.registration import Registration, read_registration
 
 KEY = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+TOPIC = "arn:aws:sns:us-east-1:111122223333:t"
 VPC = "vpc-0123456789abcdef0"
 GOOD: dict[str, Any] = {"name": "prod", "region": "us-east-1", "vpcId": VPC}
+PRIVATE = {"subnetIds": ["subnet-0a0a0a0a"], "securityGroupIds": ["sg-0b0b0b0b"]}
 
 
 def test_a_cluster_needs_a_name_a_region_and_its_vpc_only() -> None:
-    assert read_clusters([GOOD]) == (ClusterContext("prod", "us-east-1", VPC, ("KarpenterNodeRole-prod",)),)
+    found = read_context(None, [GOOD])
+    registration = Registration("prod", VPC, ("KarpenterNodeRole-prod",))
+    assert found.clusters == (ClusterContext("us-east-1", registration),)
+    assert found.regions == {"us-east-1": RegionContext("us-east-1")}
 
 
-def test_the_cdk_command_gives_clusters_as_text() -> None:
-    assert read_clusters(json.dumps([GOOD])) == read_clusters([GOOD])
+def test_the_cdk_command_gives_both_as_text() -> None:
+    regions = {"us-east-1": {"isolated": True}}
+    assert read_context(json.dumps(regions), json.dumps([GOOD])) == read_context(regions, [GOOD])
+
+
+@pytest.mark.parametrize("nothing", [(None, None), ({}, []), ("{}", "[]")])
+def test_where_nothing_is_named_the_environments_region_is_deployed(nothing: tuple[Any, Any]) -> None:
+    assert dict(read_context(*nothing, "eu-west-3").regions) == {"eu-west-3": RegionContext("eu-west-3")}
+
+
+def test_the_environments_region_is_the_cdk_commands_before_awss_own() -> None:
+    both = {"CDK_DEFAULT_REGION": "eu-west-1", "AWS_REGION": "eu-west-2"}
+    assert environments_region(both) == "eu-west-1"
+    assert environments_region({"AWS_REGION": "eu-west-2", "CDK_DEFAULT_REGION": ""}) == "eu-west-2"
+    assert environments_region({}) == "us-east-1"
+    with pytest.raises(
+        ValueError, match="AWS_REGION: expected an AWS region such as us-east-1, found 'home'"
+    ):
+        environments_region({"AWS_REGION": "home"})
+
+
+def test_the_regions_of_both_are_deployed_and_no_other() -> None:
+    regions = read_context({"eu-west-1": {}}, [GOOD], "ap-south-1").regions
+    assert list(regions) == ["eu-west-1", "us-east-1"]
 
 
 def test_everything_that_can_be_said_is_read() -> None:
-    vpc = {"subnetIds": ["subnet-0a0a0a0a"], "securityGroupIds": ["sg-0b0b0b0b"]}
-    entry = {
-        **GOOD,
-        "nodeRoles": ["a", "team/b"],
+    region = {
+        "nodeRoles": ["team/b"],
         "kmsKeyArns": [KEY],
         "ssmParameters": ["/golden/image"],
-        "vpc": vpc,
-        "settings": {"CLUSTER_VERSION": "1.33"},
-        "alarmTopicArn": "arn:aws:sns:us-east-1:111122223333:t",
+        "alarmTopicArn": TOPIC,
+        "interruptionConcurrency": 2,
+        "isolated": True,
+        "tracing": True,
+        "dashboard": True,
+        "vpcs": {"private": PRIVATE},
     }
-    assert read_clusters([entry]) == (
-        ClusterContext(
-            name="prod",
-            region="us-east-1",
-            vpc_id=VPC,
-            node_roles=("a", "team/b"),
-            kms_key_arns=(KEY,),
-            ssm_parameters=("/golden/image",),
-            vpc=Vpc(("subnet-0a0a0a0a",), ("sg-0b0b0b0b",)),
-            settings={"CLUSTER_VERSION": "1.33"},
-            alarm_topic_arn="arn:aws:sns:us-east-1:111122223333:t",
-        ),
+    cluster = {
+        **GOOD,
+        "nodeRoles": ["team/b", "KarpenterNodeRole-prod"],
+        "reachedFrom": "private",
+        "settings": {"CLUSTER_VERSION": "1.33"},
+    }
+    found = read_context({"us-east-1": region}, [cluster])
+    assert found.regions["us-east-1"] == RegionContext(
+        name="us-east-1",
+        node_roles=("team/b",),
+        kms_key_arns=(KEY,),
+        ssm_parameters=("/golden/image",),
+        alarm_topic_arn=TOPIC,
+        interruption_concurrency=2,
+        isolated=True,
+        tracing=True,
+        dashboard=True,
+        vpcs={"private": Vpc(("subnet-0a0a0a0a",), ("sg-0b0b0b0b",))},
     )
+    (read,) = found.clusters
+    assert read.registration == Registration(
+        "prod", VPC, ("team/b", "KarpenterNodeRole-prod"), "private", {"CLUSTER_VERSION": "1.33"}
+    )
+    assert read_registration("prod", read.registration.to_json()) == read.registration
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"name": "-x"}, "clusters[0].name: expected the name of an EKS cluster, found '-x'"),
+        ({"name": "-x"}, "clusters[0].name: expected 2 to 64 letters, digits, - and _, found '-x'"),
+        ({"name": "x"}, "clusters[0].name: expected 2 to 64 letters, digits, - and _, found 'x'"),
+        ({"name": None}, "clusters[0].name: expected the name of an EKS cluster, found None"),
         (
             {"region": "Ireland"},
             "clusters[0].region: expected an AWS region such as us-east-1, found 'Ireland'",
         ),
         ({"nodeRole": "x"}, "clusters[0].nodeRole: unknown; did you mean nodeRoles?"),
         (
+            {"kmsKeyArns": [KEY]},
+            "clusters[0].kmsKeyArns: unknown; it belongs to the region: regions.us-east-1.kmsKeyArns",
+        ),
+        (
             {"nodeRoles": ["arn:aws:iam::1:role/x"]},
-            "clusters[0].nodeRoles[0]: expected names (not ARNs) of IAM roles, found 'arn:aws:iam::1:role/x'",
+            "clusters[0].nodeRoles[0]: expected the name (not the ARN) of an IAM role, found 'arn:aws:iam::1:role/x'",
+        ),
+        (
+            {"nodeRoles": ["KarpenterNodeRole-prd"]},
+            (
+                "clusters[0].nodeRoles[0]: expected KarpenterNodeRole-prod, or a role that "
+                "regions.us-east-1.nodeRoles lists, found 'KarpenterNodeRole-prd'; did you mean KarpenterNodeRole-prod?"
+            ),
         ),
         (
             {"vpcId": None},
-            "clusters[0].vpcId: expected the id of the cluster's VPC, as `aws eks describe-cluster --name prod",
+            "clusters[0].vpcId: expected the id of the cluster's VPC, found None; `aws eks describe-cluster",
         ),
         (
             {"vpcId": "subnet-0a0a0a0a"},
-            "clusters[0].vpcId: expected the id of the cluster's VPC, as `aws eks",
+            "clusters[0].vpcId: expected the id of the cluster's VPC, found 'subnet-0a0a0a0a'; `aws eks",
         ),
         (
-            {"kmsKeyArns": ["alias/ebs"]},
-            "clusters[0].kmsKeyArns[0]: expected ARNs of KMS keys (not aliases) in us-east-1, found 'alias/ebs'",
+            {"reachedFrom": "privat"},
+            (
+                "clusters[0].reachedFrom: expected the name of a VPC in regions.us-east-1.vpcs, found 'privat'; "
+                "did you mean private?"
+            ),
         ),
         (
-            {"kmsKeyArns": [KEY.replace("us-east-1", "eu-west-1")]},
-            "clusters[0].kmsKeyArns[0]: expected ARNs of KMS keys (not aliases) in us-east-1, found 'arn",
-        ),
-        (
-            {"ssmParameters": ["/golden/*"]},
-            "clusters[0].ssmParameters[0]: expected names (not ARNs) of SSM parameters, found '/golden/*'",
-        ),
-        (
-            {"vpc": {"subnetIds": ["subnet-0a0a0a0a"]}},
-            "clusters[0].vpc.securityGroupIds: expected a list of security group ids, found None",
+            {"reachedFrom": "private", "region": "eu-west-1"},
+            "clusters[0].reachedFrom: expected the name of a VPC in regions.eu-west-1.vpcs, found 'private'; known are",
         ),
         (
             {"settings": {"RESERVED_ENI": "1"}},
-            "clusters[0].settings.RESERVED_ENI: unknown; did you mean RESERVED_ENIS?",
+            "clusters[0].settings.RESERVED_ENI: unknown, did you mean 'RESERVED_ENIS'?",
         ),
         (
             {"settings": {"RESERVED_ENIS": "-1"}},
             "clusters[0].settings.RESERVED_ENIS: must not be negative, found '-1'",
         ),
         ({"settings": {"RESERVED_ENIS": 1}}, "clusters[0].settings.RESERVED_ENIS: expected text, found 1"),
-        ({"settings": {"TABLE_NAME": "mine"}}, "clusters[0].settings.TABLE_NAME: unknown;"),
+        ({"settings": {"TABLE_NAME": "mine"}}, "clusters[0].settings.TABLE_NAME: unknown"),
         (
-            {"interruptionConcurrency": 1},
-            "clusters[0].interruptionConcurrency: expected a number from 2 to 1000, found 1",
-        ),
-        (
-            {"alarmTopicArn": "ops@example.com"},
-            "clusters[0].alarmTopicArn: expected the ARN of an SNS topic in us-east-1, found 'ops",
-        ),
-        (
-            {"alarmTopicArn": "arn:aws:sns:eu-west-1:111122223333:on-call"},
-            "clusters[0].alarmTopicArn: expected the ARN of an SNS topic in us-east-1, found 'arn",
+            {"settings": {"CLUSTER_CA_BUNDLE": "x" * 4096}},
+            "clusters[0]: a registration has 4096 bytes at the most, found 4",
         ),
     ],
 )
-def test_a_fault_is_named_with_what_would_be_right(change: dict[str, Any], message: str) -> None:
+def test_a_fault_of_a_cluster_is_named_with_what_would_be_right(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as raised:  # noqa: PT011 - the message is what is tested
-        read_clusters([{**GOOD, **change}])
+        read_context({"us-east-1": {"vpcs": {"private": PRIVATE}}}, [{**GOOD, **change}])
     assert str(raised.value).startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ([], ": expected an object with some of nodeRoles, kmsKeyArns,"),
+        ({"nodeRole": []}, ".nodeRole: unknown; did you mean nodeRoles?"),
+        (
+            {"nodeRoles": ["arn:aws:iam::1:role/x"]},
+            ".nodeRoles[0]: expected names (not ARNs) of IAM roles, found 'arn:aws:iam::1:role/x'",
+        ),
+        (
+            {"kmsKeyArns": ["alias/ebs"]},
+            ".kmsKeyArns[0]: expected ARNs of KMS keys (not aliases) in us-east-1, found 'alias/ebs'",
+        ),
+        (
+            {"kmsKeyArns": [KEY.replace("us-east-1", "eu-west-1")]},
+            ".kmsKeyArns[0]: expected ARNs of KMS keys (not aliases) in us-east-1, found 'arn",
+        ),
+        (
+            {"ssmParameters": ["/golden/*"]},
+            ".ssmParameters[0]: expected names (not ARNs) of SSM parameters, found '/golden/*'",
+        ),
+        (
+            {"alarmTopicArn": "ops@example.com"},
+            ".alarmTopicArn: expected the ARN of an SNS topic in us-east-1, found 'ops",
+        ),
+        (
+            {"alarmTopicArn": TOPIC.replace("us-east-1", "eu-west-1")},
+            ".alarmTopicArn: expected the ARN of an SNS topic in us-east-1, found 'arn",
+        ),
+        (
+            {"interruptionConcurrency": 1},
+            ".interruptionConcurrency: expected a number from 2 to 1000, found 1",
+        ),
+        ({"interruptionConcurrency": True}, ".interruptionConcurrency: expected a number from 2 to 1000,"),
+        ({"tracing": "true"}, ".tracing: expected true or false, found 'true'"),
+        ({"vpcs": []}, ".vpcs: expected an object of VPCs by name, found []"),
+        (
+            {"vpcs": {"Private": PRIVATE}},
+            ".vpcs.Private: expected a name of up to 16 characters of a-z, 0-9 and -, a letter first, found 'Private'",
+        ),
+        (
+            {"vpcs": {"private": {**PRIVATE, "securityGroupIds": []}}},
+            ".vpcs.private.securityGroupIds: expected a list of security group ids, found []",
+        ),
+        (
+            {"vpcs": {"private": {**PRIVATE, "subnetIds": ["sg-0b0b0b0b"]}}},
+            ".vpcs.private.subnetIds[0]: expected subnet ids, found 'sg-0b0b0b0b'",
+        ),
+        (
+            {"vpcs": {"private": None}},
+            ".vpcs.private: expected an object with subnetIds and securityGroupIds, found None",
+        ),
+    ],
+)
+def test_a_fault_of_a_region_is_named_with_what_would_be_right(entry: Any, message: str) -> None:
+    with pytest.raises(ValueError) as raised:  # noqa: PT011 - the message is what is tested
+        read_context({"us-east-1": entry}, [GOOD])
+    assert str(raised.value).startswith(f"regions.us-east-1{message}")
+
+
 def test_all_faults_are_told_at_once() -> None:
-    with pytest.raises(ValueError, match=r"clusters\[0\]\.name.*\nclusters\[1\]\.region"):
-        read_clusters([{**GOOD, "name": ""}, {**GOOD, "region": ""}])
+    with pytest.raises(ValueError, match=r"regions\.home: .*\nclusters\[0\]\.name.*\nclusters\[1\]\.region"):
+        read_context({"home": {}}, [{**GOOD, "name": ""}, {**GOOD, "region": ""}])
 
 
-def test_text_that_is_no_json_is_shown() -> None:
-    with pytest.raises(ValueError, match=r"clusters: expected a JSON list, found 'prod' \("):
-        read_clusters("prod")
-
-
-@pytest.mark.parametrize("raw", [None, [], {}])
-def test_no_clusters_at_all_is_a_fault(raw: Any) -> None:
-    with pytest.raises(ValueError, match="at least one cluster"):
-        read_clusters(raw)
+@pytest.mark.parametrize(
+    ("regions", "clusters", "message"),
+    [
+        (None, "prod", r"clusters: expected a JSON list, found 'prod' \("),
+        (None, {}, r"clusters: expected a JSON list, found '{}'"),
+        ("[]", None, r"regions: expected a JSON object, found '\[\]'"),
+        (None, ["prod"], r"clusters\[0\]: expected an object with name, region and vpcId, found 'prod'"),
+    ],
+)
+def test_what_is_no_object_or_list_is_shown(regions: Any, clusters: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_context(regions, clusters)
 
 
 def test_a_cluster_is_listed_once_per_region() -> None:
-    assert len(read_clusters([GOOD, {**GOOD, "region": "eu-west-1"}])) == 2
-    with pytest.raises(ValueError, match="prod in us-east-1 is listed twice"):
-        read_clusters([GOOD, GOOD])
+    assert len(read_context(None, [GOOD, {**GOOD, "region": "eu-west-1"}]).clusters) == 2
+    with pytest.raises(ValueError, match=r"^clusters: prod in us-east-1 is listed twice$"):
+        read_context(None, [GOOD, GOOD])
 
 
-def test_long_cluster_names_are_cut_to_names_that_stay_different() -> None:
-    long = ["n" * 99 + end for end in "ab"]
-    made = {names.physical_name(cluster, "provisioning-dead") for cluster in long}
-    assert len(made) == 2
-    assert {len(name) for name in made} == {LONGEST_NAME}
-    assert names.physical_name("prod", "lifecycle") == "nodesmith-prod-lifecycle"
+def test_two_clusters_whose_stacks_would_have_one_name_are_told_apart() -> None:
+    one, other = ({**GOOD, "name": name} for name in ("a_b", "a-b"))
+    assert read_context(None, [one]).clusters[0].stack_name == "nodesmith-us-east-1-a-b"
+    with pytest.raises(ValueError, match=r"^clusters: a_b and a-b in us-east-1 would have the same stack"):
+        read_context(None, [one, other])

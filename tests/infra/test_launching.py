@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from infra.concerns import CLUSTER_CONCERNS
 from infra.launching import EBS_KEY_USES
 from nodesmith.adapters.instanceprofiles import profile_name
 from nodesmith.model.nodeclasses import EC2NodeClass
-from tests.infra.deployment import REGION, VOLUME_KEY, VPC
-from tests.infra.iam import allows, may
+from tests.infra.deployment import OTHER_VPC, REGION, VOLUME_KEY, VPC
+from tests.infra.iam import Context, session
+from tests.infra.iam import allows as allows_without_session
 from tests.infra.templates import Template
 
 BUYING = ["provisioning", "interruption", "disruption"]
 ALL = [concern.name for concern in CLUSTER_CONCERNS]
 EC2 = "arn:aws:ec2:eu-west-1:111122223333"
 PROFILE = "arn:aws:iam::111122223333:instance-profile/"
+
+
+SESSION = session("alpha", VPC)
+
+
+def allows(
+    statements: list[dict[str, Any]], action: str, resource: str, context: Context | None = None
+) -> bool:
+    """Ask as alpha's session."""
+    assert not allows_without_session(statements, action, resource, context)
+    return allows_without_session(statements, action, resource, {**(context or {}), **SESSION})
+
+
+def may(template: Template, concern: str, action: str, resource: str, **context: str) -> bool:
+    """Ask for the role of a concern's function, as alpha's session; condition keys are written with `__` for `:`."""
+    asked = {key.replace("__", ":"): each for key, each in context.items()}
+    return allows(template.statements(template.role_of(concern)), action, resource, asked)
 
 
 def tags(whose: str, cluster: str) -> dict[str, str | list[str]]:
@@ -32,18 +52,18 @@ def tags(whose: str, cluster: str) -> dict[str, str | list[str]]:
 @pytest.mark.parametrize(
     "kind", ["fleet", "instance", "volume", "network-interface", "spot-instances-request"]
 )
-def test_what_is_launched_must_carry_the_clusters_tags(alpha: Template, kind: str) -> None:
-    statements = alpha.statements(alpha.role_of("provisioning"))
+def test_what_is_launched_must_carry_the_clusters_tags(region: Template, kind: str) -> None:
+    statements = region.statements(region.role_of("provisioning"))
     resource = f"{EC2}:{kind}/1"
     assert allows(statements, "ec2:RunInstances", resource, tags("Request", "alpha"))
     assert not allows(statements, "ec2:RunInstances", resource, tags("Request", "beta"))
-    for missing in ("kubernetes.io/cluster/alpha", "eks:eks-cluster-name", "karpenter.sh/nodepool"):
+    for missing in ("nodesmith.dev/managed-by", "eks:eks-cluster-name", "karpenter.sh/nodepool"):
         fewer = {key: each for key, each in tags("Request", "alpha").items() if not key.endswith(missing)}
         assert not allows(statements, "ec2:RunInstances", resource, fewer)
 
 
-def test_instances_are_launched_from_the_clusters_own_templates_only(alpha: Template) -> None:
-    statements = alpha.statements(alpha.role_of("provisioning"))
+def test_instances_are_launched_from_the_clusters_own_templates_only(region: Template) -> None:
+    statements = region.statements(region.role_of("provisioning"))
     template = f"{EC2}:launch-template/lt-1"
     assert allows(statements, "ec2:CreateFleet", template, tags("Resource", "alpha"))
     assert not allows(statements, "ec2:CreateFleet", template, tags("Resource", "beta"))
@@ -56,39 +76,46 @@ def test_instances_are_launched_from_the_clusters_own_templates_only(alpha: Temp
 @pytest.mark.parametrize("kind", ["subnet", "security-group"])
 @pytest.mark.parametrize("owner", ["111122223333", "999988887777"])
 def test_nodes_are_launched_into_the_clusters_vpc_only_whichever_account_shares_it(
-    alpha: Template, concern: str, action: str, kind: str, owner: str
+    region: Template, concern: str, action: str, kind: str, owner: str
 ) -> None:
     resource, vpc = f"arn:aws:ec2:{REGION}:{owner}:{kind}/1", f"arn:aws:ec2:{REGION}:{owner}:vpc/"
-    assert may(alpha, concern, action, resource, ec2__Vpc=f"{vpc}{VPC}")
-    assert not may(alpha, concern, action, resource, ec2__Vpc=f"{vpc}vpc-0c0c0c0c0c0c0c0c0")
-    assert not may(alpha, concern, action, resource)
+    assert may(region, concern, action, resource, ec2__Vpc=f"{vpc}{VPC}")
+    assert not may(region, concern, action, resource, ec2__Vpc=f"{vpc}{OTHER_VPC}")
+    assert not may(region, concern, action, resource)
 
 
 @pytest.mark.parametrize("action", EBS_KEY_USES)
 def test_who_buys_may_use_the_named_keys_for_volumes_and_for_nothing_else(
-    alpha: Template, beta: Template, action: str
+    region: Template, plain: Template, action: str
 ) -> None:
     through: dict[str, str] = {"kms__ViaService": f"ec2.{REGION}.amazonaws.com"}
     for concern in ALL:
-        assert may(beta, concern, action, VOLUME_KEY, **through) is (concern in BUYING)
-        assert not may(beta, concern, action, VOLUME_KEY[:-1], **through)
-        assert not may(beta, concern, action, VOLUME_KEY)
-        assert not may(beta, concern, action, VOLUME_KEY, kms__ViaService=f"s3.{REGION}.amazonaws.com")
-        assert not may(alpha, concern, action, VOLUME_KEY, **through)
+        assert may(region, concern, action, VOLUME_KEY, **through) is (concern in BUYING)
+        assert not may(region, concern, action, VOLUME_KEY[:-1], **through)
+        assert not may(region, concern, action, VOLUME_KEY)
+        assert not may(region, concern, action, VOLUME_KEY, kms__ViaService=f"s3.{REGION}.amazonaws.com")
+        assert not may(plain, concern, action, VOLUME_KEY, **through)
 
 
-def test_who_buys_may_pass_the_named_keys_on_to_volumes_only(alpha: Template, beta: Template) -> None:
+def test_who_buys_may_pass_the_named_keys_on_to_volumes_only(region: Template, plain: Template) -> None:
     action, through = "kms:CreateGrant", {"kms__ViaService": f"ec2.{REGION}.amazonaws.com"}
     for concern in ALL:
-        for_aws = may(beta, concern, action, VOLUME_KEY, **through, kms__GrantIsForAWSResource="true")
+        for_aws = may(region, concern, action, VOLUME_KEY, **through, kms__GrantIsForAWSResource="true")
         assert for_aws is (concern in BUYING)
-        assert not may(beta, concern, action, VOLUME_KEY, **through, kms__GrantIsForAWSResource="false")
-        assert not may(beta, concern, action, VOLUME_KEY, **through)
-        assert not may(alpha, concern, action, VOLUME_KEY, **through, kms__GrantIsForAWSResource="true")
+        assert not may(region, concern, action, VOLUME_KEY, **through, kms__GrantIsForAWSResource="false")
+        assert not may(region, concern, action, VOLUME_KEY, **through)
+        assert not may(plain, concern, action, VOLUME_KEY, **through, kms__GrantIsForAWSResource="true")
 
 
-def test_tags_are_given_at_birth_and_never_later(alpha: Template) -> None:
-    statements = alpha.statements(alpha.role_of("provisioning"))
+def test_the_clusters_own_tags_of_a_request_do_not_open_anothers_template(region: Template) -> None:
+    statements = region.statements(region.role_of("provisioning"))
+    both = tags("Resource", "beta") | tags("Request", "alpha")
+    for action in ("ec2:CreateFleet", "ec2:RunInstances"):
+        assert not allows(statements, action, f"{EC2}:launch-template/lt-1", both)
+
+
+def test_tags_are_given_at_birth_and_never_later(region: Template) -> None:
+    statements = region.statements(region.role_of("provisioning"))
     given = tags("Request", "alpha")
     assert allows(
         statements, "ec2:CreateTags", f"{EC2}:instance/i-1", given | {"ec2:CreateAction": "CreateFleet"}
@@ -97,15 +124,15 @@ def test_tags_are_given_at_birth_and_never_later(alpha: Template) -> None:
 
 
 def test_lifecycle_alone_names_instances_and_only_those_that_nodesmith_made_for_the_cluster(
-    alpha: Template,
+    region: Template,
 ) -> None:
     instance, ours = f"{EC2}:instance/i-1", tags("Resource", "alpha")
     naming: dict[str, str | list[str]] = {"aws:TagKeys": ["Name", "karpenter.sh/nodeclaim"]}
     for concern in ALL:
-        statements = alpha.statements(alpha.role_of(concern))
+        statements = region.statements(region.role_of(concern))
         found = allows(statements, "ec2:CreateTags", instance, ours | naming)
         assert found is (concern == "lifecycle"), concern
-    statements = alpha.statements(alpha.role_of("lifecycle"))
+    statements = region.statements(region.role_of("lifecycle"))
     assert not allows(statements, "ec2:CreateTags", instance, tags("Resource", "beta") | naming)
     karpenters = {key: each for key, each in ours.items() if not key.endswith("managed-by")}
     assert not allows(statements, "ec2:CreateTags", instance, karpenters | naming)
@@ -114,43 +141,58 @@ def test_lifecycle_alone_names_instances_and_only_those_that_nodesmith_made_for_
     assert not allows(statements, "ec2:CreateTags", f"{EC2}:volume/vol-1", ours | naming)
 
 
-def test_only_who_buys_can_launch(alpha: Template) -> None:
-    for concern in ("lifecycle", "termination", "readiness", "observation", "repair", "garbagecollection"):
-        statements = alpha.statements(alpha.role_of(concern))
-        for action in ("ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateLaunchTemplate"):
-            assert not allows(statements, action, f"{EC2}:instance/i-1", tags("Request", "alpha"))
+MADE = {
+    "ec2:CreateFleet": f"{EC2}:fleet/1",
+    "ec2:RunInstances": f"{EC2}:instance/i-1",
+    "ec2:CreateLaunchTemplate": f"{EC2}:launch-template/lt-1",
+}
 
 
-def test_readiness_may_create_what_is_tagged_for_dry_runs_and_nothing_else(alpha: Template) -> None:
-    statements = alpha.statements(alpha.role_of("readiness"))
+@pytest.mark.parametrize("action", MADE)
+def test_only_who_buys_can_launch(region: Template, action: str) -> None:
+    for concern in ALL:
+        statements = region.statements(region.role_of(concern))
+        found = allows(statements, action, MADE[action], tags("Request", "alpha"))
+        assert found is (concern in BUYING), concern
+
+
+@pytest.mark.parametrize("action", MADE)
+def test_readiness_may_create_what_is_tagged_for_dry_runs_and_nothing_else(
+    region: Template, action: str
+) -> None:
+    statements = region.statements(region.role_of("readiness"))
     own = tags("Request", "alpha") | {"aws:RequestTag/karpenter.sh/nodepool": "validation"}
-    for action in ("ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateLaunchTemplate"):
-        assert allows(statements, action, f"{EC2}:instance/i-1", own)
-        assert not allows(statements, action, f"{EC2}:instance/i-1", tags("Request", "alpha"))
+    assert allows(statements, action, MADE[action], own)
+    assert not allows(statements, action, MADE[action], tags("Request", "alpha"))
     template = f"{EC2}:launch-template/lt-1"
     assert not allows(statements, "ec2:RunInstances", template, tags("Resource", "alpha"))
 
 
-def test_whoever_buys_may_look_for_the_instances_that_it_bought(alpha: Template) -> None:
+def test_whoever_buys_may_look_for_the_instances_that_it_bought(region: Template) -> None:
     for concern in BUYING:
-        assert may(alpha, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion=REGION), concern
+        assert may(region, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion=REGION), concern
 
 
 @pytest.mark.parametrize("concern", [*BUYING, "readiness"])
-def test_only_the_named_node_roles_are_passed_and_only_to_instances(alpha: Template, concern: str) -> None:
+def test_only_the_clusters_node_role_and_the_regions_are_passed_and_only_to_instances(
+    region: Template, plain: Template, concern: str
+) -> None:
     role = "arn:aws:iam::111122223333:role"
     to_ec2, to_lambda = (
         {"iam__PassedToService": "ec2.amazonaws.com"},
         {"iam__PassedToService": "lambda.amazonaws.com"},
     )
-    assert may(alpha, concern, "iam:PassRole", f"{role}/alpha-nodes", **to_ec2)
-    assert may(alpha, concern, "iam:PassRole", f"{role}/alpha-gpu-nodes", **to_ec2)
-    assert not may(alpha, concern, "iam:PassRole", f"{role}/Admin", **to_ec2)
-    assert not may(alpha, concern, "iam:PassRole", f"{role}/alpha-nodes", **to_lambda)
+    own = f"{role}/KarpenterNodeRole-alpha"
+    assert may(region, concern, "iam:PassRole", own, **to_ec2)
+    assert may(region, concern, "iam:PassRole", f"{role}/gpu-nodes", **to_ec2)
+    assert not may(plain, concern, "iam:PassRole", f"{role}/gpu-nodes", **to_ec2)
+    assert not may(region, concern, "iam:PassRole", f"{role}/KarpenterNodeRole-beta", **to_ec2)
+    assert not may(region, concern, "iam:PassRole", f"{role}/Admin", **to_ec2)
+    assert not may(region, concern, "iam:PassRole", own, **to_lambda)
 
 
-def test_instance_profiles_are_made_in_the_clusters_own_path_with_its_tags(alpha: Template) -> None:
-    statements = alpha.statements(alpha.role_of("readiness"))
+def test_instance_profiles_are_made_in_the_clusters_own_path_with_its_tags(region: Template) -> None:
+    statements = region.statements(region.role_of("readiness"))
     for cluster in ("alpha", "beta"):
         profile, own = f"{PROFILE}nodesmith/{REGION}/{cluster}/uid/{cluster}_0a", cluster == "alpha"
         for action in ("CreateInstanceProfile", "TagInstanceProfile"):
@@ -161,17 +203,17 @@ def test_instance_profiles_are_made_in_the_clusters_own_path_with_its_tags(alpha
         assert allows(statements, "iam:GetInstanceProfile", profile) is own
 
 
-def test_a_profile_that_does_not_exist_yet_may_be_asked_for(alpha: Template) -> None:
-    nodeclass = EC2NodeClass("default", role="alpha-nodes")
+def test_a_profile_that_does_not_exist_yet_may_be_asked_for(region: Template) -> None:
+    nodeclass = EC2NodeClass("default", role="KarpenterNodeRole-alpha")
     missing = PROFILE + profile_name(nodeclass, "alpha", REGION)
-    assert may(alpha, "readiness", "iam:GetInstanceProfile", missing)
+    assert may(region, "readiness", "iam:GetInstanceProfile", missing)
 
 
 @pytest.mark.parametrize("concern", ALL)
 def test_only_who_ends_nodes_terminates_and_only_the_clusters_own_instances(
-    alpha: Template, concern: str
+    region: Template, concern: str
 ) -> None:
-    instance, statements = f"{EC2}:instance/i-1", alpha.statements(alpha.role_of(concern))
+    instance, statements = f"{EC2}:instance/i-1", region.statements(region.role_of(concern))
     own = allows(statements, "ec2:TerminateInstances", instance, tags("Resource", "alpha"))
     assert own is (concern in {"lifecycle", "termination", "garbagecollection"})
     assert not allows(statements, "ec2:TerminateInstances", instance, tags("Resource", "beta"))
@@ -191,12 +233,12 @@ def test_only_who_ends_nodes_terminates_and_only_the_clusters_own_instances(
     ],
 )
 def test_garbage_collection_ends_what_nodesmith_made_for_the_cluster_and_nothing_else(
-    alpha: Template, action: str, kind: str
+    region: Template, action: str, kind: str
 ) -> None:
     resource = f"{EC2}:{kind}/1"
     for concern in ALL:
         collects = concern == "garbagecollection"
-        statements = alpha.statements(alpha.role_of(concern))
+        statements = region.statements(region.role_of(concern))
         if action != "TerminateInstances":
             assert allows(statements, f"ec2:{action}", resource, tags("Resource", "alpha")) is collects
         if not collects:
@@ -208,15 +250,14 @@ def test_garbage_collection_ends_what_nodesmith_made_for_the_cluster_and_nothing
 
 
 _OWNERSHIP = {
-    "aws:ResourceTag/kubernetes.io/cluster/alpha",
     "aws:ResourceTag/eks:eks-cluster-name",
     "aws:ResourceTag/nodesmith.dev/managed-by",
 }
 
 
-def test_instance_profiles_are_deleted_in_the_clusters_own_path_and_with_its_tags(alpha: Template) -> None:
+def test_instance_profiles_are_deleted_in_the_clusters_own_path_and_with_its_tags(region: Template) -> None:
     for concern in ALL:
-        statements = alpha.statements(alpha.role_of(concern))
+        statements = region.statements(region.role_of(concern))
         for action in ("iam:DeleteInstanceProfile", "iam:RemoveRoleFromInstanceProfile"):
             for cluster in ("alpha", "beta"):
                 profile = f"{PROFILE}nodesmith/{REGION}/{cluster}/uid/{cluster}_0a"

@@ -12,18 +12,20 @@ from infra.concerns import CLUSTER_CONCERNS
 from nodesmith.settings import (
     INFORMED,
     MEASURED,
+    TALKING,
     WOKEN,
     catalog_key,
     decision_key,
     decision_snapshot_key,
+    function_name,
     learned_partition_key,
     metrics_key,
     on_sale_key,
     partition_key,
     snapshot_key,
 )
-from tests.infra.deployment import REGION, ROOT, TALKING
-from tests.infra.iam import allows, may
+from tests.infra.deployment import ACCOUNT, PRIVATE, REGION, ROOT, VPC
+from tests.infra.iam import allows, may, session
 from tests.infra.templates import Template
 
 ALL = [concern.name for concern in CLUSTER_CONCERNS]
@@ -31,6 +33,14 @@ BUCKET = "arn:aws:s3:::nodesmith-111122223333-eu-west-1-an"
 OWN = {"aws__ResourceAccount": "111122223333"}
 TABLE = "arn:aws:dynamodb:eu-west-1:111122223333:table/nodesmith"
 SQS = "arn:aws:sqs:eu-west-1:111122223333"
+SESSION = session("alpha", VPC)
+
+
+def may_for_alpha(template: Template, concern: str, action: str, resource: str, **context: Any) -> bool:
+    """Ask as alpha's session; condition keys are written with `__` for `:`."""
+    tags = {key.replace(":", "__", 1): value for key, value in SESSION.items()}
+    return may(template, concern, action, resource, **tags, **context)
+
 
 # The calls that know no resources, or that Lambda itself makes: everything else names what it is about.
 EVERYTHING = {
@@ -63,13 +73,18 @@ ATTACH_TO_VPC = {
 }
 
 
-def all_statements(templates: dict[str, Template]) -> list[dict[str, Any]]:
+def roles(templates: dict[str, Template]) -> list[tuple[Template, str]]:
+    """Give all roles of all regions: the clusters have none of their own."""
     return [
-        statement
+        (template, id_)
         for template in templates.values()
-        for role in template.of_type("IAM::Role")
-        for statement in template.statements(role)
+        for id_, each in template.resources.items()
+        if each["Type"] == "AWS::IAM::Role"
     ]
+
+
+def all_statements(templates: dict[str, Template]) -> list[dict[str, Any]]:
+    return [statement for template, role in roles(templates) for statement in template.statements(role)]
 
 
 def test_no_statement_has_a_wildcard_action_or_grants_by_exception(templates: dict[str, Template]) -> None:
@@ -84,10 +99,12 @@ def test_only_calls_that_know_no_resources_are_allowed_on_everything(templates: 
             assert set(statement["Action"]) <= EVERYTHING or set(statement["Action"]) == ATTACH_TO_VPC
 
 
-def test_describing_stops_at_the_region(alpha: Template) -> None:
+def test_describing_stops_at_the_region(region: Template) -> None:
     for concern in ("provisioning", "interruption", "lifecycle", "termination", "garbagecollection"):
-        assert may(alpha, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion=REGION)
-        assert not may(alpha, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion="us-east-1")
+        assert may_for_alpha(region, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion=REGION)
+        assert not may_for_alpha(
+            region, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion="us-east-1"
+        )
 
 
 @pytest.mark.parametrize(
@@ -95,21 +112,24 @@ def test_describing_stops_at_the_region(alpha: Template) -> None:
     [each for each in ALL if each != "observation"],
 )
 def test_a_function_reaches_its_clusters_partition_of_the_table_and_no_other(
-    alpha: Template, concern: str
+    region: Template, concern: str
 ) -> None:
     for action in ("Query", "BatchGetItem", "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"):
         for cluster, expected in (("alpha", True), ("beta", False)):
             keys = [partition_key(cluster)]
-            assert may(alpha, concern, f"dynamodb:{action}", TABLE, dynamodb__LeadingKeys=keys) is expected
-        assert not may(alpha, concern, f"dynamodb:{action}", TABLE), (
+            assert (
+                may_for_alpha(region, concern, f"dynamodb:{action}", TABLE, dynamodb__LeadingKeys=keys)
+                is expected
+            )
+        assert not may_for_alpha(region, concern, f"dynamodb:{action}", TABLE), (
             "a call that names no key is none of ours"
         )
-    assert not may(alpha, concern, "dynamodb:Scan", TABLE)
+    assert not may_for_alpha(region, concern, "dynamodb:Scan", TABLE)
 
 
-def test_what_nodes_offer_is_read_by_who_buys_and_written_by_who_sees_them(alpha: Template) -> None:
+def test_what_nodes_offer_is_read_by_who_buys_and_written_by_who_sees_them(region: Template) -> None:
     def may_on(concern: str, action: str, key: str) -> bool:
-        return may(alpha, concern, f"dynamodb:{action}", TABLE, dynamodb__LeadingKeys=[key])
+        return may_for_alpha(region, concern, f"dynamodb:{action}", TABLE, dynamodb__LeadingKeys=[key])
 
     shared = learned_partition_key(REGION)
     who = {"provisioning": False, "interruption": False, "disruption": False, "lifecycle": True}
@@ -124,11 +144,13 @@ def test_what_nodes_offer_is_read_by_who_buys_and_written_by_who_sees_them(alpha
         assert not may_on(concern, "PutItem", shared)
 
 
-def test_observation_has_no_way_to_the_ledger(alpha: Template) -> None:
-    assert not may(alpha, "observation", "dynamodb:Query", TABLE, dynamodb__LeadingKeys=["CLUSTER#alpha"])
+def test_observation_has_no_way_to_the_ledger(region: Template) -> None:
+    assert not may_for_alpha(
+        region, "observation", "dynamodb:Query", TABLE, dynamodb__LeadingKeys=["CLUSTER#alpha"]
+    )
 
 
-def test_each_function_writes_its_own_objects_only(alpha: Template, account: Template) -> None:
+def test_each_function_writes_its_own_objects_only(region: Template) -> None:
     objects = [
         snapshot_key("alpha"),
         snapshot_key("beta"),
@@ -141,7 +163,9 @@ def test_each_function_writes_its_own_objects_only(alpha: Template, account: Tem
         on_sale_key("beta"),
     ]
     written = {
-        concern: [key for key in objects if may(alpha, concern, "s3:PutObject", f"{BUCKET}/{key}", **OWN)]
+        concern: [
+            key for key in objects if may_for_alpha(region, concern, "s3:PutObject", f"{BUCKET}/{key}", **OWN)
+        ]
         for concern in ALL
     }
     metrics = {concern: [metrics_key("alpha", concern)] if concern in MEASURED else [] for concern in ALL}
@@ -152,40 +176,42 @@ def test_each_function_writes_its_own_objects_only(alpha: Template, account: Tem
         "provisioning": [*decisions, *metrics["provisioning"], on_sale_key("alpha")],
         "observation": [snapshot_key("alpha")],
     }
-    assert [key for key in objects if may(account, "catalog", "s3:PutObject", f"{BUCKET}/{key}", **OWN)] == [
+    assert [key for key in objects if may(region, "catalog", "s3:PutObject", f"{BUCKET}/{key}", **OWN)] == [
         catalog_key(REGION)
     ]
 
 
 @pytest.mark.parametrize("concern", ALL)
 def test_each_function_reads_its_clusters_snapshot_and_learns_when_there_is_none(
-    alpha: Template, concern: str
+    region: Template, concern: str
 ) -> None:
-    assert may(alpha, concern, "s3:GetObject", f"{BUCKET}/{snapshot_key('alpha')}", **OWN)
-    assert not may(alpha, concern, "s3:GetObject", f"{BUCKET}/{snapshot_key('beta')}", **OWN)
-    assert may(alpha, concern, "s3:ListBucket", BUCKET, **OWN)  # without it S3 says 403 where it means 404
+    assert may_for_alpha(region, concern, "s3:GetObject", f"{BUCKET}/{snapshot_key('alpha')}", **OWN)
+    assert not may_for_alpha(region, concern, "s3:GetObject", f"{BUCKET}/{snapshot_key('beta')}", **OWN)
+    assert may_for_alpha(
+        region, concern, "s3:ListBucket", BUCKET, **OWN
+    )  # without it S3 says 403 where it means 404
 
 
 def test_a_bucket_of_that_name_in_another_account_is_nobodys_to_use(templates: dict[str, Template]) -> None:
-    actions, theirs = (
-        ("s3:GetObject", "s3:ListBucket", "s3:PutObject"),
-        {"aws:ResourceAccount": "999988887777"},
-    )
+    actions = ("s3:GetObject", "s3:ListBucket", "s3:PutObject")
+    theirs = {"aws:ResourceAccount": "999988887777", "aws:PrincipalTag/eks-cluster-name": "alpha"}
     asked = 0
-    for template in templates.values():
-        for role in template.of_type("IAM::Role"):
-            statements = template.statements(role)
-            for resource in {each for statement in statements for each in statement["Resource"]}:
-                for action in actions if resource.startswith("arn:aws:s3:::") else ():
-                    asked += 1
-                    assert not allows(statements, action, resource, theirs), f"{role}: {action} on {resource}"
+    for template, role in roles(templates):
+        statements = template.statements(role)
+        patterns = {each for statement in statements for each in statement["Resource"]}
+        for pattern in (each for each in patterns if each.startswith("arn:aws:s3:::")):
+            resource = re.sub(r"\$\{[^}]*\}", "alpha", pattern)
+            for action in actions:
+                asked += 1
+                for context in (theirs, {**theirs, **SESSION}):
+                    assert not allows(statements, action, resource, context), (
+                        f"{role}: {action} on {resource}"
+                    )
     assert asked > len(ALL)
 
 
 @pytest.mark.parametrize("concern", ALL)
-def test_a_function_may_wake_whom_its_controller_wakes_in_its_own_cluster(
-    alpha: Template, concern: str
-) -> None:
+def test_a_function_may_wake_whom_its_controller_wakes_in_all_vpcs(region: Template, concern: str) -> None:
     controllers = ROOT / "layers/core/python/nodesmith/controllers"
     source = (controllers / f"{concern}.py").read_text()
     for part in ("provisioning", "look", "moves", "secondlooks"):  # of its story some is told in there
@@ -195,160 +221,134 @@ def test_a_function_may_wake_whom_its_controller_wakes_in_its_own_cluster(
     woken |= {each.name for each in INFORMED if "INFORMED" in source}
     for other in ALL:
         expected = other.upper() in woken
-        assert may(alpha, concern, "sqs:SendMessage", f"{SQS}:nodesmith-alpha-{other}") is expected
-        assert not may(alpha, concern, "sqs:SendMessage", f"{SQS}:nodesmith-beta-{other}")
+        for vpc in ("", PRIVATE):
+            queue, there = f"{SQS}:{function_name(other, vpc)}", not vpc or other in TALKING
+            assert may(region, concern, "sqs:SendMessage", queue) is (expected and there)
 
 
-def test_routing_reads_whose_an_instance_is_and_no_ledger_and_reaches_queues_of_interruption_only(
-    account: Template, alpha: Template
+def test_dispatch_lists_registrations_and_wakes_every_concern_and_reaches_no_cluster(
+    region: Template,
 ) -> None:
-    for index in ("instance", "reservation"):
-        assert may(account, "routing", "dynamodb:Query", f"{TABLE}/index/{index}")
-        for concern in ALL:
-            keys = [partition_key("alpha")]
-            assert not may(
-                alpha, concern, "dynamodb:Query", f"{TABLE}/index/{index}", dynamodb__LeadingKeys=keys
-            )
+    parameters = f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/nodesmith/clusters"
+    for resource in (parameters, f"{parameters}/alpha"):
+        assert may(region, "dispatch", "ssm:GetParametersByPath", resource)
+    assert not may(region, "dispatch", "ssm:GetParametersByPath", parameters.replace("/clusters", ""))
+    for concern in ALL:
+        for vpc in ("", PRIVATE) if concern in TALKING else ("",):
+            assert may(region, "dispatch", "sqs:SendMessage", f"{SQS}:{function_name(concern, vpc)}")
+    ledger = [partition_key("alpha")]
+    assert not may(region, "dispatch", "dynamodb:Query", TABLE, dynamodb__LeadingKeys=ledger)
+
+
+@pytest.mark.parametrize("concern", ALL)
+def test_a_function_reads_registrations_by_itself_and_never_in_a_session(
+    region: Template, concern: str
+) -> None:
+    parameters = f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter"
     for cluster in ("alpha", "beta"):
-        keys = [partition_key(cluster)]
-        assert not may(account, "routing", "dynamodb:Query", TABLE, dynamodb__LeadingKeys=keys)
+        registration = f"{parameters}/nodesmith/clusters/{cluster}"
+        assert may(region, concern, "ssm:GetParameter", registration)
+        assert not may_for_alpha(region, concern, "ssm:GetParameter", registration)
+    assert not may(region, concern, "ssm:GetParameter", f"{parameters}/password")
+
+
+def test_routing_reads_whose_an_instance_is_and_no_ledger_and_reaches_the_queue_of_interruption_only(
+    region: Template,
+) -> None:
+    keys = [partition_key("alpha")]
+    for index in ("instance", "reservation"):
+        resource = f"{TABLE}/index/{index}"
+        assert may(region, "routing", "dynamodb:Query", resource)
         for concern in ALL:
-            queue = f"{SQS}:nodesmith-{cluster}-{concern}"
-            assert may(account, "routing", "sqs:SendMessage", queue) is (concern == "interruption")
+            for asks in (may, may_for_alpha):
+                assert not asks(region, concern, "dynamodb:Query", resource, dynamodb__LeadingKeys=keys)
+    assert not may(region, "routing", "dynamodb:Query", TABLE, dynamodb__LeadingKeys=keys)
+    for concern in ALL:
+        queue = f"{SQS}:nodesmith-{concern}"
+        assert may(region, "routing", "sqs:SendMessage", queue) is (concern == "interruption")
 
 
-def test_images_are_looked_up_in_awss_own_parameters_unless_others_are_named(alpha: Template) -> None:
+def test_images_are_looked_up_in_awss_own_parameters_unless_others_are_named(region: Template) -> None:
     parameter = "arn:aws:ssm:eu-west-1:{}:parameter/{}"
     public = parameter.format("", "aws/service/eks/optimized-ami/1.33/amazon-linux-2023/recommended")
-    assert may(alpha, "readiness", "ssm:GetParameter", public)
-    assert not may(alpha, "readiness", "ssm:GetParameter", parameter.format("111122223333", "password"))
+    assert may_for_alpha(region, "readiness", "ssm:GetParameter", public)
+    assert not may_for_alpha(
+        region, "readiness", "ssm:GetParameter", parameter.format("111122223333", "password")
+    )
 
 
-def test_own_parameters_are_read_by_readiness_where_they_are_named(alpha: Template, beta: Template) -> None:
+def test_own_parameters_are_read_by_readiness_where_they_are_named(region: Template, plain: Template) -> None:
     for name in ("golden/image", "team-image"):
         parameter = f"arn:aws:ssm:eu-west-1:111122223333:parameter/{name}"
-        assert [each for each in ALL if may(beta, each, "ssm:GetParameter", parameter)] == ["readiness"]
-        assert not [each for each in ALL if may(beta, each, "ssm:GetParameter", f"{parameter}/other")]
-        assert not [each for each in ALL if may(alpha, each, "ssm:GetParameter", parameter)]
+        assert [each for each in ALL if may_for_alpha(region, each, "ssm:GetParameter", parameter)] == [
+            "readiness"
+        ]
+        assert not [
+            each for each in ALL if may_for_alpha(region, each, "ssm:GetParameter", f"{parameter}/other")
+        ]
+        assert not [each for each in ALL if may_for_alpha(plain, each, "ssm:GetParameter", parameter)]
 
 
-def test_the_cluster_is_described_by_those_who_talk_to_it(alpha: Template) -> None:
+def test_the_cluster_is_described_by_those_who_talk_to_it(region: Template) -> None:
     cluster = "arn:aws:eks:eu-west-1:111122223333:cluster/"
-    asking = [each for each in ALL if may(alpha, each, "eks:DescribeCluster", f"{cluster}alpha")]
-    assert asking == TALKING
-    assert not [each for each in ALL if may(alpha, each, "eks:DescribeCluster", f"{cluster}beta")]
+    asking = [each for each in ALL if may_for_alpha(region, each, "eks:DescribeCluster", f"{cluster}alpha")]
+    assert asking == list(TALKING)
+    assert not [each for each in ALL if may_for_alpha(region, each, "eks:DescribeCluster", f"{cluster}beta")]
 
 
-def test_code_in_a_vpc_can_not_make_network_interfaces_though_lambda_can(beta: Template) -> None:
-    own = "arn:aws:lambda:eu-west-1:111122223333:function:nodesmith-beta-readiness"
-    assert may(beta, "readiness", "ec2:CreateNetworkInterface", "*")
-    assert not may(beta, "readiness", "ec2:CreateNetworkInterface", "*", lambda__SourceFunctionArn=own)
-    assert may(beta, "readiness", "ec2:DescribeSubnets", "*", lambda__SourceFunctionArn=own)
-
-
-def test_code_in_a_vpc_deletes_no_interfaces_but_garbage_collection_those_that_we_made(
-    alpha: Template, beta: Template
+def test_a_vpc_function_ends_interfaces_that_we_made_for_its_sessions_cluster_only_where_it_collects(
+    region: Template,
 ) -> None:
     action, interface = (
         "ec2:DeleteNetworkInterface",
-        "arn:aws:ec2:eu-west-1:111122223333:network-interface/eni-1",
+        f"arn:aws:ec2:{REGION}:{ACCOUNT}:network-interface/eni-1",
     )
-    tags = {
-        "aws:ResourceTag/kubernetes.io/cluster/{}": "owned",
-        "aws:ResourceTag/eks:eks-cluster-name": "{}",
-        "aws:ResourceTag/karpenter.sh/nodepool": "default",
-        "aws:ResourceTag/nodesmith.dev/managed-by": "{}",
-    }
-    for cluster, template in (("alpha", alpha), ("beta", beta)):
-        ours: dict[str, Any] = {key.format(cluster): value.format(cluster) for key, value in tags.items()}
-        theirs = {**ours, "aws:ResourceTag/nodesmith.dev/managed-by": "other"}
-        karpenters = {key: value for key, value in ours.items() if not key.endswith("managed-by")}
-        for concern in ALL:
-            function = f"arn:aws:lambda:eu-west-1:111122223333:function:nodesmith-{cluster}-{concern}"
-            code: dict[str, Any] = {"lambda:SourceFunctionArn": function}
-            collects = concern == "garbagecollection"
-            assert may(template, concern, action, interface, **code, **ours) is collects
-            assert not may(template, concern, action, interface, **code, **theirs)
-            assert not may(template, concern, action, interface, **code, **karpenters)
+
+    def tagged(cluster: str, managed_by: str) -> dict[str, str]:
+        return {
+            "aws:ResourceTag/eks:eks-cluster-name": cluster,
+            "aws:ResourceTag/karpenter.sh/nodepool": "default",
+            **({"aws:ResourceTag/nodesmith.dev/managed-by": managed_by} if managed_by else {}),
+        }
+
+    for concern in TALKING:
+        statements = region.statements(region.role_of(concern, PRIVATE))
+        collects = concern == "garbagecollection"
+        assert allows(statements, action, interface, {**SESSION, **tagged("alpha", "alpha")}) is collects
+        for tags in (tagged("beta", "beta"), tagged("alpha", "beta"), tagged("alpha", "")):
+            assert not allows(statements, action, interface, {**SESSION, **tags})
 
 
-def test_every_function_has_a_role_of_its_own(templates: dict[str, Template]) -> None:
-    for template in templates.values():
-        roles = [each["Role"] for each in template.of_type("Lambda::Function").values()]
-        assert len(roles) == len(set(roles))
+def test_roles_stay_within_iams_sizes(templates: dict[str, Template]) -> None:
+    for template, role in roles(templates):
+        statements, trust = template.statements(role), template.trust(role)
+        assert len(json.dumps(statements, separators=(",", ":"))) <= 10_240, role
+        assert len(json.dumps(trust, separators=(",", ":"))) <= 2_048, role
 
 
-def test_roles_stay_within_iams_size_for_the_longest_cluster_name(alpha: Template) -> None:
-    longest = "n" * 100
-    for role in alpha.of_type("IAM::Role"):
-        document = json.dumps(alpha.statements(role), separators=(",", ":")).replace("alpha", longest)
-        assert len(document) <= 10_240, role
-
-
-def test_a_functions_metrics_are_read_by_itself_and_the_forwarder_and_no_other(alpha: Template) -> None:
+def test_a_functions_metrics_are_read_by_itself_and_the_forwarder_and_no_other(region: Template) -> None:
     for concern in ALL:
         for other in ALL:
             is_own = concern == other and concern in MEASURED
             mine, theirs = (f"{BUCKET}/{metrics_key(cluster, other)}" for cluster in ("alpha", "beta"))
-            assert may(alpha, concern, "s3:GetObject", mine, **OWN) is is_own
-            assert not may(alpha, concern, "s3:GetObject", theirs, **OWN)
+            assert may_for_alpha(region, concern, "s3:GetObject", mine, **OWN) is is_own
+            assert not may_for_alpha(region, concern, "s3:GetObject", theirs, **OWN)
 
 
-def test_the_forwarder_writes_one_object_reads_metrics_and_wakes_its_own_queues(alpha: Template) -> None:
-    statements = alpha.statements(forwarder(alpha))
-    assert sorted((action, each["Resource"]) for each in statements for action in each["Action"]) == [
-        (
-            "s3:GetObject",
-            sorted(
-                f"{BUCKET}/{key}"
-                for key in (*(metrics_key("alpha", each) for each in MEASURED), on_sale_key("alpha"))
-            ),
-        ),
-        ("s3:PutObject", [f"{BUCKET}/{snapshot_key('alpha')}"]),
-        ("sqs:SendMessage", [f"{SQS}:nodesmith-alpha-{each}" for each in sorted(WOKEN)]),
+def test_the_forwarder_writes_one_object_reads_metrics_and_wakes_concerns(region: Template) -> None:
+    cluster, statements = (
+        "${aws:PrincipalTag/eks-cluster-name}",
+        region.statements(region.role_named(f"nodesmith-forwarder-{REGION}")),
+    )
+    woken = [
+        function_name(each, vpc) for each in WOKEN for vpc in (("", PRIVATE) if each in TALKING else ("",))
     ]
-
-
-def test_the_forwarders_role_is_for_one_service_account_of_one_cluster(alpha: Template) -> None:
-    association = alpha.only("EKS::PodIdentityAssociation")
-    assert association["RoleArn"] == f"{forwarder(alpha)}.Arn"
-    trusted = alpha.resources[forwarder(alpha)]["Properties"]["AssumeRolePolicyDocument"]["Statement"]
-    assert {action for each in trusted for action in _list(each["Action"])} == {
-        "sts:AssumeRole",
-        "sts:TagSession",
+    measured = (*(metrics_key(cluster, each) for each in MEASURED), on_sale_key(cluster))
+    asked = {
+        (action, each) for every in statements for action in every["Action"] for each in every["Resource"]
     }
-    for statement in trusted:
-        assert statement["Principal"] == {"Service": "pods.eks.amazonaws.com"}
-        assert statement["Condition"] == {
-            "StringEquals": {
-                "aws:RequestTag/eks-cluster-arn": "arn:aws:eks:eu-west-1:111122223333:cluster/alpha",
-                "aws:RequestTag/eks-cluster-name": association["ClusterName"],
-                "aws:RequestTag/kubernetes-namespace": association["Namespace"],
-                "aws:RequestTag/kubernetes-service-account": association["ServiceAccount"],
-            },
-        }
-
-
-def test_the_api_server_knows_writers_and_readers_and_not_provisioning(alpha: Template) -> None:
-    groups = {
-        each["PrincipalArn"]: each["KubernetesGroups"] for each in alpha.of_type("EKS::AccessEntry").values()
+    assert asked == {
+        *(("s3:GetObject", f"{BUCKET}/{key}") for key in measured),
+        ("s3:PutObject", f"{BUCKET}/{snapshot_key(cluster)}"),
+        *(("sqs:SendMessage", f"{SQS}:{queue}") for queue in woken),
     }
-    assert groups == {
-        f"{alpha.role_of('disruption')}.Arn": ["nodesmith:writer"],
-        f"{alpha.role_of('lifecycle')}.Arn": ["nodesmith:writer"],
-        f"{alpha.role_of('termination')}.Arn": ["nodesmith:writer"],
-        f"{alpha.role_of('readiness')}.Arn": ["nodesmith:writer"],
-        f"{alpha.role_of('observation')}.Arn": ["nodesmith:reader"],
-        f"{alpha.role_of('repair')}.Arn": ["nodesmith:writer"],
-        f"{alpha.role_of('garbagecollection')}.Arn": ["nodesmith:writer"],
-    }
-
-
-def forwarder(template: Template) -> str:
-    """Give the logical id of the role that the pod identity association names."""
-    arn: str = template.only("EKS::PodIdentityAssociation")["RoleArn"]
-    return arn.removesuffix(".Arn")
-
-
-def _list(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else value

@@ -183,7 +183,7 @@ def test_a_node_that_ends_for_a_check_of_ec2s_is_counted_once(check: str, fate: 
     (claim,) = world.store.claims.values()
     notice = Notice(fate, claim.instance_id, world.now + timedelta(minutes=2), "it fails", check=check)
     world.cloud.told[claim.instance_id] = notice
-    hint = Letter("1", TICK, builders.ACCOUNT)
+    hint = Letter("1", "", builders.ACCOUNT)
     for _ in range(3):
         heed(interruption(world), [hint])
     assert world.store.claims[claim.name].phase is Phase.TERMINATING

@@ -135,7 +135,7 @@ def test_a_snapshot_that_is_old_and_a_forwarder_that_does_not_run(
     cluster.now = lambda: later
     told = found(cluster, capsys)
     assert told["snapshot"][0]["found"].startswith("the newest is 20 min old")
-    assert "/aws/lambda/nodesmith-observation" in told["snapshot"][0]["remedy"]
+    assert "what nodesmith-observation logs to /aws/lambda/nodesmith" in told["snapshot"][0]["remedy"]
     assert told["forwarder"][0]["found"].startswith("the forwarder has no pod")
 
 

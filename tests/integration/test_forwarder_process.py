@@ -17,9 +17,9 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from nodesmith.model.events import parse_hint
+from nodesmith.model.events import Concern, Hint, parse_message
 from nodesmith.observation.wire import decode
-from nodesmith.settings import snapshot_key
+from nodesmith.settings import WOKEN, function_name, snapshot_key
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from tests.clusters import deployment_pod, rolled
 from tests.patience import eventually
@@ -63,16 +63,13 @@ def is_ready(port: int) -> bool:
 def test_the_program_forwards_until_it_is_told_to_stop(tmp_path: Path) -> None:
     s3, sqs = boto3.client("s3"), boto3.client("sqs")
     s3.create_bucket(Bucket="snapshots")
-    queues = {
-        name: sqs.create_queue(QueueName=name)["QueueUrl"]
-        for name in ("provisioning", "lifecycle", "termination", "readiness")
-    }
+    queues = {name: sqs.create_queue(QueueName=function_name(name))["QueueUrl"] for name in WOKEN}
     kubeconfig, log, port = tmp_path / "config", tmp_path / "log", free_port()
     with LocalApiServer(crds=CRDS, now=now) as server, log.open("wb") as output:
         kubeconfig.write_text(json.dumps(server.kubeconfig()))
         environment = {
             **{name: os.environ[name] for name in ("PATH", "AWS_ENDPOINT_URL", *CREDENTIALS)},
-            **{f"{name.upper()}_QUEUE_URL": url for name, url in queues.items()},
+            "QUEUES_URL": queues[Concern.PROVISIONING].rpartition("/")[0],
             "PYTHONPATH": PYTHONPATH,
             "KUBECONFIG": str(kubeconfig),
             "CLUSTER_NAME": "east",
@@ -90,12 +87,14 @@ def test_the_program_forwards_until_it_is_told_to_stop(tmp_path: Path) -> None:
         try:
             eventually(lambda: is_ready(port))
             created(server.store, "pods", deployment_pod(1, rolled(1)))
-            received = sqs.receive_message(QueueUrl=queues["provisioning"], WaitTimeSeconds=20)["Messages"]
+            received = sqs.receive_message(QueueUrl=queues[Concern.PROVISIONING], WaitTimeSeconds=20)[
+                "Messages"
+            ]
         finally:
             process.send_signal(signal.SIGTERM)
             status = process.wait(60)
     assert status == 0
-    assert parse_hint(received[0]["Body"], "east").why == "pods pending: 1"
+    assert parse_message(received[0]["Body"]) == Hint("east", "pods pending: 1")
     snapshot = decode(s3.get_object(Bucket="snapshots", Key=snapshot_key("east"))["Body"].read())
     assert [pod.unschedulable for pod in snapshot.pods] == [True]
     lines = [json.loads(line) for line in log.read_text().splitlines()]

@@ -18,16 +18,17 @@ from nodesmith.adapters.apiserver import connect
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.store import DynamoStore
-from nodesmith.model.events import Hint
+from nodesmith.model.events import Hint, PassedEvent
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith.observation.wire import decode
-from nodesmith.settings import catalog_key, metrics_key, snapshot_key
+from nodesmith.registration import Registration
+from nodesmith.settings import catalog_key, metrics_key, role_name, snapshot_key
 from nodesmith_cli.local.apiserver import ApiServer
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
-from nodesmith_cli.local.deployment import ACCOUNT_ID, TABLE_NAME, Deployment, deploy
+from nodesmith_cli.local.deployment import ACCOUNT_ID, TABLE_NAME, Deployment, deploy, register
 from nodesmith_forwarder.forwarder import Forwarder
 from tests import builders
 from tests.awscalls.acting import Role, access_key, acting
@@ -65,13 +66,25 @@ class Site:
     runs: dict[str, Run] = field(default_factory=dict)
     leaked: str = ""
 
-    def run(self, concern: str, *batches: tuple[str, ...], **environment: str) -> Run:
-        """Start a function, give it these batches of messages one after the other, and end it."""
+    def run(
+        self,
+        concern: str,
+        *batches: tuple[str, ...],
+        settings: Mapping[str, str] | None = None,
+        **environment: str,
+    ) -> Run:
+        """Start a function, give it these batches of messages one after the other, and end it.
+
+        `settings` are the cluster's, in its registration.
+        """
+        # One node for all pods: what is told of it is what is tested.
+        own = {"FRAGILITY_TOLERANCE": "0", **(settings or {})}
+        register(self.aws.client, Registration(CLUSTER, self.aws.network.vpc_id, ("nodes",), settings=own))
         variables = {
             **self.aws.environment,
             **self.deployment.environment(),
-            "AWS_ACCESS_KEY_ID": access_key(Role(concern, CLUSTER, REGION)),
-            "FRAGILITY_TOLERANCE": "0",  # one node for all pods: what is told of it is what is tested
+            "AWS_ACCESS_KEY_ID": access_key(Role(concern, "", REGION)),
+            "SESSION_ROLE_ARN": f"arn:aws:iam::{ACCOUNT_ID}:role/{role_name(concern, REGION)}",
             "AWS_EC2_METADATA_DISABLED": "true",
             "POWERTOOLS_TRACE_DISABLED": "true",
             "NO_PROXY": "127.0.0.1,localhost",
@@ -106,23 +119,30 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         LocalAws(REGION, cluster=CLUSTER, endpoint=Endpoint(api.url, CA_BUNDLE), zones=ZONES) as aws,
     ):
         aws.ensure_role("nodes")
-        deployment = deploy(aws.client, CLUSTER, REGION)
+        deployment = deploy(aws.client, REGION)
         made = Site(aws, api, deployment, tmp_path_factory.mktemp("lambda"))
         _populate(api)
         made.runs["observation"] = made.run("observation", (HINT,))
         made.runs["readiness"] = made.run("readiness", (HINT,))
-        made.runs["observation again"] = made.run("observation", (HINT,), HEARTBEAT_STALE_SECONDS="0")
+        made.runs["observation again"] = made.run(
+            "observation", (HINT,), settings={"HEARTBEAT_STALE_SECONDS": "0"}
+        )
         made.runs["readiness again"] = made.run("readiness", (HINT,))
         made.runs["provisioning"] = made.run("provisioning", (HINT, HINT), ("no JSON", HINT))
         made.runs["lifecycle"] = made.run("lifecycle", (HINT,))
         made.runs["interruption"] = made.run(
-            "interruption", (HINT,), ("no JSON", builders.spot_warning("i-00000001", now()))
+            "interruption", (HINT,), ("no JSON", passed_on(builders.spot_warning("i-00000001", now())))
         )
         made.leaked = _leaked(aws)
         made.runs["disruption"] = made.run("disruption", (HINT,))
         made.runs["repair"] = made.run("repair", (HINT,))
         made.runs["garbagecollection"] = made.run("garbagecollection", (HINT, HINT))
         yield made
+
+
+def passed_on(event: str) -> str:
+    """Give an event as routing passes it on."""
+    return PassedEvent(CLUSTER, event).to_json()
 
 
 def _leaked(aws: LocalAws) -> str:
@@ -275,10 +295,10 @@ def test_a_message_that_is_no_json_is_logged_and_its_companions_are_served(site:
     assert "expected a JSON object, found 'no JSON'" in site.runs["provisioning"].said
 
 
-def test_a_message_for_another_cluster_is_logged_and_acknowledged(site: Site) -> None:
+def test_a_message_for_a_cluster_that_is_not_registered_is_logged_and_acknowledged(site: Site) -> None:
     run = site.run("provisioning", (Hint("another").to_json(),))
     assert [a.error for a in run.answers] == [""]
-    assert "this queue serves 'functions', found 'another'" in run.said
+    assert "cluster 'another' is not registered" in run.said
     assert '"message":"done"' not in run.said
 
 
@@ -301,8 +321,8 @@ def test_a_damaged_snapshot_is_logged_and_acknowledged(site: Site) -> None:
 
 
 def test_a_function_without_its_settings_says_which_are_missing(site: Site) -> None:
-    run = site.run("lifecycle", (HINT,), CLUSTER_NAME="")
-    assert "CLUSTER_NAME is not set" in run.answers[0].error
+    run = site.run("lifecycle", (HINT,), TABLE_NAME="", QUEUES_URL="")
+    assert "TABLE_NAME, QUEUES_URL not set" in run.answers[0].error
 
 
 def test_the_catalogue_is_refreshed_by_a_schedule_without_a_message(site: Site) -> None:
@@ -331,7 +351,7 @@ def test_interruption_looks_at_ec2_and_drops_what_is_not_ours(site: Site) -> Non
 def test_an_instance_that_ec2_takes_is_replaced_by_the_run_that_is_told(site: Site) -> None:
     """The last in here: it changes what the others look at."""
     (claim,) = site.ledger().load().claims
-    run = site.run("interruption", (builders.spot_warning(claim.instance_id, now()), "no JSON"))
+    run = site.run("interruption", (passed_on(builders.spot_warning(claim.instance_id, now())), "no JSON"))
     assert [answer.error for answer in run.answers] == [""]
     claims = {each.name: each for each in site.ledger().load().claims}
     assert claims[claim.name].cause == "SpotInterrupted"

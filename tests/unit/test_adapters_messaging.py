@@ -14,7 +14,7 @@ from botocore.stub import Stubber
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.messages import SqsHints
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.events import Concern, Hint, parse_hint
+from nodesmith.model.events import Concern, Hint, parse_message
 from tests.account import strict_aws
 
 BUCKET = "nodesmith-snapshots"
@@ -79,7 +79,7 @@ def test_a_hint_arrives_as_it_was_sent() -> None:
     client, url = queue()
     SqsHints(client, {Concern.PROVISIONING: url}).send(Concern.PROVISIONING, HINT)
     (message,) = client.receive_message(QueueUrl=url)["Messages"]
-    assert parse_hint(message["Body"], "east") == HINT
+    assert parse_message(message["Body"]) == HINT
 
 
 @pytest.mark.parametrize(("asked", "held"), [(-5, 0), (0, 0), (60, 60), (3600, 900)])
@@ -93,7 +93,7 @@ def test_a_delay_is_handed_to_the_queue_within_what_it_can_hold(asked: int, held
 
 
 def test_a_concern_without_a_queue_is_named_with_its_setting() -> None:
-    with pytest.raises(Rejected, match="READINESS_QUEUE_URL"):
+    with pytest.raises(Rejected, match="hint for readiness: no queue is known"):
         SqsHints(boto3.client("sqs"), {}).send(Concern.READINESS, HINT)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected
+from nodesmith.model.events import Concern
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith_cli.connecting.actions import Standing
 from nodesmith_cli.connecting.capacitychecks import QUOTAS, QuotaReading, Quotas, quota_findings
@@ -17,6 +18,7 @@ from nodesmith_cli.connecting.manifests import Served, hashed_name, manifests
 from nodesmith_cli.connecting.observed import Entry, NodeRole
 from nodesmith_cli.connecting.reaching import is_same, principal_of
 from nodesmith_cli.connecting.removing import DeleteEntries
+from nodesmith_forwarder.settings import read_forwarder_settings
 
 SERVED = Served("web", "us-east-1", "bucket", "https://sqs/1", "shared", "forwarder:1")
 ROLE = "arn:aws:iam::1:role"
@@ -35,9 +37,10 @@ def test_a_config_map_is_named_by_its_content_as_kustomize_names_it() -> None:
 
 
 def test_the_forwarder_wakes_those_that_talk_to_the_api_server_in_the_vpc_of_the_cluster() -> None:
-    (settings,) = [each for each in manifests(SERVED) if each["kind"] == "ConfigMap"]
-    assert settings["data"]["PROVISIONING_QUEUE_URL"] == "https://sqs/1/nodesmith-provisioning"
-    assert settings["data"]["LIFECYCLE_QUEUE_URL"] == "https://sqs/1/nodesmith-shared-lifecycle"
+    (written,) = [each for each in manifests(SERVED) if each["kind"] == "ConfigMap"]
+    urls = read_forwarder_settings(written["data"]).queue_urls
+    assert urls[Concern.PROVISIONING] == "https://sqs/1/nodesmith-provisioning"
+    assert urls[Concern.LIFECYCLE] == "https://sqs/1/nodesmith-shared-lifecycle"
 
 
 def test_nothing_of_another_cluster_is_bound() -> None:

@@ -16,18 +16,21 @@ GOOD = {
     "CLUSTER_NAME": "east",
     "AWS_REGION": "us-east-1",
     "BUCKET_NAME": "snapshots",
-    "PROVISIONING_QUEUE_URL": "https://sqs/p",
-    "LIFECYCLE_QUEUE_URL": "https://sqs/l",
-    "READINESS_QUEUE_URL": "https://sqs/r",
-    "TERMINATION_QUEUE_URL": "https://sqs/t",
+    "QUEUES_URL": "https://sqs/1",
 }
 
 
 def test_the_defaults_are_karpenters() -> None:
     settings = read_forwarder_settings(GOOD)
     assert settings.pace == Pace(timedelta(seconds=1), timedelta(seconds=10))
-    assert settings.queue_urls[Concern.LIFECYCLE] == "https://sqs/l"
+    assert settings.queue_urls[Concern.LIFECYCLE] == "https://sqs/1/nodesmith-lifecycle"
     assert (settings.health_port, settings.log_level) == (8081, "INFO")
+
+
+def test_functions_in_a_vpc_are_woken_by_that_vpcs_queues() -> None:
+    urls = read_forwarder_settings({**GOOD, "REACHED_FROM": "private"}).queue_urls
+    assert urls[Concern.LIFECYCLE] == "https://sqs/1/nodesmith-private-lifecycle"
+    assert urls[Concern.PROVISIONING] == "https://sqs/1/nodesmith-provisioning"
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("2s", 2), ("500ms", 0.5), ("1.5s", 1.5), ("1m", 60)])

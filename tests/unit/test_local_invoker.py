@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import boto3
 import pytest
 
+from nodesmith.model.times import parse_time
 from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.queues import PolledQueues
@@ -20,8 +22,6 @@ from nodesmith_cli.local.invoker import Invoker
 from nodesmith_cli.local.queuetime import queues_run_on
 from nodesmith_cli.local.sharedclients import SharedClients
 from tests.account import strict_aws
-
-CLUSTER = "shop"
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def client(service: str) -> Any:
 
 @pytest.fixture
 def deployment(clock: LocalClock) -> Deployment:  # noqa: ARG001 - moto must be there first
-    return deploy(client, CLUSTER, "us-east-1")
+    return deploy(client, "us-east-1")
 
 
 class Spy:
@@ -211,30 +211,28 @@ def test_news_of_an_instance_that_ends_are_routed_and_no_other(deployment: Deplo
     assert [[json.loads(body)["detail"] for body in batch] for batch in spy.batches] == [[detail]]
 
 
-def test_every_concern_is_ticked_at_once_and_then_at_its_cadence(
+def test_dispatch_is_invoked_at_once_and_then_for_every_minute(
     clock: LocalClock, deployment: Deployment
 ) -> None:
-    spies = {concern: Spy() for concern in deployment.queue_urls}
-    functions = {name: Function(name, spy) for name, spy in spies.items()}
+    times: list[datetime] = []
+
+    def dispatch(event: Mapping[str, Any], context: Any) -> None:  # noqa: ARG001
+        times.append(parse_time(event["at"]))
+        if len(times) == 2:
+            raise RuntimeError("a bug")
+
     stopping = threading.Event()
-    invoker = Invoker(client("sqs"), deployment, functions, clock, stopping)
+    invoker = Invoker(deployment, {"dispatch": Function("dispatch", dispatch)}, clock, stopping)
 
     begun = clock.now()
     invoker.start()
-    while len(bodies(spies["lifecycle"])) < 5 and clock.now() - begun < timedelta(hours=5):
+    while len(times) < 5 and clock.now() - begun < timedelta(hours=5):
         clock.sleep(60)
     stopping.set()
     invoker.join()
-    minutes = (clock.now() - begun) / timedelta(minutes=1)
 
-    ticks = bodies(spies["lifecycle"])
-    assert {tuple(json.loads(body).items()) for body in ticks} == {(("cluster", CLUSTER), ("why", "tick"))}
-    assert 5 <= len(ticks) <= minutes + 2
-    assert 1 <= len(bodies(spies["readiness"])) <= minutes / 5 + 2
-
-
-def bodies(spy: Spy) -> list[str]:
-    return [body for batch in spy.batches for body in batch]
+    assert times[0] - begun < timedelta(minutes=1)
+    assert {later - earlier for earlier, later in pairwise(times)} == {timedelta(minutes=1)}
 
 
 def test_the_examples_are_found() -> None:

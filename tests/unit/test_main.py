@@ -56,6 +56,7 @@ print("imported:", *sys.modules)
         (["version"], __version__),
         (["local", "--help"], "interrupt"),
         (["plan", "--help"], "--filename"),
+        (["image", "push", "--help"], "--password-stdin"),
         (["local", "interrupt", "any"], "nothing runs"),
         (["explain", "pod", "any"], "no decisions are kept"),
         (["validate", "-f", "nothing.yaml"], "No such file"),
@@ -105,10 +106,12 @@ def test_asking_for_help_reads_no_yaml() -> None:
 def test_every_command_is_listed() -> None:
     told = CliRunner().invoke(app, ["--help"]).stdout
 
-    assert all(f"  {command} " in told for command in ("demo", "catalog", "local", "explain", "version"))
+    assert all(
+        f"  {command} " in told for command in ("demo", "catalog", "local", "explain", "image", "version")
+    )
 
 
-@pytest.mark.parametrize("group", [[], ["explain"], ["local"]])
+@pytest.mark.parametrize("group", [[], ["explain"], ["image"], ["local"]])
 def test_what_a_command_does_fits_into_its_line(group: list[str]) -> None:
     assert "..." not in CliRunner().invoke(app, [*group, "--help"]).stdout.replace("[ARGS]...", "")
 

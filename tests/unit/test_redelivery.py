@@ -10,7 +10,8 @@ from botocore.exceptions import EndpointConnectionError
 
 from nodesmith.adapters.redelivery import RETRY_SECONDS, SqsRedelivery
 
-QUEUE = "https://sqs.eu-west-1.amazonaws.com/111122223333/nodesmith-shop-"
+QUEUES = "https://sqs.eu-west-1.amazonaws.com/111122223333"
+QUEUE = f"{QUEUES}/nodesmith-"
 
 
 class FakeSqs:
@@ -31,14 +32,14 @@ class FakeSqs:
 def record(receipt: str, received: int = 1, queue: str = "interruption") -> dict[str, Any]:
     return {
         "receiptHandle": receipt,
-        "eventSourceARN": f"arn:aws:sqs:eu-west-1:111122223333:nodesmith-shop-{queue}",
+        "eventSourceARN": f"arn:aws:sqs:eu-west-1:111122223333:nodesmith-{queue}",
         "attributes": {"ApproximateReceiveCount": str(received)},
     }
 
 
 def shown(*records: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, int]]]]:
     sqs = FakeSqs()
-    SqsRedelivery(sqs, f"{QUEUE}provisioning").soon(records)
+    SqsRedelivery(sqs, QUEUES).soon(records)
     return sqs.batches
 
 
@@ -67,7 +68,7 @@ def test_more_than_ten_messages_are_shown_again_ten_at_a_time() -> None:
 
 def test_only_what_failed_is_shown_again() -> None:
     sqs = FakeSqs()
-    redelivery = SqsRedelivery(sqs, f"{QUEUE}provisioning")
+    redelivery = SqsRedelivery(sqs, QUEUES)
     with redelivery.if_failed([record("a")]):
         pass
     assert sqs.batches == []
@@ -77,6 +78,6 @@ def test_only_what_failed_is_shown_again() -> None:
 
 
 def test_where_sqs_is_away_the_error_of_the_run_is_told() -> None:
-    redelivery = SqsRedelivery(FakeSqs(down=True), f"{QUEUE}provisioning")
+    redelivery = SqsRedelivery(FakeSqs(down=True), QUEUES)
     with pytest.raises(KeyError), redelivery.if_failed([record("a")]):
         raise KeyError

@@ -78,12 +78,6 @@ def test_all_faults_are_told_at_once() -> None:
         read_settings({"RESERVED_ENIS": "x"})
 
 
-def test_every_concern_that_can_be_hinted_has_its_queue() -> None:
-    read = Settings("r", provisioning_queue_url="p", lifecycle_queue_url="l", readiness_queue_url="r")
-
-    assert [read.queue_url(c) for c in ("provisioning", "lifecycle", "readiness")] == ["p", "l", "r"]
-
-
 def test_keys_keep_clusters_apart() -> None:
     for key in (settings.snapshot_key, settings.partition_key):
         assert key("a") != key("b")

@@ -8,7 +8,6 @@ from typing import Literal
 
 from nodesmith.errors import Rejected
 from nodesmith.registration import parameter_name, read_registration
-from nodesmith.settings import function_name
 from nodesmith_cli.connecting import told
 from nodesmith_cli.connecting.actions import Standing
 from nodesmith_cli.connecting.capacitychecks import QuotaReading, quota_findings, subnet_findings
@@ -16,7 +15,7 @@ from nodesmith_cli.connecting.clusterreading import forwarders_pods
 from nodesmith_cli.connecting.findings import Finding, error, warning, worst_first
 from nodesmith_cli.connecting.looking import Around, Seen, look
 from nodesmith_cli.connecting.rightschecks import rights_findings
-from nodesmith_cli.connecting.waiting import FRESH, Snapshots, Written, missing_because
+from nodesmith_cli.connecting.waiting import FRESH, Snapshots, Written, log_of_observation, missing_because
 from nodesmith_cli.connecting.wanted import Wanted, registration
 from nodesmith_cli.connecting.workloadchecks import budget_findings, budgets_of, pool_findings
 from nodesmith_cli.printing import span
@@ -84,7 +83,7 @@ def _disconnected(cluster: str, seen: Seen) -> Iterator[Finding]:
 
 def _forwarder(seen: Seen, written: Written | None, reached_from: str, now: datetime) -> Iterator[Finding]:
     bucket = "snapshot of the cluster"
-    log = f"its log is /aws/lambda/{function_name('observation', reached_from)}"
+    log = log_of_observation(reached_from)
     if written is None:
         yield error("snapshot", bucket, "none has been written", f"is the observation function well? {log}")
     elif now - written.at > FRESH:

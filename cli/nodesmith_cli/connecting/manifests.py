@@ -10,9 +10,7 @@ from typing import Any
 
 import yaml
 
-from nodesmith.model.events import WOKEN
 from nodesmith.model.schema.crds import custom_resource_definitions
-from nodesmith.parts import queue_urls
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.sharing.survey import SHARED_CRDS
 
@@ -62,13 +60,13 @@ def manifests(served: Served, *, shared_crds: bool = True) -> list[Manifest]:
 
 def forwarder_settings(served: Served) -> dict[str, str]:
     """Fill in `forwarder.env`."""
-    urls = queue_urls(served.queues_url, served.reached_from)
     return {
         **dict(_env_file()),
         "CLUSTER_NAME": served.cluster,
         "AWS_REGION": served.region,
         "BUCKET_NAME": served.bucket,
-        **{f"{concern.upper()}_QUEUE_URL": urls[concern] for concern in WOKEN},
+        "QUEUES_URL": served.queues_url,
+        "REACHED_FROM": served.reached_from,
     }
 
 

@@ -15,6 +15,7 @@ from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE
 from nodesmith_cli.sharing.survey import Manifest
 
 POLL_SECONDS = 3.0
+LOG_GROUP = "/aws/lambda/nodesmith"
 FRESH = timedelta(seconds=150)
 """A snapshot of this age is one of a cluster that is served: two heartbeats and a half."""
 _NO_NODE = "there is no node for its pod yet, as in a cluster without nodes"
@@ -68,16 +69,20 @@ def wait_for_snapshot(
 
 def missing_because(server: ApiServer, reached_from: str) -> Iterator[str]:
     """Say why no snapshot comes, as far as the forwarder's pods show it, and where to look next."""
-    observation = f"/aws/lambda/{function_name('observation', reached_from)}"
     pods = forwarders_pods(server)
     if not pods:
         yield f"the forwarder has no pod: kubectl -n {NAMESPACE} describe deployment {FORWARDER}"
     for pod in pods:
         yield f"pod {pod['metadata']['name']}: {_state(pod)}"
     if any(_is_without_node(pod) for pod in pods) or not pods:
-        yield f"the observation function writes the snapshot until then: its log is {observation}"
+        yield f"the observation function writes the snapshot until then: {log_of_observation(reached_from)}"
     else:
         yield f"its log: kubectl -n {NAMESPACE} logs deployment/{FORWARDER}"
+
+
+def log_of_observation(reached_from: str) -> str:
+    """Say where the observation function of a cluster logs: all functions of a region have one log group."""
+    return f"see what {function_name('observation', reached_from)} logs to {LOG_GROUP}"
 
 
 def _state(pod: Manifest) -> str:

@@ -1,6 +1,6 @@
-"""What `cdk deploy` makes, made in the imitated AWS: table, bucket, queues, rules.
+"""What `cdk deploy` makes, made in the imitated AWS: table, bucket, queues, rules; and registrations of clusters.
 
-Names, timeouts and cadences are those of `infra/`, which cannot be imported without the CDK; a test compares the two.
+Names and timeouts are those of `infra/`, which cannot be imported without the CDK; a test compares the two.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nodesmith.settings import INDEXES, PATTERNS, physical_name
+from nodesmith.registration import Registration, parameter_name
+from nodesmith.settings import INDEXES, PATTERNS, function_name
 from nodesmith_cli.local.lineage import RecursiveLoop
 
 ACCOUNT_ID = "123456789012"
@@ -28,7 +29,6 @@ class Concern:
     """One function that a queue wakes."""
 
     name: str
-    tick_minutes: int
     timeout_seconds: int
     batch_size: int = BATCH_SIZE
     window_seconds: int = 0
@@ -42,56 +42,60 @@ class Concern:
 
 
 CONCERNS = (
-    Concern("provisioning", 1, 60),
-    Concern("interruption", 1, 20, batch_size=100, window_seconds=1, takes_notices=True),
-    Concern("disruption", 1, 60),
-    Concern("lifecycle", 1, 60),
-    Concern("termination", 1, 60),
-    Concern("readiness", 5, 120),
-    Concern("observation", 1, 60),
-    Concern("repair", 1, 60),
-    Concern("garbagecollection", 2, 120),
+    Concern("provisioning", 60),
+    Concern("interruption", 20, batch_size=100, window_seconds=1, takes_notices=True),
+    Concern("disruption", 60),
+    Concern("lifecycle", 60),
+    Concern("termination", 60),
+    Concern("readiness", 120),
+    Concern("observation", 60),
+    Concern("repair", 60),
+    Concern("garbagecollection", 120),
 )
-ROUTING = Concern("routing", 5, 10, takes_notices=True)
-"""All clusters of a region share it."""
+ROUTING = Concern("routing", 10, takes_notices=True)
 WOKEN_BY_QUEUES = (*CONCERNS, ROUTING)
+DISPATCH = "dispatch"
+"""The function that a schedule invokes once a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """The names that functions and forwarder are told. `queue_urls` and `dead_letter_urls` go by concern."""
+    """The names that functions and forwarders are told. `queue_urls` and `dead_letter_urls` go by concern."""
 
-    cluster: str
     region: str
     bucket: str
-    node_role: str
+    queues_url: str
     queue_urls: Mapping[str, str]
     dead_letter_urls: Mapping[str, str]
 
     def environment(self) -> dict[str, str]:
         """Give what `nodesmith.settings` reads, as the functions' environment variables."""
-        urls = {f"{concern.upper()}_QUEUE_URL": url for concern, url in self.queue_urls.items()}
         return {
-            "CLUSTER_NAME": self.cluster,
             "AWS_REGION": self.region,
             "TABLE_NAME": TABLE_NAME,
             "BUCKET_NAME": self.bucket,
-            "DEFAULT_NODE_ROLE": self.node_role,
-            **urls,
+            "QUEUES_URL": self.queues_url,
         }
 
 
-def deploy(client: Client, cluster: str, region: str, node_role: str = "") -> Deployment:
-    """Make everything for one cluster, and what it would share with others."""
+def deploy(client: Client, region: str) -> Deployment:
+    """Make everything for the clusters of a region."""
     bucket = bucket_name(region)
     _make_table(client("dynamodb"))
     _make_bucket(client("s3"), bucket, region)
     live, dead = {}, {}
     for concern in WOKEN_BY_QUEUES:
-        live[concern.name], dead[concern.name] = _make_queues(client("sqs"), cluster, concern)
+        live[concern.name], dead[concern.name] = _make_queues(client("sqs"), concern)
     for name, pattern in PATTERNS.items():
-        _pass_on(client("events"), name, pattern, queue_arn(region, cluster, ROUTING.name))
-    return Deployment(cluster, region, bucket, node_role, live, dead)
+        _pass_on(client("events"), name, pattern, queue_arn(region, ROUTING.name))
+    queues_url = live[ROUTING.name].rpartition("/")[0]
+    return Deployment(region, bucket, queues_url, live, dead)
+
+
+def register(client: Client, registration: Registration) -> None:
+    """Let the functions serve a cluster from now on, or by other settings."""
+    name, value = parameter_name(registration.cluster), registration.to_json()
+    client("ssm").put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
 
 
 def bucket_name(region: str) -> str:
@@ -99,14 +103,9 @@ def bucket_name(region: str) -> str:
     return f"nodesmith-{ACCOUNT_ID}-{region}-an"
 
 
-def queue_name(cluster: str, concern: str) -> str:
-    """Name a concern's queue."""
-    return f"nodesmith-{concern}" if concern == ROUTING.name else physical_name(cluster, concern)
-
-
-def queue_arn(region: str, cluster: str, concern: str) -> str:
+def queue_arn(region: str, concern: str) -> str:
     """Write the ARN of a concern's queue."""
-    return f"arn:aws:sqs:{region}:{ACCOUNT_ID}:{queue_name(cluster, concern)}"
+    return f"arn:aws:sqs:{region}:{ACCOUNT_ID}:{function_name(concern)}"
 
 
 def _make_table(dynamodb: Any) -> None:
@@ -136,8 +135,8 @@ def _make_bucket(s3: Any, bucket: str, region: str) -> None:
     s3.create_bucket(Bucket=bucket, **where)
 
 
-def _make_queues(sqs: Any, cluster: str, concern: Concern) -> tuple[str, str]:
-    name = queue_name(cluster, concern.name)
+def _make_queues(sqs: Any, concern: Concern) -> tuple[str, str]:
+    name = function_name(concern.name)
     dead = sqs.create_queue(QueueName=f"{name}-dead")["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     redrive = {"deadLetterTargetArn": arn, "maxReceiveCount": RECEIVES}

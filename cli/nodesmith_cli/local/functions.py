@@ -62,13 +62,13 @@ class Function:
 
 
 def shipped(name: str, in_checkout: str) -> Path:
-    """Find a folder that is beside the code in a checkout, and inside the package in a wheel. Raises Rejected."""
+    """Find a folder or file that is beside the code in a checkout, and in the package in a wheel. Raises Rejected."""
     checkout = Path(__file__).parents[3] / in_checkout
     packaged = Path(str(files("nodesmith_cli"))) / name
-    for folder in (packaged, checkout):
-        if folder.is_dir():
-            return folder
-    raise Rejected(f"this installation lacks its folder {in_checkout!r}: install nodesmith again")
+    for path in (packaged, checkout):
+        if path.exists():
+            return path
+    raise Rejected(f"this installation lacks its {in_checkout!r}: install nodesmith again")
 
 
 def functions_folder() -> Path:

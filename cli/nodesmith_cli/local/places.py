@@ -11,6 +11,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.labels import REGION, ZONE, normalised
 from nodesmith.model.nodeclasses import parse_nodeclass
 from nodesmith.model.selectorterms import AMISelectorTerm
+from nodesmith.registration import CLUSTER_NAME
 
 DEFAULT_REGION = "us-east-1"
 DEFAULT_CLUSTER = "nodesmith-local"
@@ -18,7 +19,6 @@ DISCOVERY_TAG = "karpenter.sh/discovery"
 USUAL_ZONES = 3
 _REGION_OF_ZONE = re.compile(r"([a-z]{2,}(?:-[a-z]+)+-\d+)(?:[a-z]|-.+)")
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-_CLUSTER_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
 
 
 def region_of(manifests: Iterable[Mapping[str, Any]]) -> str:
@@ -73,7 +73,7 @@ def cluster_of(manifests: Iterable[Mapping[str, Any]]) -> str:
         value
         for nodeclass in nodeclasses
         for key, value in _labels(nodeclass.get("spec"))
-        if key == DISCOVERY_TAG and _CLUSTER_NAME.fullmatch(value)
+        if key == DISCOVERY_TAG and CLUSTER_NAME.fullmatch(value)
     )
     if not named or DEFAULT_CLUSTER in named:
         return DEFAULT_CLUSTER

@@ -17,13 +17,15 @@ from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.messages import SqsHints
 from nodesmith.model.events import Concern
+from nodesmith.registration import Registration
+from nodesmith.settings import queue_urls
 from nodesmith_cli.local.apiserver.history import Watcher
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.clusters import LocalCluster, RunningCluster
 from nodesmith_cli.local.decisions import Decisions
-from nodesmith_cli.local.deployment import WOKEN_BY_QUEUES, Deployment, deploy
+from nodesmith_cli.local.deployment import DISPATCH, WOKEN_BY_QUEUES, Deployment, deploy, register
 from nodesmith_cli.local.embedded import EmbeddedCluster
 from nodesmith_cli.local.functions import environment, load_function
 from nodesmith_cli.local.invoker import Invoker
@@ -153,11 +155,17 @@ class LocalSystem(Started):
         with self.stage("starting AWS"):
             self.aws = self._start_aws(stack)
             client = self.aws.client
-            deployment = deploy(client, self.place.cluster, self.place.region, self.aws.role)
+            deployment = deploy(client, self.place.region)
+            register(client, Registration(self.place.cluster, self.aws.network.vpc_id, (self.aws.role,)))
         with self.stage("starting the functions"):
             self._start_functions(stack, client, deployment)
             forwarder = forwarder_here(
-                deployment.cluster, self.cluster, client, deployment.bucket, deployment.queue_urls, self.clock
+                self.place.cluster,
+                self.cluster,
+                client,
+                deployment.bucket,
+                queue_urls(deployment.queues_url, ""),
+                self.clock,
             )
             self._run(stack, "forwarder", forwarder.run)
             answering = serve_health(0, {}, forwarder.metrics, _LOOPBACK)
@@ -208,15 +216,16 @@ class LocalSystem(Started):
         parts.set_clock(self.clock.now)
         stack.callback(parts.set_clock, parts.system_time)
         clients = SharedClients()
-        parts.set_session(lambda concern: clients)  # noqa: ARG005 - one for all
+        parts.set_session(lambda concern, cluster: clients)  # noqa: ARG005 - one for all
         stack.callback(parts.set_session, parts.own_session)
         functions = {c.name: load_function(c.name, c.timeout_seconds) for c in WOKEN_BY_QUEUES}
+        functions[DISPATCH] = load_function(DISPATCH)
         records = Bucket(client("s3"), deployment.bucket)
-        self.decisions = Decisions(records, deployment.cluster, self.timeline, self._keep)
+        self.decisions = Decisions(records, self.place.cluster, self.timeline, self._keep)
         for concern in ("provisioning", "disruption"):
             functions[concern] = functions[concern].followed_by(self.decisions.collect)
         self._follow(stack)
-        self.invoker = Invoker(client("sqs"), deployment, functions, self.clock, self._stopping)
+        self.invoker = Invoker(deployment, functions, self.clock, self._stopping)
         stack.callback(self.invoker.join)
         self.invoker.start()
 
@@ -247,7 +256,7 @@ def forwarder_here(
     cluster: RunningCluster,
     client: Callable[[str], Any],
     bucket: str,
-    queue_urls: Mapping[str, str],
+    queue_urls: Mapping[Concern, str],
     clock: LocalClock,
 ) -> Forwarder:
     """Give a forwarder that runs in this process. `name` is the cluster's, `queue_urls` go by concern."""
@@ -255,6 +264,6 @@ def forwarder_here(
         cluster=name,
         server=ApiServer(connect(cluster.url, cluster.ca_bundle, lambda: cluster.token)),
         blobs=S3Blobs(client("s3"), bucket),
-        hints=SqsHints(client("sqs"), {Concern(concern): url for concern, url in queue_urls.items()}),
+        hints=SqsHints(client("sqs"), queue_urls),
         clock=clock,
     )

@@ -12,6 +12,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.sts import sts_backends
+
 from tests.infra.templates import Template
 
 PREFIX = "k8s-aws-v1."
@@ -39,6 +42,16 @@ class Credentials:
         }
 
 
+def assumed(access_key: str) -> Credentials | None:
+    """Give what STS has given under an access key, None for a key of somebody else."""
+    for each in list(sts_backends[DEFAULT_ACCOUNT_ID]["aws"].assumed_roles):
+        if each.access_key_id == access_key:
+            return Credentials(
+                each.role_arn, each.session_name, access_key, each.secret_access_key, each.session_token
+            )
+    return None
+
+
 def assume(sts: Any, role_arn: str, session: str) -> Credentials:
     """Assume a role, as Lambda does for a function and EKS Pod Identity for a pod."""
     given = sts.assume_role(RoleArn=role_arn, RoleSessionName=session)["Credentials"]
@@ -58,8 +71,8 @@ class Authenticator:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._cluster, self._credentials, self._now = cluster, credentials, now
-        self._groups = {
-            entry["PrincipalArn"]: tuple(entry["KubernetesGroups"])
+        self._entries = {
+            entry["PrincipalArn"]: entry
             for entry in template.of_type("EKS::AccessEntry").values()
             if entry["ClusterName"] == cluster
         }
@@ -75,11 +88,13 @@ class Authenticator:
             return None
         if not hmac.compare_digest(question.signature, question.signature_by(signer.secret, self._cluster)):
             return None
-        if signer.role_arn not in self._groups:
+        entry = self._entries.get(signer.role_arn)
+        if entry is None:
             return None
         account, _, role = signer.role_arn.split(":", 4)[4].partition(":role/")
-        user = f"arn:aws:sts::{account}:assumed-role/{role}/{signer.session}"
-        return user, self._groups[signer.role_arn]
+        usual = f"arn:aws:sts::{account}:assumed-role/{role}/{{{{SessionName}}}}"
+        user = entry.get("Username", usual).replace("{{SessionName}}", signer.session)
+        return user, tuple(entry.get("KubernetesGroups", ()))
 
 
 @dataclass(frozen=True, slots=True)

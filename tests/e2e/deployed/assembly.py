@@ -1,4 +1,4 @@
-"""What `cdk deploy` would upload for one cluster: templates and assets, made once and kept in build/e2e/.
+"""What `cdk deploy` would upload for a region: templates and assets, made once and kept in build/e2e/.
 
 The layers in it are for this machine instead of Lambda's arm64; everything else is what app.py makes.
 """
@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -23,24 +23,25 @@ from layers.vendor.build import THIS_MACHINE, build, stamp_of
 
 ROOT = Path(__file__).resolve().parents[3]
 BUILT = ROOT / "build" / "e2e"
-VPC = "vpc-00000000000000000"
-"""The VPC of all assemblies: an account's VPC has another id each time it is made, and templates are kept."""
 _KEPT = 8  # assemblies of older sources, which a run may still be using; 100 MB each
 
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """A cloud assembly on disk, of one cluster in one region."""
+    """A cloud assembly on disk, of some clusters in one region."""
 
     folder: Path
-    cluster: str
+    clusters: tuple[str, ...]
     region: str
 
-    def cluster_template(self) -> str:
-        """Give the JSON of the cluster's stack."""
-        return (self.folder / f"nodesmith-{self.region}-{self.cluster}.template.json").read_text()
+    def cluster_templates(self) -> Mapping[str, str]:
+        """Give the JSON of the stack of each cluster."""
+        return {
+            name: (self.folder / f"nodesmith-{self.region}-{name}.template.json").read_text()
+            for name in self.clusters
+        }
 
-    def account_template(self) -> str:
+    def region_template(self) -> str:
         """Give the JSON of the stack that the region's clusters share."""
         return (self.folder / f"nodesmith-{self.region}.template.json").read_text()
 
@@ -57,24 +58,35 @@ class Assembly:
         return self.folder / path
 
 
-def synthesised(cluster: str, region: str, context: Mapping[str, Any] | None = None) -> Assembly:
-    """Synthesise for one cluster; `context` is what cdk.json says of it beside name and region.
+def synthesised(clusters: Sequence[str], region: str, options: Mapping[str, Any] | None = None) -> Assembly:
+    """Synthesise for some clusters; `options` are what cdk.json says of the region.
 
     Takes 5 s (Node has to start), or nothing while sources and context are those of an assembly that is kept.
     """
-    entry = {"vpcId": VPC, **(context or {}), "name": cluster, "region": region}
+    context = {
+        "regions": {region: dict(options or {})},
+        "clusters": [
+            {"name": name, "region": region, "vpcId": placeholder_vpc(number)}
+            for number, name in enumerate(clusters)
+        ],
+    }
     BUILT.mkdir(parents=True, exist_ok=True)
     with _alone(BUILT / "assemblies.lock"):
         layers = _layers()
-        folder = BUILT / "assemblies" / _digest(entry, layers)
+        folder = BUILT / "assemblies" / _digest(context, layers)
         if not folder.is_dir():
             _forget_old(folder.parent)
             draft = folder.with_suffix(".draft")
             shutil.rmtree(draft, ignore_errors=True)
-            _synthesise(entry, layers, draft)
+            _synthesise(context, layers, draft)
             draft.rename(folder)
         folder.touch()
-    return Assembly(folder, cluster, region)
+    return Assembly(folder, tuple(clusters), region)
+
+
+def placeholder_vpc(number: int) -> str:
+    """Give the VPC of a cluster in all assemblies: an account's VPC has another id each time it is made."""
+    return f"vpc-{number:017x}"
 
 
 @cache
@@ -83,9 +95,9 @@ def _layers() -> Mapping[str, Path]:
     return build(BUILT / "layers", THIS_MACHINE)
 
 
-def _synthesise(entry: Mapping[str, Any], layers: Mapping[str, Path], output: Path) -> None:
+def _synthesise(context: Mapping[str, Any], layers: Mapping[str, Path], output: Path) -> None:
     folders = {name: str(folder) for name, folder in layers.items()}
-    arguments = [json.dumps(entry), json.dumps(folders), str(output)]
+    arguments = [json.dumps(context), json.dumps(folders), str(output)]
     paths = os.pathsep.join(map(str, (ROOT, ROOT / "layers" / "core" / "python")))
     subprocess.run(
         [sys.executable, "-m", "tests.e2e.synthesise", *arguments],
@@ -96,17 +108,18 @@ def _synthesise(entry: Mapping[str, Any], layers: Mapping[str, Path], output: Pa
     )
 
 
-def _digest(entry: Mapping[str, Any], layers: Mapping[str, Path]) -> str:
+def _digest(context: Mapping[str, Any], layers: Mapping[str, Path]) -> str:
     """Name an assembly by all that it is made from."""
     sources = [*(ROOT / "infra").glob("*.py"), *(ROOT / "functions").glob("*/*.py")]
     sources += [
         ROOT / "cdk.json",
         ROOT / "requirements" / "infra.txt",
         ROOT / "layers/core/python/nodesmith/settings.py",
+        ROOT / "layers/core/python/nodesmith/registration.py",
     ]
     sources += [stamp_of(layer) for layer in layers.values()]
     digests = {str(path.relative_to(ROOT)): sha256(path.read_bytes()).hexdigest() for path in sources}
-    return sha256(json.dumps([entry, digests], sort_keys=True).encode()).hexdigest()[:16]
+    return sha256(json.dumps([context, digests], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _forget_old(assemblies: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 from unittest.mock import patch
@@ -13,16 +14,33 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
 from tests.awscalls.judging import NOT_READ, Statements, body_of, calls_of, is_granted, never_called
 from tests.awscalls.requests import Call, Request, credential_scope
+from tests.e2e.deployed.access import assumed
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks: the concern (or `forwarder`, `ticks`), and the tags of its session, as condition keys."""
+
+    who: str
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 class CallRecord:
-    """Records the requests to moto's server that are signed with known access keys. A context manager.
+    """Records the requests to moto's server that are signed by those who act by the templates. A context manager.
 
-    `keys` says whose each access key is, `statements` what each of them is granted.
+    `principals` has them by access key, `roles` says whose each role is (by ARN), `statements` what each is granted.
+    Whoever assumes a role is known by the session's credentials from then on.
     """
 
-    def __init__(self, keys: Mapping[str, str], statements: Mapping[str, Statements]) -> None:
-        self._keys, self._statements = keys, statements
+    def __init__(
+        self,
+        principals: Mapping[str, Principal],
+        roles: Mapping[str, str],
+        statements: Mapping[str, Statements],
+    ) -> None:
+        self._principals, self._roles, self._statements = dict(principals), roles, statements
+        self._tags: dict[tuple[str, str], Mapping[str, str]] = {}
+        """Of sessions, by role ARN and session name; STS itself is not asked: moto does not keep them."""
         self._called: dict[str, set[str]] = defaultdict(set)
         self._refused: set[str] = set()
         self._lock = threading.Lock()
@@ -53,19 +71,43 @@ class CallRecord:
         """Say who is granted what and never called it, but for what Lambda does itself in a function's name."""
         return never_called(self._statements, self.called())
 
-    def record(self, who: str, calls: Iterable[Call]) -> None:
+    def record(self, principal: Principal, calls: Iterable[Call]) -> None:
         """Take calls down and judge them."""
+        who, tags = principal.who, principal.tags
         for call in calls:
-            granted = is_granted(self._statements[who], call)
+            if call.action == "sts:AssumeRole":
+                self._remember(call)
+            granted = is_granted(self._statements[who], call, tags)
             with self._lock:
                 self._called[who].add(call.action)
                 if not granted:
-                    self._refused.add(f"{who}: {call.action} on {call.resource or 'anything'}")
+                    session = f", session {dict(tags)}" if tags else ""
+                    self._refused.add(f"{who}: {call.action} on {call.resource or 'anything'}{session}")
+
+    def _remember(self, call: Call) -> None:
+        tags = {
+            key.replace("RequestTag", "PrincipalTag"): str(value)
+            for key, value in call.context.items()
+            if key.startswith("aws:RequestTag/")
+        }
+        with self._lock:
+            self._tags[call.resource, str(call.context["sts:RoleSessionName"])] = tags
+
+    def _principal(self, access_key: str) -> Principal | None:
+        """Tell who signs with an access key; None for somebody who does not act by the templates."""
+        found = self._principals.get(access_key)
+        session = assumed(access_key) if found is None else None
+        if session is None or session.role_arn not in self._roles:
+            return found
+        tags = self._tags.get((session.role_arn, session.session), {})
+        found = self._principals[access_key] = Principal(self._roles[session.role_arn], tags)
+        return found
 
     def _listening(self, application: Callable[..., Any]) -> Callable[..., Any]:
         def listen(self_: Any, environ: dict[str, Any], start_response: Any) -> Any:
             scope = credential_scope(environ.get("HTTP_AUTHORIZATION", ""))
-            if scope is None or scope[0] not in self._keys:
+            principal = self._principal(scope[0]) if scope else None
+            if scope is None or principal is None:
                 return application(self_, environ, start_response)
             body = b"" if scope[2] in NOT_READ else body_of(environ)
 
@@ -78,7 +120,7 @@ class CallRecord:
                     body,
                     int(status.split()[0]),
                 )
-                self.record(self._keys[scope[0]], calls_of(request))
+                self.record(principal, calls_of(request))
                 return start_response(status, *rest)
 
             return application(self_, environ, started)

@@ -1,8 +1,7 @@
-"""One cluster's deployment, running: what its template says, played on the imitated AWS."""
+"""A deployment, running: what its templates say, played on the imitated AWS."""
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +9,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import boto3
 from moto.core import DEFAULT_ACCOUNT_ID
 
 from nodesmith_cli.local.clock import LocalClock
@@ -21,26 +19,24 @@ from nodesmith_cli.local.invoker import EventSources
 from nodesmith_cli.local.started import Started
 from tests.awscalls.requests import Call
 from tests.e2e.deployed import resources
-from tests.e2e.deployed.access import Authenticator, Credentials, assume
-from tests.e2e.deployed.assembly import VPC, synthesised
-from tests.e2e.deployed.calls import CallRecord
+from tests.e2e.deployed.access import Authenticator, Credentials, assume, assumed
+from tests.e2e.deployed.assembly import placeholder_vpc, synthesised
+from tests.e2e.deployed.calls import CallRecord, Principal
 from tests.e2e.deployed.faults import Faults, Mortal, faulty_queues
 from tests.e2e.deployed.functions import DeployedFunction, FunctionCode, read_function
-from tests.e2e.deployed.mappings import event_sources, ticks
-from tests.e2e.deployed.stacks import ACCOUNT, CLUSTER, Stacks
+from tests.e2e.deployed.mappings import concern_of, event_sources, schedules
+from tests.e2e.deployed.stacks import Stacks
 
-NOT_RUN = {
-    "catalog": "the account's function: its tick would ask AWS's price list; functions read the embedded one"
-}
-FORWARDER, TICKER, ROUTING = "forwarder", "ticks", "routing"
+NOT_RUN = {"catalog": "its tick would ask AWS's price list; functions read the embedded one"}
+FORWARDER, TICKER = "forwarder", "ticks"
 Edit = Callable[[str], str]
 
 
 class Deployed(Started):
-    """The CDK app for the cluster of `aws`, deployed there, its functions awake. A context manager.
+    """The CDK app for the clusters of `aws`, deployed there, its functions awake. A context manager.
 
     `folder` takes what the functions print. moto's queues must be on `clock` (`queues_run_on`) by the time messages
-    are sent. `context` is what cdk.json says of the cluster; `edit` may change the text of the cluster's template.
+    are sent. `options` are what cdk.json says of the region; `edit` may change the text of the region's template.
     Raises ValueError for anything in the templates that would be passed over.
     """
 
@@ -51,20 +47,22 @@ class Deployed(Started):
         clock: LocalClock,
         *,
         faults: Faults = Faults(),  # noqa: B008 frozen
-        context: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
         edit: Edit = lambda text: text,
     ) -> None:
         self._aws, self._folder, self._clock, self._faults = aws, folder, clock, faults
-        self._assembly = synthesised(aws.cluster, aws.region, context)
-        cluster = self._assembly.cluster_template().replace(VPC, aws.network.vpc_id)
-        stacks = Stacks.read(self._assembly.account_template(), edit(cluster), aws.region, aws.url)
-        self.template, self.account = stacks.cluster, stacks.account
+        self._assembly = synthesised(list(aws.networks), aws.region, options)
+        clusters = dict(self._assembly.cluster_templates())
+        for number, (name, network) in enumerate(aws.networks.items()):
+            clusters[name] = clusters[name].replace(placeholder_vpc(number), network.vpc_id)
+        stacks = Stacks.read(edit(self._assembly.region_template()), clusters, aws.region, aws.url)
+        self.template, self.clusters = stacks.region, stacks.clusters
         self._credentials: dict[str, Credentials] = {}
         self._stopping = threading.Event()
         self.functions: dict[str, DeployedFunction] = {}
         self._mortals: dict[str, Mortal] = {}
         self._events: EventSources
-        self._authenticator: Authenticator
+        self._authenticators: dict[str, Authenticator] = {}
         self._calls: CallRecord
 
     @property
@@ -74,17 +72,20 @@ class Deployed(Started):
 
     @property
     def outputs(self) -> Mapping[str, str]:
-        """The outputs of the cluster's stack."""
+        """The outputs of the region's stack."""
         return {name: str(each["Value"]) for name, each in self.template.outputs.items()}
 
-    @property
-    def forwarder_environment(self) -> Mapping[str, str]:
-        """What EKS Pod Identity gives the forwarder's pod, and the way to AWS."""
-        return {**self._aws.environment, **self._credentials[FORWARDER].environment}
+    def forwarder_environment(self, cluster: str = "") -> Mapping[str, str]:
+        """Give what EKS Pod Identity gives a cluster's forwarder, and the way to AWS. For no name the only one's."""
+        name = cluster or next(iter(self.clusters))
+        return {**self._aws.environment, **self._credentials[f"{FORWARDER} {name}"].environment}
 
-    def authenticate(self, token: str) -> tuple[str, tuple[str, ...]] | None:
-        """Give user name and groups behind an EKS token, None for one that does not count."""
-        return self._authenticator.authenticate(token)
+    def authenticate(self, token: str, cluster: str = "") -> tuple[str, tuple[str, ...]] | None:
+        """Give user name and groups behind an EKS token, None for one that does not count.
+
+        Without a name it is the only cluster that is asked.
+        """
+        return self._authenticators[cluster or next(iter(self.clusters))].authenticate(token)
 
     def kill(self, concern: str) -> bool:
         """Kill those of a function's processes that work, in the middle of it; False when none does."""
@@ -113,8 +114,8 @@ class Deployed(Started):
         return self._calls.unused()
 
     def _start(self, stack: ExitStack) -> None:
-        for stack_name, template in ((ACCOUNT, self.account), (CLUSTER, self.template)):
-            resources.make(stack_name, template, self._aws.client, self._aws.region)
+        for name, template in (("region", self.template), *self.clusters.items()):
+            resources.make(name, template, self._aws.client, self._aws.region)
         self._know_each_other(stack)
         for code in self._code():
             environment = {**self._way(), **self._credentials[code.concern].environment}
@@ -124,11 +125,10 @@ class Deployed(Started):
         self._wake(stack)
 
     def _code(self) -> Iterator[FunctionCode]:
-        for template in (self.template, self.account):
-            for id_ in template.of_type("Lambda::Function"):
-                code = read_function(template, id_, self._assembly, self._aws.region)
-                if code.concern not in NOT_RUN:
-                    yield code
+        for id_ in self.template.of_type("Lambda::Function"):
+            code = read_function(self.template, id_, self._assembly, self._aws.region)
+            if code.concern not in NOT_RUN:
+                yield code
 
     def _close_functions(self) -> None:
         with ThreadPoolExecutor(len(self.functions)) as pool:
@@ -136,36 +136,45 @@ class Deployed(Started):
 
     def _know_each_other(self, stack: ExitStack) -> None:
         """Give every role that acts here its credentials, and record what is done with them."""
-        for concern, (role, session) in self._roles().items():
-            arn = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/{role}"
-            self._credentials[concern] = assume(self._aws.client("sts"), arn, session)
-        by_key = {each.access_key: (concern, each) for concern, each in self._credentials.items()}
-        self._authenticator = Authenticator(
-            self.template, self._aws.cluster, lambda key: by_key[key][1] if key in by_key else None
-        )
+        sts, arns = self._aws.client("sts"), self._roles()
+        for who, arn in arns.items():
+            if who != FORWARDER:
+                self._credentials[who] = assume(sts, arn, who)
+        for cluster in self.clusters:
+            self._credentials[f"{FORWARDER} {cluster}"] = assume(sts, arns[FORWARDER], f"eks-{cluster}")
+        for cluster, template in self.clusters.items():
+            self._authenticators[cluster] = Authenticator(template, cluster, self._signer)
         statements = {
-            concern: (self.account if concern == ROUTING else self.template).statements(role)
-            for concern, (role, _) in self._roles().items()
+            who: self.template.statements(self.template.role_named(arn.rpartition("/")[2]))
+            for who, arn in arns.items()
         }
-        keys = {key: concern for key, (concern, _) in by_key.items()}
-        self._calls = CallRecord(keys, statements)
+        self._calls = CallRecord(
+            {each.access_key: _principal(who) for who, each in self._credentials.items()},
+            {arn: who for who, arn in arns.items()},
+            statements,
+        )
         stack.enter_context(self._calls)
 
-    def _roles(self) -> dict[str, tuple[str, str]]:
-        """Give role and session name of all who act by the templates."""
+    def _signer(self, access_key: str) -> Credentials | None:
+        """Give the credentials of a session of the templates' roles."""
+        found = assumed(access_key)
+        return found if found is not None and found.role_arn in self._roles().values() else None
+
+    def _roles(self) -> dict[str, str]:
+        """Give the ARNs of the roles of all who act by the templates."""
         functions = {
-            each["FunctionName"].rpartition("-")[2]: (each["Role"].rpartition("/")[2], each["FunctionName"])
-            for template in (self.template, self.account)
-            for each in template.of_type("Lambda::Function").values()
+            concern_of(each["FunctionName"]): each["Role"]
+            for each in self.template.of_type("Lambda::Function").values()
         }
         for concern in NOT_RUN:
             del functions[concern]
-        forwarder = self.template.only("EKS::PodIdentityAssociation")["RoleArn"].rpartition("/")[2]
-        (ticker,) = {
-            each["Target"]["RoleArn"].rpartition("/")[2]
-            for each in self.template.of_type("Scheduler::Schedule").values()
+        (forwarder,) = {
+            each.only("EKS::PodIdentityAssociation")["RoleArn"] for each in self.clusters.values()
         }
-        return {**functions, FORWARDER: (forwarder, "eks-forwarder"), TICKER: (ticker, "scheduler")}
+        (ticker,) = {
+            each["Target"]["RoleArn"] for each in self.template.of_type("Scheduler::Schedule").values()
+        }
+        return {**functions, FORWARDER: forwarder, TICKER: ticker}
 
     def _wake(self, stack: ExitStack) -> None:
         """Let queues and schedules wake the functions, each acting by the role that the template gives it."""
@@ -173,38 +182,26 @@ class Deployed(Started):
             f"arn:aws:sqs:{self._aws.region}:{DEFAULT_ACCOUNT_ID}:{queue['QueueName']}": self._url(
                 queue["QueueName"]
             )
-            for template in (self.template, self.account)
-            for queue in template.of_type("SQS::Queue").values()
+            for queue in self.template.of_type("SQS::Queue").values()
         }
         self._mortals = {concern: Mortal(each) for concern, each in self.functions.items()}
         self.endanger(self._faults)
-        sources = {
-            name: source
-            for template in (self.template, self.account)
-            for name, source in event_sources(
-                template, self._mortals, self._polled, urls.__getitem__, self._clock
-            ).items()
-        }
-        all_ticks = ticks(self.template, urls.__getitem__)
+        sources = event_sources(self.template, self._mortals, self._polled, urls.__getitem__, self._clock)
+        due = [
+            each for each in schedules(self.template, self._invoke_by_schedule) if each.name not in NOT_RUN
+        ]
         fed = {source.arn.rpartition(":")[2] for source in sources.values()}
         stack.enter_context(faulty_queues(self._faults, fed))
-        self._events = EventSources(self._ticker(), sources, all_ticks, self._clock, self._stopping)
+        self._events = EventSources(sources, due, self._clock, self._stopping)
         stack.callback(self._events.join)
         self._events.start()
-        self._thread(stack, self._warm)
         stack.callback(self._stopping.set)
 
-    def _warm(self) -> None:
-        """Let the account's schedules invoke their functions, once: an environment lasts here as long as they do."""
-        for schedule in self.account.of_type("Scheduler::Schedule").values():
-            concern = schedule["Target"]["Arn"].rpartition("-")[2]
-            if concern in self.functions:
-                self.functions[concern](json.loads(schedule["Target"]["Input"]))
-
-    def _thread(self, stack: ExitStack, job: Callable[[], None]) -> None:
-        thread = threading.Thread(target=job, daemon=True)
-        thread.start()
-        stack.callback(thread.join, 10)
+    def _invoke_by_schedule(self, concern: str, event: Mapping[str, Any]) -> object:
+        """Invoke by the schedules' role, which must allow it. No faults: a lost tick is what dispatch is there for."""
+        arn = f"arn:aws:lambda:{self._aws.region}:{DEFAULT_ACCOUNT_ID}:function:nodesmith-{concern}"
+        self._calls.record(Principal(TICKER), [Call("lambda:InvokeFunction", arn)])
+        return self.functions[concern](event)
 
     def _polled(self, concern: str) -> PolledQueues:
         """Give the queues as Lambda polls them: by the function's role, which must allow it."""
@@ -212,20 +209,9 @@ class Deployed(Started):
         context = {"aws:RequestedRegion": region}
 
         def listen(action: str, arn: str) -> None:
-            self._calls.record(concern, [Call(action, arn, context)])
+            self._calls.record(Principal(concern), [Call(action, arn, context)])
 
         return PolledQueues(region, listen)
-
-    def _ticker(self) -> Any:
-        credentials = self._credentials[TICKER]
-        return boto3.client(
-            "sqs",
-            region_name=self._aws.region,
-            endpoint_url=self._aws.url,
-            aws_access_key_id=credentials.access_key,
-            aws_secret_access_key=credentials.secret,
-            aws_session_token=credentials.token,
-        )
 
     def _url(self, queue: str) -> str:
         return f"{self._aws.url}/{DEFAULT_ACCOUNT_ID}/{queue}"
@@ -234,3 +220,9 @@ class Deployed(Started):
         """Give what leads a function to this AWS, where Lambda would have nothing to say."""
         names = ("AWS_ENDPOINT_URL", "AWS_ACCOUNT_ID_ENDPOINT_MODE")
         return {name: self._aws.environment[name] for name in names}
+
+
+def _principal(who: str) -> Principal:
+    """Give who acts by credentials; EKS Pod Identity tags the forwarder's session with the cluster's name."""
+    kind, _, cluster = who.partition(" ")
+    return Principal(kind, {"aws:PrincipalTag/eks-cluster-name": cluster} if cluster else {})

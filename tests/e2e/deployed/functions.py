@@ -19,6 +19,7 @@ from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
 from tests.e2e import hurry
 from tests.e2e.deployed.assembly import BUILT, Assembly
+from tests.e2e.deployed.mappings import concern_of
 from tests.e2e.deployed.preloaded import preloaded_from
 from tests.infra.templates import Template
 from tests.runtimeapi import RuntimeProcess
@@ -70,7 +71,7 @@ def read_function(template: Template, id_: str, assembly: Assembly, region: str)
     task = assembly.asset(properties["Code"]["S3Key"])
     name = properties["FunctionName"]
     return FunctionCode(
-        concern=name.rpartition("-")[2],
+        concern=concern_of(name),
         arn=f"arn:aws:lambda:{region}:{DEFAULT_ACCOUNT_ID}:function:{name}",
         task=task,
         path=tuple(reversed(layers)),  # in /opt the later layer's file covers the earlier one's

@@ -1,15 +1,19 @@
-"""Event source mappings and schedules of a template, as the local system's pollers and ticks."""
+"""Event source mappings and schedules of a template, as the local system's pollers and schedules."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from functools import partial
 from typing import Any
 
+from nodesmith.model.times import format_time
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.eventsource import EventSource, Invocable, Mapped
-from nodesmith_cli.local.invoker import Tick
+from nodesmith_cli.local.invoker import Schedule
 from tests.infra.templates import Template
 
 _RATE = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
@@ -43,7 +47,7 @@ def event_sources(
     allowed = {each["FunctionName"]: each.get("RecursiveLoop", "Terminate") for each in functions_of}
     for mapping in template.of_type("Lambda::EventSourceMapping").values():
         _only(_MAPPING, mapping, f"mapping of {mapping['FunctionName']}")
-        concern = mapping["FunctionName"].rpartition("-")[2]
+        concern = concern_of(mapping["FunctionName"])
         mapped = Mapped(
             batch_size=mapping.get("BatchSize", 10),
             window_seconds=mapping.get("MaximumBatchingWindowInSeconds", 0),
@@ -57,15 +61,30 @@ def event_sources(
     return sources
 
 
-def ticks(template: Template, url: Callable[[str], str]) -> Iterator[Tick]:
-    """Give the schedules that send to a queue."""
+def concern_of(function: str) -> str:
+    """Give the concern of a function, after its VPC where it has one: `private-lifecycle`."""
+    return function.removeprefix("nodesmith-")
+
+
+def schedules(template: Template, invoke: Callable[[str, Mapping[str, Any]], object]) -> Iterator[Schedule]:
+    """Give the schedules, which invoke functions by their concern. Raises ValueError for any other target."""
     for id_, schedule in template.of_type("Scheduler::Schedule").items():
         _only(_SCHEDULE, schedule, f"schedule {id_}")
         rate = _RATE.fullmatch(schedule["ScheduleExpression"])
         if rate is None:
             raise ValueError(f"schedule {id_}: {schedule['ScheduleExpression']} is no rate")
-        target = schedule["Target"]
-        yield Tick(id_, url(target["Arn"]), target["Input"], int(rate[1]) * _SECONDS[rate[2]])
+        arn, text = schedule["Target"]["Arn"], schedule["Target"]["Input"]
+        if ":function:" not in arn:
+            raise ValueError(f"schedule {id_}: {arn} is no function")
+        concern = concern_of(arn.rpartition(":")[2])
+        yield Schedule(concern, partial(_invoke, invoke, concern, text), int(rate[1]) * _SECONDS[rate[2]])
+
+
+def _invoke(
+    invoke: Callable[[str, Mapping[str, Any]], object], concern: str, text: str, at: datetime
+) -> object:
+    """Invoke with the input of a schedule, filled in as EventBridge Scheduler does."""
+    return invoke(concern, json.loads(text.replace("<aws.scheduler.scheduled-time>", format_time(at))))
 
 
 def _only(known: frozenset[str], found: Mapping[str, Any], where: str) -> None:

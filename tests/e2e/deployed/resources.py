@@ -53,6 +53,7 @@ def make(stack: str, template: Template, client: Client, region: str) -> None:
         "AWS::S3::Bucket": lambda each: _bucket(client("s3"), each, region),
         "AWS::SQS::Queue": lambda each: _queue(client("sqs"), each),
         "AWS::Events::Rule": lambda each: _rule(client("events"), each),
+        "AWS::SSM::Parameter": lambda each: _parameter(client("ssm"), each),
     }
     known = makers.keys() | READ_ELSEWHERE | NOT_IMITATED.keys() | {"AWS::IAM::Role"}
     unknown = {each["Type"] for each in template.resources.values()} - known
@@ -62,7 +63,7 @@ def make(stack: str, template: Template, client: Client, region: str) -> None:
         )
     for id_, each in template.resources.items():
         if each["Type"] == "AWS::IAM::Role":
-            _role(client("iam"), role_name(stack, id_), each["Properties"])
+            _role(client("iam"), role_name(stack, id_, each["Properties"]), each["Properties"])
     # Dead letter queues stand before their queues in the template, and queues before the rule that feeds them.
     for each in template.resources.values():
         if each["Type"] in makers:
@@ -72,6 +73,9 @@ def make(stack: str, template: Template, client: Client, region: str) -> None:
 def _role(iam: Any, name: str, properties: Properties) -> None:
     trust = json.dumps(properties["AssumeRolePolicyDocument"])
     iam.create_role(RoleName=name, AssumeRolePolicyDocument=trust)
+    for policy in properties.get("Policies", ()):
+        document = json.dumps(policy["PolicyDocument"])
+        iam.put_role_policy(RoleName=name, PolicyName=policy["PolicyName"], PolicyDocument=document)
 
 
 def _policy(iam: Any, properties: Properties) -> None:
@@ -107,6 +111,10 @@ def _queue(sqs: Any, properties: Properties) -> None:
         if name in _QUEUE_ATTRIBUTES
     }
     sqs.create_queue(QueueName=properties["QueueName"], Attributes=attributes)
+
+
+def _parameter(ssm: Any, properties: Properties) -> None:
+    ssm.put_parameter(Name=properties["Name"], Value=properties["Value"], Type=properties["Type"])
 
 
 def _rule(events: Any, properties: Properties) -> None:

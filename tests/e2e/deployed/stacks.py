@@ -1,4 +1,4 @@
-"""The two stacks with every name that CloudFormation would give, so that nothing in a template is left to resolve."""
+"""The stacks with every name that CloudFormation would give, so that nothing in a template is left to resolve."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from moto.core import DEFAULT_ACCOUNT_ID
 
 from tests.infra.templates import Template, resolve
 
-ACCOUNT, CLUSTER = "account", "cluster"
 _PSEUDO = {"AWS::Partition": "aws", "AWS::AccountId": DEFAULT_ACCOUNT_ID, "AWS::URLSuffix": "amazonaws.com"}
 
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """The stack of the account and that of the cluster, resolved."""
+    """The stack of the region and those of its clusters, by the clusters' names, resolved."""
 
-    account: Template
-    cluster: Template
+    region: Template
+    clusters: Mapping[str, Template]
 
     @classmethod
-    def read(cls, account: str, cluster: str, region: str, url: str) -> Stacks:
-        """Read both templates' JSON. `url` is where SQS is, for queues are referred to by their URL."""
-        here = _Place(region, url)
-        return cls(_resolved(account, ACCOUNT, here), _resolved(cluster, CLUSTER, here))
+    def read(cls, region: str, clusters: Mapping[str, str], where: str, url: str) -> Stacks:
+        """Read the templates' JSON. `where` is the region; `url` is where SQS is."""
+        here = _Place(where, url)
+        found = {name: _resolved(text, name, here) for name, text in clusters.items()}
+        return cls(_resolved(region, "region", here), found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class _Place:
     url: str
 
 
-def role_name(stack: str, id_: str) -> str:
-    """Name a role as CloudFormation does: by stack and logical id."""
-    return f"{stack}-{id_}"
+def role_name(stack: str, id_: str, properties: Mapping[str, Any]) -> str:
+    """Name a role as CloudFormation does: as the template says, else by stack and logical id."""
+    return str(properties.get("RoleName", f"{stack}-{id_}"))
 
 
 def bucket_name(properties: Mapping[str, Any], region: str) -> str:
@@ -65,7 +65,7 @@ def _references(
             name = properties["QueueName"]
             return {id_: f"{url}/{DEFAULT_ACCOUNT_ID}/{name}", f"{id_}.Arn": f"arn:aws:sqs:{here}:{name}"}
         case "AWS::IAM::Role":
-            name = role_name(stack, id_)
+            name = role_name(stack, id_, properties)
             return {id_: name, f"{id_}.Arn": f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/{name}"}
         case "AWS::Lambda::Function":
             name = properties["FunctionName"]

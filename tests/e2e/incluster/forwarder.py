@@ -43,7 +43,7 @@ class InCluster:
 
     A context manager, which stops what `start` began. The pod is the control plane's: its process runs from the moment
     that the pod is bound to a node and Running there, until it is deleted or its node is gone. Back-off, grace and
-    `kill` count on `clock`. `manifests` are other ones than those shipped.
+    `kill` count on `clock`. `manifests` and `image` are other ones than those shipped.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class InCluster:
         values: Mapping[str, str],
         clock: LocalClock,
         manifests: Path = FORWARDER,
+        image: Image | None = None,
     ) -> None:
         self.log = folder / "forwarder.log"
         """What every process so far has printed."""
@@ -63,7 +64,7 @@ class InCluster:
         self.faults: list[str] = []
         """What kept the pod's container from being started, as the kubelet's events would say."""
         self._plane, self._folder, self._values, self._manifests = plane, folder, values, manifests
-        self._environment, self._clock = environment, clock
+        self._environment, self._clock, self._image = environment, clock, image
         self._server = ApiServer(connect(plane.url, plane.ca_bundle, lambda: plane.admin_token))
         self._containers: dict[str, Container] = {}
         self._restarts = 0
@@ -81,7 +82,7 @@ class InCluster:
 
     def start(self) -> None:
         """Apply the manifests and begin to follow the pod. Raises RuntimeError with what kubectl found wrong."""
-        self._host = Host(self._plane.url, _image(), self._environment, self._clock, self.log)
+        self._host = Host(self._plane.url, self._image or _image(), self._environment, self._clock, self.log)
         self._apply()
         self._kubelet.start()
 

@@ -11,13 +11,14 @@ from typing import Any
 from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.wire import decode
-from nodesmith.settings import WOKEN, snapshot_key
+from nodesmith.settings import WOKEN, function_name, snapshot_key
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.cloud.nodes import conditions
 from nodesmith_cli.local.controlplane import ControlPlane, find_binaries
 from tests.e2e.incluster.forwarder import FORWARDER, InCluster
+from tests.e2e.incluster.image import Image
 from tests.patience import eventually
 
 CLUSTER, REGION, BUCKET = "east", "us-east-1", "snapshots"
@@ -32,12 +33,16 @@ class Site:
         self._environment = aws.environment
         self._s3, sqs = aws.client("s3"), aws.client("sqs")
         self._s3.create_bucket(Bucket=BUCKET)
-        self._values = {"CLUSTER_NAME": CLUSTER, "AWS_REGION": REGION, "BUCKET_NAME": BUCKET} | {
-            f"{name.upper()}_QUEUE_URL": sqs.create_queue(QueueName=name)["QueueUrl"] for name in WOKEN
+        urls = [sqs.create_queue(QueueName=function_name(name))["QueueUrl"] for name in WOKEN]
+        self._values = {
+            "CLUSTER_NAME": CLUSTER,
+            "AWS_REGION": REGION,
+            "BUCKET_NAME": BUCKET,
+            "QUEUES_URL": urls[0].rpartition("/")[0],
         }
         self.server.create("/api/v1/nodes", kwok_node("own"))
 
-    def forwarder(self, folder: Path, manifests: Path = FORWARDER) -> InCluster:
+    def forwarder(self, folder: Path, manifests: Path = FORWARDER, image: Image | None = None) -> InCluster:
         """Give the forwarder, not yet started; `folder` takes what is its own."""
         return InCluster(
             self.plane,
@@ -46,6 +51,7 @@ class Site:
             values=self._values,
             clock=self.clock,
             manifests=manifests,
+            image=image,
         )
 
     def snapshot(self) -> Snapshot:

@@ -88,7 +88,8 @@ class LocalAws:
         self.seam = Ec2Seam(self.catalog, self.pools, now=self.clock.now)
         self.strict = StrictAws(self.clock.now)
         self.reclaims = Reclaims(self.clock.now)
-        self.network: Network
+        self.networks: dict[str, Network] = {}
+        """Of each cluster, the first one first."""
         self.client: Callable[[str], Any] = cache(self._connect)
         """Gives the boto3 client of a service here."""
         self._server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
@@ -122,10 +123,20 @@ class LocalAws:
                 self._server.start()
             stack.callback(self._server.stop)
             moto_api_backend.reset()
-            self.network = furnish(
-                self.client, self.cluster, self.region, self.zones, self.version, self.endpoint, self.role
-            )
+            self.join(self.cluster, self.endpoint, self.role)
             self._running = stack.pop_all()
+
+    def join(self, cluster: str, endpoint: Endpoint, role: str = "") -> None:
+        """Furnish the account for a cluster: a VPC of its own, a role for its nodes, its entry in EKS."""
+        role = role or f"KarpenterNodeRole-{cluster}"
+        self.networks[cluster] = furnish(
+            self.client, cluster, self.region, self.zones, self.version, endpoint, role
+        )
+
+    @property
+    def network(self) -> Network:
+        """The network of the first cluster."""
+        return self.networks[self.cluster]
 
     def stop(self) -> None:
         """Stop serving."""

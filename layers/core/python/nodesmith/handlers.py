@@ -90,6 +90,7 @@ def noticing(parts: Parts, compose: Callable[[ClusterParts], Run]) -> Handler:
         with parts.redelivery.if_failed(event["Records"]):
             for cluster, records in _by_cluster(parts, event["Records"]).items():
                 _serve(parts, clusters, cluster, records, outcome)
+            _record(parts)
             outcome.raise_or_tell()
         parts.redelivery.soon(outcome.failed)
         return {"batchItemFailures": [{"itemIdentifier": record["messageId"]} for record in outcome.failed]}
@@ -97,7 +98,7 @@ def noticing(parts: Parts, compose: Callable[[ClusterParts], Run]) -> Handler:
     return handle
 
 
-def routing(parts: Parts, run: Run) -> Handler:
+def passing_on(parts: Parts, run: Run) -> Handler:
     """Give the handler of events that EventBridge has sent, whosever they are.
 
     A tick that only keeps the function warm brings no message.
@@ -114,6 +115,7 @@ def routing(parts: Parts, run: Run) -> Handler:
         for why in report.rejected:
             parts.telemetry.rejected(why)
         parts.telemetry.ran(report.counts)
+        parts.health.ran(True, parts.telemetry.take_symptoms())
         return {"batchItemFailures": [{"itemIdentifier": letter} for letter in report.failed]}
 
     return handle
@@ -145,23 +147,35 @@ def _serve(
     outcome: _Outcome,
 ) -> None:
     """Run once for a cluster, and note what is to come again."""
-    telemetry = parts.telemetry.of(cluster)
+    telemetry, own = parts.telemetry.of(cluster), None
+    succeeded = False
     try:
         own, run = clusters.of(cluster)
+        telemetry = own.telemetry
         with own.metrics_written():
             report = run([letter for _, letter in batch])
+        for why in report.rejected:
+            telemetry.rejected(why)
+        failed = set(report.failed)
+        outcome.failed += [record for record, letter in batch if letter.id in failed]
+        succeeded = True
+        outcome.served += 1
     except Rejected as error:
         telemetry.rejected(str(error))
         outcome.served += 1
     except Exception as error:  # noqa: BLE001 - raised or told of once the other clusters are served
         outcome.errors.append((telemetry, error))
         outcome.failed += [record for record, _ in batch]
-    else:
-        outcome.served += 1
-        for why in report.rejected:
-            telemetry.rejected(why)
-        failed = set(report.failed)
-        outcome.failed += [record for record, letter in batch if letter.id in failed]
+    finally:
+        if own is not None:
+            own.health.ran(succeeded, telemetry.take_symptoms())
+
+
+def _record(parts: Parts) -> None:
+    """Record what was wrong with messages that are no cluster's."""
+    symptoms = parts.telemetry.take_symptoms()
+    if symptoms:
+        parts.health.ran(False, symptoms)
 
 
 def _account(record: Record) -> str:

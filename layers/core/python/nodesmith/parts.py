@@ -16,16 +16,17 @@ from botocore.config import Config
 from botocore.session import get_session
 
 from nodesmith.adapters.blobs import S3Blobs
+from nodesmith.adapters.healthrecords import HealthWriter
 from nodesmith.adapters.measuredcloud import CONTROLLERS, MeasuredCloud
 from nodesmith.adapters.messages import SqsHints
 from nodesmith.adapters.metricswriter import MetricsWriter
 from nodesmith.adapters.redelivery import SqsRedelivery
 from nodesmith.adapters.registrations import SsmRegistrations
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.events import MEASURED, TALKING, WOKEN, Concern
+from nodesmith.model.events import MEASURED, Concern
 from nodesmith.model.metrics import Metrics
 from nodesmith.registration import Registration, settings_of
-from nodesmith.settings import Settings, function_name, metrics_key, read_settings
+from nodesmith.settings import Settings, metrics_key, queue_urls, read_settings
 from nodesmith.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -69,17 +70,21 @@ def collect_seldom() -> None:
     gc.set_threshold(_OBJECTS_A_COLLECTION)
 
 
-def own_session(concern: Concern) -> Any:
+Session = Callable[[Concern, str], Any]
+"""Gives the botocore session in which a function works for a cluster; for no cluster (""), the function's own."""
+
+
+def own_session(concern: Concern, cluster: str) -> Any:
     """Return a botocore session of the function's own."""
-    del concern
+    del concern, cluster
     return get_session()
 
 
-_session: Callable[[Concern], Any] = own_session
+_session: Session = own_session
 
 
-def set_session(session: Callable[[Concern], Any]) -> None:
-    """Let each function of this process have its clients from what `session` returns for its concern."""
+def set_session(session: Session) -> None:
+    """Let each function of this process have its clients from what `session` returns for its concern and a cluster."""
     global _session
     _session = session
 
@@ -104,23 +109,33 @@ class Clients:
 
 
 class Parts:
-    """The parts of one function that do not depend on whom it serves."""
+    """The parts of one function that do not depend on whom it serves.
 
-    def __init__(self, concern: Concern) -> None:
+    Lambda's initialisation reads the API models of `services`: the first message need not wait for that.
+    """
+
+    def __init__(self, concern: Concern, *services: str) -> None:
         self.concern = concern
-        self.settings: Settings = read_settings(os.environ)
-        self.telemetry = Telemetry(concern, "")
+        self.settings = _deployment_settings()
+        self.telemetry = Telemetry(concern, "", metrics=self.settings.cloudwatch_metrics)
         # botocore's own session gives the same clients as boto3's, without 50 ms of cold start for S3 transfers.
-        self.client = Clients(_session(concern), self.settings.region)
+        self.client = Clients(_session(concern, ""), self.settings.region)
         self.redelivery = SqsRedelivery(self.client("sqs"), self.settings.queues_url)
         self.registrations = SsmRegistrations(lambda: self.client("ssm"), now)
         self.context: object = None
         """Lambda's context of the invocation under way."""
+        for service in services:
+            self.client(service)
 
     def remaining_seconds(self) -> float:
         """Return how long the invocation under way may still run, as Lambda's context says; infinite outside Lambda."""
         remaining_ms = getattr(self.context, "get_remaining_time_in_millis", None)
         return remaining_ms() / 1000 if remaining_ms else math.inf
+
+    @cached_property
+    def health(self) -> HealthWriter:
+        """Where the function records what is no cluster's."""
+        return HealthWriter(self.client("dynamodb"), self.settings.table_name, "", self.concern, now)
 
     @cached_property
     def blobs(self) -> S3Blobs:
@@ -142,6 +157,10 @@ class ClusterParts:
             parts.client("sqs"), queue_urls(parts.settings.queues_url, registration.reached_from)
         )
         self.metrics = Metrics(time.perf_counter)
+        cluster = registration.cluster
+        self.health = HealthWriter(
+            self.client("dynamodb"), self.settings.table_name, cluster, parts.concern, now
+        )
         self._concern = parts.concern
         self._metrics_writer = self._writer_of(parts.concern)
 
@@ -211,17 +230,25 @@ class ClusterParts:
         return MetricsWriter(self.blobs, key, self.metrics, now, process)
 
 
-def queue_urls(queues_url: str, reached_from: str) -> dict[Concern, str]:
-    """Give the queues by which a cluster's concerns are woken; `reached_from` is the VPC of those in a VPC."""
-    vpcs = {concern: reached_from if concern in TALKING else "" for concern in WOKEN}
-    return {concern: f"{queues_url}/{function_name(concern, vpc)}" for concern, vpc in vpcs.items()}
+def _deployment_settings() -> Settings:
+    """Read the environment. Raises Rejected naming every variable that a deployment must set and this one does not."""
+    settings = read_settings(os.environ)
+    needed = {
+        "TABLE_NAME": settings.table_name,
+        "BUCKET_NAME": settings.bucket_name,
+        "QUEUES_URL": settings.queues_url,
+    }
+    missing = [name for name, value in needed.items() if not value]
+    if missing:
+        raise Rejected(f"settings: {', '.join(missing)} not set; the region's stack sets them")
+    return settings
 
 
 def _cluster_session(parts: Parts, registration: Registration) -> Any:
-    """Return the session to work in for a cluster; the function's own where no role is set to be assumed."""
-    own, role_arn = parts.client.session, parts.settings.session_role_arn
+    """Return the session to work in for a cluster: one of the role that the settings name, where they name one."""
+    role_arn = parts.settings.session_role_arn
     if not role_arn:
-        return own
+        return _session(parts.concern, registration.cluster)
     from nodesmith.adapters.sessions import cluster_session
 
-    return cluster_session(own, role_arn, parts.settings.region, registration)
+    return cluster_session(parts.client.session, role_arn, parts.settings.region, registration)

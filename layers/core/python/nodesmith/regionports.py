@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from nodesmith.model.events import Concern
+from nodesmith.model.health import Finding, Record
 from nodesmith.registration import Registration
 
 
@@ -35,8 +37,8 @@ class Registrations(Protocol):
     def get(self, cluster: str) -> Registration:
         """Give a cluster's registration. Raises Rejected where there is none, or one that cannot be read."""
 
-    def all(self) -> tuple[Sequence[Registration], Sequence[str]]:
-        """Give all registrations that can be read, by name, and what is wrong with the others."""
+    def all(self) -> tuple[Sequence[Registration], Mapping[str, str]]:
+        """Give all registrations that can be read, by name, and what is wrong with each of the others."""
 
 
 class Ticks(Protocol):
@@ -44,3 +46,30 @@ class Ticks(Protocol):
 
     def send(self, concern: Concern, clusters: Sequence[Registration]) -> None:
         """Send each of these clusters a hint for a concern. Raises Transient when all have been tried."""
+
+
+class HealthRecords(Protocol):
+    """What functions record of their work, and what was last found wrong with it."""
+
+    def of(self, cluster: str) -> Sequence[Record]:
+        """Give the records of a cluster's concerns, or of the region's for no name."""
+
+    def state(self) -> tuple[Mapping[str, datetime], frozenset[Finding]]:
+        """Give since when each cluster is known (the region by no name), and what was last found."""
+
+    def keep(self, since: Mapping[str, datetime], found: Iterable[Finding]) -> None:
+        """Keep both for the next look."""
+
+
+class DeadLetters(Protocol):
+    """Messages that were given up."""
+
+    def waiting(self, queues: Collection[str]) -> Mapping[str, int]:
+        """Give how many each of these queues holds, by name. Raises Rejected for one that is not there."""
+
+
+class HealthEvents(Protocol):
+    """The way to whoever wants to hear of changes."""
+
+    def tell(self, changes: Iterable[Mapping[str, str]]) -> None:
+        """Send an event for each change. Raises Rejected."""

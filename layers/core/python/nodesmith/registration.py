@@ -33,6 +33,7 @@ _OF_DEPLOYMENT = frozenset(
     {
         "AWS_REGION",
         "BUCKET_NAME",
+        "CLOUDWATCH_METRICS",
         "CLUSTER_NAME",
         "DEFAULT_NODE_ROLE",
         "QUEUES_URL",

@@ -1,4 +1,4 @@
-"""The composition root: which adapter stands behind which port, for each function.
+"""The composition root: which adapter stands behind which port, for each function that serves clusters.
 
 Each public function of this module composes one concern when it is called, which a handler does at import, in Lambda's
 initialisation; it gives the handler. What serves a cluster is composed when its first message comes. Nothing here
@@ -13,9 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypedDict
 
-from nodesmith.errors import Rejected
-from nodesmith.handlers import Event, Handler, Run, looking, noticing
-from nodesmith.handlers import routing as routing_handler
+from nodesmith.handlers import Handler, Run, looking, noticing
 from nodesmith.model.events import Concern
 from nodesmith.parts import ClusterParts, Parts, now
 
@@ -27,6 +25,8 @@ if TYPE_CHECKING:
     from nodesmith.model.metrics import Metrics
     from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
+LEDGER_AND_EC2 = ("ssm", "sts", "s3", "dynamodb", "ec2")
+"""The services that most concerns call, with those that give them a cluster's registration and session"""
 NODES_AT_ONCE = 8
 """How many nodes that come or end take a step at once: with most of it they wait for EC2, DynamoDB, the API server."""
 
@@ -72,7 +72,7 @@ def provisioning() -> Handler:
 
         return provision_once
 
-    return looking(Parts(Concern.PROVISIONING), composed)
+    return looking(Parts(Concern.PROVISIONING, *LEDGER_AND_EC2), composed)
 
 
 def _provisioning(own: ClusterParts) -> Provisioning:
@@ -120,44 +120,7 @@ def interruption() -> Handler:
 
         return heed_once
 
-    return noticing(Parts(Concern.INTERRUPTION), composed)
-
-
-def routing() -> Handler:
-    """Compose routing: what EC2 says of an instance reaches the cluster that launched it."""
-    from nodesmith.adapters.routes import DynamoRoutes, SqsPost
-    from nodesmith.controllers.routing import Routing, route
-
-    parts = Parts(Concern.ROUTING)
-    routes = DynamoRoutes(parts.client("dynamodb"), parts.settings.table_name)
-    run = Routing(routes, SqsPost(parts.client("sqs"), parts.settings.queues_url), now)
-    return routing_handler(parts, lambda letters: route(run, letters))
-
-
-def dispatch() -> Handler:
-    """Compose dispatch: each cluster's concerns look from time to time. Woken by a schedule, without a message."""
-    from nodesmith.adapters.ticks import SqsTicks
-    from nodesmith.controllers.dispatch import Dispatch, send_ticks
-
-    parts = Parts(Concern.DISPATCH)
-    run = Dispatch(parts.registrations, SqsTicks(parts.client("sqs"), parts.settings.queues_url))
-
-    def handle(event: Event, context: object) -> None:
-        del context
-        report = send_ticks(run, scheduled_at(event))
-        for fault in report.faults:
-            parts.telemetry.rejected(fault)
-        parts.telemetry.ran(report.counts)
-
-    return handle
-
-
-def scheduled_at(event: Event) -> datetime:
-    """Return the time for which EventBridge Scheduler has invoked a function; the present where the event has none."""
-    from nodesmith.model.times import is_time, parse_time
-
-    said = event.get("at")
-    return parse_time(said) if isinstance(said, str) and is_time(said) else now()
+    return noticing(Parts(Concern.INTERRUPTION, *LEDGER_AND_EC2), composed)
 
 
 def disruption() -> Handler:
@@ -181,7 +144,7 @@ def disruption() -> Handler:
 
         return disrupt_once
 
-    return looking(Parts(Concern.DISRUPTION), composed)
+    return looking(Parts(Concern.DISRUPTION, *LEDGER_AND_EC2), composed)
 
 
 def lifecycle() -> Handler:
@@ -211,7 +174,7 @@ def lifecycle() -> Handler:
 
         return follow_once
 
-    return looking(Parts(Concern.LIFECYCLE), composed)
+    return looking(Parts(Concern.LIFECYCLE, *LEDGER_AND_EC2), composed)
 
 
 def termination() -> Handler:
@@ -241,7 +204,7 @@ def termination() -> Handler:
 
         return end_nodes_once
 
-    return looking(Parts(Concern.TERMINATION), composed)
+    return looking(Parts(Concern.TERMINATION, *LEDGER_AND_EC2), composed)
 
 
 def readiness() -> Handler:
@@ -254,7 +217,7 @@ def readiness() -> Handler:
             make_ready(Readiness(**_outside(own, ApiCluster(own.api_server, now)))).counts
         )
 
-    return looking(Parts(Concern.READINESS), composed)
+    return looking(Parts(Concern.READINESS, *LEDGER_AND_EC2), composed)
 
 
 def observation() -> Handler:
@@ -273,7 +236,7 @@ def observation() -> Handler:
         )
         return lambda: own.telemetry.ran({"SnapshotsWritten": int(observe(run))})
 
-    return looking(Parts(Concern.OBSERVATION), composed)
+    return looking(Parts(Concern.OBSERVATION, "ssm", "sts", "s3"), composed)
 
 
 def garbagecollection() -> Handler:
@@ -294,7 +257,7 @@ def garbagecollection() -> Handler:
 
         return collect_once
 
-    return looking(Parts(Concern.GARBAGECOLLECTION), composed)
+    return looking(Parts(Concern.GARBAGECOLLECTION, *LEDGER_AND_EC2), composed)
 
 
 def repair() -> Handler:
@@ -321,27 +284,4 @@ def repair() -> Handler:
 
         return repair_once
 
-    return looking(Parts(Concern.REPAIR), composed)
-
-
-def catalog() -> Handler:
-    """Compose catalog: what can be bought, refreshed. Woken by a schedule, without a message."""
-    from nodesmith.adapters.catalogs import StoredCatalogs, embedded_prices
-    from nodesmith.adapters.pricing import aws_market
-    from nodesmith.controllers.catalog import refresh_catalog
-
-    parts = Parts(Concern.CATALOG)
-    region = parts.settings.region
-    market = aws_market(region, isolated_vpc=parts.settings.isolated_vpc)
-    catalogs = StoredCatalogs(region, parts.blobs)
-
-    def handle(event: Event, context: object) -> None:
-        del event, context
-        try:
-            report = refresh_catalog(market, catalogs, embedded_prices(region), now())
-        except Rejected as error:
-            parts.telemetry.rejected(str(error))
-            return
-        parts.telemetry.ran({"InstanceTypes": report.types, "Offerings": report.offerings}, ref=report.ref)
-
-    return handle
+    return looking(Parts(Concern.REPAIR, "ssm", "sts", "s3", "dynamodb"), composed)

@@ -17,6 +17,7 @@ from nodesmith.model.events import MEASURED as MEASURED
 from nodesmith.model.events import TALKING as TALKING
 from nodesmith.model.events import TICK_MINUTES as TICK_MINUTES
 from nodesmith.model.events import WOKEN as WOKEN
+from nodesmith.model.events import Concern as Concern
 from nodesmith.model.notices import Fate as Fate
 from nodesmith.model.policies import (
     DefaultSpread,
@@ -30,6 +31,8 @@ _PARTITION = "CLUSTER#"
 INDEXES = ("instance", "reservation")
 """Attributes of claims by which the table has an index each, of that name: to tell whose an event is."""
 _MOST_HOURS = 1000
+HEALTH_SOURCE, HEALTH_DETAIL_TYPE = "nodesmith", "nodesmith Health Change"
+"""Source and detail type of the events by which dispatch tells what goes wrong and what is well again."""
 DRY_RUN_NODEPOOL = "validation"
 """The NodePool that the tags of dry runs name: readiness may make nothing that is tagged with another."""
 PROFILE_HASH_LENGTH = 16
@@ -95,6 +98,9 @@ class Settings:
         "SESSION_ROLE_ARN",
         "the role that is assumed, with the cluster as a tag, to work for a cluster; empty: none is",
         "",
+    )
+    cloudwatch_metrics: bool = _setting(
+        "CLOUDWATCH_METRICS", "counts are written as CloudWatch metrics, for a dashboard", False, _flag
     )
     cluster_endpoint: str = _setting("CLUSTER_ENDPOINT", "API server URL; empty: ask EKS", "")
     cluster_ca_bundle: str = _setting("CLUSTER_CA_BUNDLE", "base64 CA of the API server; empty: ask EKS", "")
@@ -166,6 +172,15 @@ def function_name(concern: str, vpc: str = "") -> str:
     return f"nodesmith-{vpc}-{concern}" if vpc else f"nodesmith-{concern}"
 
 
+def queue_urls(queues_url: str, reached_from: str = "") -> dict[Concern, str]:
+    """Give the queues by which the forwarder and the functions of a cluster wake its concerns.
+
+    `reached_from` is what cdk.json calls the VPC in which functions reach the cluster's API server, if it names one.
+    """
+    vpcs = {concern: reached_from if concern in TALKING else "" for concern in WOKEN}
+    return {concern: f"{queues_url}/{function_name(concern, vpc)}" for concern, vpc in vpcs.items()}
+
+
 def role_name(concern: str, region: str, vpc: str = "") -> str:
     """Name the IAM role of a concern's function, or of the forwarder; roles are the account's, not the region's."""
     return f"{function_name(concern, vpc)}-{region}"
@@ -214,6 +229,11 @@ def learned_partition_key(region: str) -> str:
 def partition_key(cluster: str) -> str:
     """Name the partition of the table that holds a cluster's ledger; IAM binds the functions to it."""
     return f"{_PARTITION}{cluster}"
+
+
+def health_partition_key(cluster: str) -> str:
+    """Name the partition of the table with what functions record of their work for a cluster, or for none."""
+    return f"HEALTH#{cluster}" if cluster else "HEALTH"
 
 
 def cluster_of(partition: str) -> str:

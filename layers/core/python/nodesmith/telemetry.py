@@ -1,4 +1,4 @@
-"""What a run says of itself: one structured log line, and counts as CloudWatch metrics (EMF, in the log as well).
+"""What a run says of itself: one structured log line, and counts as CloudWatch metrics (EMF) where they are wanted.
 
 Powertools is imported when there is something to say: a cold start must not pay for it before EC2 is asked.
 """
@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from nodesmith.model.health import SYMPTOMS, Finding
+
 if TYPE_CHECKING:
     from aws_lambda_powertools import Logger
 
@@ -18,15 +20,17 @@ NAMESPACE = "nodesmith"
 class Telemetry:
     """The voice of one concern in one cluster. No field may carry a manifest, a token or user data.
 
-    Metrics have no dimension for the cluster: each combination of dimensions is paid for as a metric of its own.
+    A metric of CloudWatch costs 0.30 USD a month, so metrics are written only where `metrics` asks for them, and have
+    no dimension for the cluster. Counts are in the log in any case.
     """
 
-    def __init__(self, concern: str, cluster: str) -> None:
-        self._concern, self._cluster = concern, cluster
+    def __init__(self, concern: str, cluster: str, *, metrics: bool = False) -> None:
+        self._concern, self._cluster, self._metrics = concern, cluster, metrics
+        self._symptoms: dict[str, str] = {}
 
     def of(self, cluster: str) -> Telemetry:
         """Return the voice of the same concern in a cluster."""
-        return Telemetry(self._concern, cluster)
+        return Telemetry(self._concern, cluster, metrics=self._metrics)
 
     @cached_property
     def _log(self) -> Logger:
@@ -41,6 +45,7 @@ class Telemetry:
 
     def rejected(self, message: str) -> None:
         """Say that input was wrong and is not tried again."""
+        self._symptoms["Rejected"] = message
         self._log.error("rejected", reason=message, **self._whose)
         self._count({"Rejected": 1})
 
@@ -49,13 +54,39 @@ class Telemetry:
         self._log.error("failed", exc_info=error, **self._whose)
         self._count({"Failed": 1})
 
+    def unwell(self, finding: Finding, meaning: str) -> None:
+        """Say what is wrong with the deployment."""
+        self._log.error(
+            "unwell",
+            cluster=finding.cluster,
+            concern=finding.concern,
+            kind=finding.kind,
+            meaning=meaning,
+            said=finding.said,
+        )
+
+    def take_symptoms(self) -> Mapping[str, str]:
+        """Return what somebody should look at, if it recurs, of what was said since the last time."""
+        taken, self._symptoms = self._symptoms, {}
+        return taken
+
     @property
     def _whose(self) -> Mapping[str, Any]:
         """Name the cluster in a field of its own: powertools shares one logger between all instances of a service."""
         return {"cluster": self._cluster} if self._cluster else {}
 
     def note(self, name: str, value: float) -> None:
-        """Write one figure as a metric: seconds where its name ends so, else a count."""
+        """Write one figure as a metric, where metrics are wanted: seconds where its name ends so, else a count."""
+        if value and name in SYMPTOMS:
+            self._symptoms.setdefault(name, f"{value:g} in one run")
+        if self._metrics:
+            self._emit(name, value)
+
+    def alarm(self, name: str, value: float) -> None:
+        """Write one figure as a metric on which there is an alarm."""
+        self._emit(name, value)
+
+    def _emit(self, name: str, value: float) -> None:
         from aws_lambda_powertools.metrics import MetricUnit, single_metric
 
         unit = MetricUnit.Seconds if name.endswith("Seconds") else MetricUnit.Count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -42,9 +42,9 @@ class SsmRegistrations:
         self._read[cluster] = now, registration
         return registration
 
-    def all(self) -> tuple[Sequence[Registration], Sequence[str]]:
-        """Give all registrations that can be read, by name, and what is wrong with the others. Raises Transient."""
-        found, faults = [], []
+    def all(self) -> tuple[Sequence[Registration], Mapping[str, str]]:
+        """Give all registrations that can be read, and what is wrong with the others, by cluster. Raises Transient."""
+        found, faults = [], {}
         with transient_errors("ssm:GetParametersByPath"):
             pages = self._client().get_paginator("get_parameters_by_path").paginate(Path=PARAMETERS)
             values = {p["Name"].rpartition("/")[2]: p["Value"] for page in pages for p in page["Parameters"]}
@@ -52,7 +52,7 @@ class SsmRegistrations:
             try:
                 found.append(read_registration(cluster, values[cluster]))
             except Rejected as error:
-                faults.append(str(error))
+                faults[cluster] = str(error)
         return found, faults
 
     def _value(self, cluster: str) -> str:

@@ -77,6 +77,19 @@ class Section:
             )
         return next((int(item[name]["N"]) for item in answer["Items"] if name in item), 0)
 
+    def document(self, sk: str) -> dict[str, Any]:
+        """Read the document of one item, strongly consistent; an empty one where there is none."""
+        with transient_errors("dynamodb:Query"):
+            answer = self.client.query(
+                TableName=self.table,
+                KeyConditionExpression="pk = :pk AND sk = :sk",
+                ExpressionAttributeValues={":pk": {"S": self.pk}, ":sk": {"S": sk}},
+                ProjectionExpression="doc",
+                ConsistentRead=True,
+            )
+        found = [json.loads(item["doc"]["S"]) for item in answer["Items"] if "doc" in item]
+        return found[0] if found and isinstance(found[0], dict) else {}
+
     def there(self, sks: Collection[str]) -> set[str]:
         """Give those of these sort keys that have an item, strongly consistent."""
         keys = [self.key(sk) for sk in sorted(sks)]

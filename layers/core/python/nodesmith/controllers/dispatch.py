@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from nodesmith.errors import Transient
 from nodesmith.model.events import TICK_MINUTES, Concern
 from nodesmith.regionports import Registrations, Ticks
+from nodesmith.registration import Registration
 
 _MINUTE_SECONDS = 60
 
@@ -23,9 +25,10 @@ class Dispatch:
 
 @dataclass(slots=True)
 class DispatchReport:
-    """What was done. `faults` say which registrations cannot be read, and why."""
+    """What was done. `faults` say of each cluster whose registration cannot be read why not."""
 
-    faults: list[str] = field(default_factory=list)
+    registrations: Sequence[Registration]
+    faults: Mapping[str, str]
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -35,7 +38,7 @@ def send_ticks(run: Dispatch, at: datetime) -> DispatchReport:
     Raises Transient where some could not be sent, once all have been tried.
     """
     registrations, faults = run.registrations.all()
-    report = DispatchReport(list(faults))
+    report = DispatchReport(registrations, faults)
     report.counts["ClustersServed"] = len(registrations)
     delays: list[Transient] = []
     for concern in due_concerns(at) if registrations else ():

@@ -6,14 +6,14 @@ import pytest
 from aws_cdk import App, Aws, Environment, Stack, assertions
 
 from infra import names
-from infra.account import _bucket
+from infra.storage import make_bucket
 from nodesmith.settings import decision_key, snapshot_key
 from tests.infra.deployment import REGION
 from tests.infra.templates import PSEUDO, Template, resolve
 
 
-def test_the_table_survives_mistakes(account: Template) -> None:
-    table = account.only("DynamoDB::Table")
+def test_the_table_survives_mistakes(region: Template) -> None:
+    table = region.only("DynamoDB::Table")
     assert table["BillingMode"] == "PAY_PER_REQUEST"
     assert table["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
     assert table["DeletionProtectionEnabled"] is True
@@ -25,34 +25,33 @@ def test_the_table_survives_mistakes(account: Template) -> None:
     assert {each["AttributeType"] for each in table["AttributeDefinitions"]} == {"S"}
 
 
-def test_the_table_knows_whose_an_instance_is_and_tells_no_more_of_it(account: Template) -> None:
-    indexes = account.only("DynamoDB::Table")["GlobalSecondaryIndexes"]
+def test_the_table_knows_whose_an_instance_is_and_tells_no_more_of_it(region: Template) -> None:
+    indexes = region.only("DynamoDB::Table")["GlobalSecondaryIndexes"]
     assert {each["IndexName"]: each["KeySchema"] for each in indexes} == {
         name: [{"AttributeName": name, "KeyType": "HASH"}] for name in ("instance", "reservation")
     }
     assert [each["Projection"] for each in indexes] == [{"ProjectionType": "KEYS_ONLY"}] * 2
 
 
-def test_table_and_bucket_outlive_the_stack_but_not_a_first_deployment_that_fails(account: Template) -> None:
+def test_table_and_bucket_outlive_the_stack_but_not_a_first_deployment_that_fails(region: Template) -> None:
     for kind in ("AWS::DynamoDB::Table", "AWS::S3::Bucket"):
-        (found,) = (each for each in account.resources.values() if each["Type"] == kind)
+        (found,) = (each for each in region.resources.values() if each["Type"] == kind)
         assert (found["DeletionPolicy"], found["UpdateReplacePolicy"]) == ("RetainExceptOnCreate", "Retain")
 
 
-def test_what_may_fail_is_made_before_the_protected_table_and_ticks_come_after_it(account: Template) -> None:
-    (table,) = (id_ for id_, each in account.resources.items() if each["Type"] == "AWS::DynamoDB::Table")
-    before = _before(account, table)
-    later = {each["Type"] for id_, each in account.resources.items() if id_ not in {*before, table}}
+def test_what_may_fail_is_made_before_the_protected_table_and_ticks_come_after_it(region: Template) -> None:
+    (table,) = (id_ for id_, each in region.resources.items() if each["Type"] == "AWS::DynamoDB::Table")
+    before = _before(region, table)
+    later = {each["Type"] for id_, each in region.resources.items() if id_ not in {*before, table}}
     assert later <= {
         "AWS::Scheduler::Schedule",
         "AWS::Scheduler::ScheduleGroup",
         "AWS::IAM::Role",
-        "AWS::IAM::Policy",
     }
-    schedules = [id_ for id_, each in account.resources.items() if each["Type"] == "AWS::Scheduler::Schedule"]
-    assert len(schedules) == 2
+    schedules = [id_ for id_, each in region.resources.items() if each["Type"] == "AWS::Scheduler::Schedule"]
+    assert len(schedules) == 3
     for schedule in schedules:
-        assert table in _before(account, schedule)
+        assert table in _before(region, schedule)
 
 
 def _before(template: Template, id_: str) -> set[str]:
@@ -67,8 +66,8 @@ def _before(template: Template, id_: str) -> set[str]:
     return found
 
 
-def test_the_buckets_name_is_in_the_accounts_own_namespace(account: Template) -> None:
-    bucket = account.only("S3::Bucket")
+def test_the_buckets_name_is_in_the_accounts_own_namespace(region: Template) -> None:
+    bucket = region.only("S3::Bucket")
     assert (bucket["BucketNamePrefix"], bucket["BucketNamespace"]) == ("nodesmith", "account-regional")
     assert "BucketName" not in bucket
     assert resolve_name(names.bucket_name(REGION)) == f"nodesmith-111122223333-{REGION}-an"
@@ -76,8 +75,8 @@ def test_the_buckets_name_is_in_the_accounts_own_namespace(account: Template) ->
 
 @pytest.mark.parametrize("region", ["me-central-1", "me-south-1"])
 def test_where_s3_has_no_namespace_for_each_account_the_bucket_is_named_in_full(region: str) -> None:
-    stack = Stack(App(), "account", env=Environment(region=region))
-    _bucket(stack, region)
+    stack = Stack(App(), "region", env=Environment(region=region))
+    make_bucket(stack, region)
     (bucket,) = assertions.Template.from_stack(stack).find_resources("AWS::S3::Bucket").values()
     assert resolve(bucket["Properties"]["BucketName"]) == f"nodesmith-111122223333-{region}"
     assert resolve_name(names.bucket_name(region)) == f"nodesmith-111122223333-{region}"
@@ -87,8 +86,8 @@ def resolve_name(name: str) -> str:
     return name.replace(Aws.ACCOUNT_ID, PSEUDO["AWS::AccountId"])
 
 
-def test_the_bucket_is_private_encrypted_and_versioned(account: Template) -> None:
-    bucket = account.only("S3::Bucket")
+def test_the_bucket_is_private_encrypted_and_versioned(region: Template) -> None:
+    bucket = region.only("S3::Bucket")
     assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
     assert len(bucket["PublicAccessBlockConfiguration"]) == 4
     (rule,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
@@ -96,8 +95,8 @@ def test_the_bucket_is_private_encrypted_and_versioned(account: Template) -> Non
     assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
 
 
-def test_the_bucket_refuses_what_is_not_tls(account: Template) -> None:
-    statements = account.only("S3::BucketPolicy")["PolicyDocument"]["Statement"]
+def test_the_bucket_refuses_what_is_not_tls(region: Template) -> None:
+    statements = region.only("S3::BucketPolicy")["PolicyDocument"]["Statement"]
     denied = [
         each["Condition"] for each in statements if each["Effect"] == "Deny" and each["Action"] == "s3:*"
     ]
@@ -106,8 +105,8 @@ def test_the_bucket_refuses_what_is_not_tls(account: Template) -> None:
     assert {each["Effect"] for each in statements} == {"Deny"}
 
 
-def test_replaced_snapshots_go_in_a_week_and_decisions_in_a_quarter(account: Template) -> None:
-    rules = {each["Id"]: each for each in account.only("S3::Bucket")["LifecycleConfiguration"]["Rules"]}
+def test_replaced_snapshots_go_in_a_week_and_decisions_in_a_quarter(region: Template) -> None:
+    rules = {each["Id"]: each for each in region.only("S3::Bucket")["LifecycleConfiguration"]["Rules"]}
     assert rules["replaced"]["NoncurrentVersionExpiration"] == {"NoncurrentDays": 7}
     assert "Prefix" not in rules["replaced"]
     assert rules["decisions"]["ExpirationInDays"] == 90

@@ -1,0 +1,128 @@
+"""What `nodesmith image push` does: options checked, progress and table on standard error, the reference on output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import DownloadColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+
+from nodesmith.errors import Rejected, Transient
+from nodesmith_cli.image.credentials import Credentials
+from nodesmith_cli.image.outcome import PushedImage
+from nodesmith_cli.image.pushing import PLATFORMS, PushOptions, push_image
+from nodesmith_cli.options import Output
+from nodesmith_cli.printing import printable
+
+OK, MAY_PASS = 0, 1
+_STATES = {"there": "there already", "missing": "would be sent"}
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A name, and whether its password comes on standard input."""
+
+    username: str
+    password_stdin: bool
+
+    def read(self) -> Credentials | None:
+        """Give the credentials; None where none are given. Raises Rejected where one goes without the other."""
+        if bool(self.username) != self.password_stdin:
+            lacking = "--password-stdin" if self.username else "--username"
+            raise Rejected(f"--username and --password-stdin go together: {lacking} is missing")
+        if not self.username:
+            return None
+        password = sys.stdin.read().rstrip("\r\n")
+        if not password:
+            raise Rejected("--password-stdin: there is nothing on standard input")
+        return Credentials(self.username, password, f"--username {self.username}")
+
+
+def push(
+    repository: str,
+    *,
+    base: str,
+    platforms: Sequence[str] | None,
+    login: Login,
+    insecure: bool,
+    wheels: Path | None,
+    dry_run: bool,
+    output: Output,
+) -> int:
+    """Push, and print what came of it. Gives the exit status; Rejected is for main to tell."""
+    if wheels is not None and not wheels.is_dir():
+        raise Rejected(f"--wheels {wheels}: there is no such folder")
+    options = PushOptions(
+        base=base,
+        platforms=platforms or PLATFORMS,
+        credentials=login.read(),
+        is_plain=insecure,
+        dry_run=dry_run,
+        wheels=wheels,
+    )
+    console = Console(stderr=True)
+    try:
+        with _Steps(console) as steps:
+            pushed = push_image(repository, options, steps.tell)
+    except Transient as error:
+        print(f"nodesmith: {error}", file=sys.stderr)
+        return MAY_PASS
+    if output == "json":
+        print(json.dumps(pushed.told(), indent=2))
+    else:
+        _show(console, pushed)
+        print(pushed.reference_by_digest)
+    return OK
+
+
+class _Steps:
+    """Shows what is done: one line that changes on a terminal, a line for each step everywhere else."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._step = console, ""
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            DownloadColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._bar = self._progress.add_task("", total=None)
+
+    def __enter__(self) -> _Steps:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def tell(self, what: str, sent_bytes: int) -> None:
+        """Show a step, and that so many bytes more have gone."""
+        if what != self._step:
+            self._step = what
+            self._progress.update(self._bar, description=printable(what))
+            if not self._console.is_terminal:
+                self._console.print(printable(what), markup=False, highlight=False, soft_wrap=True)
+        self._progress.advance(self._bar, sent_bytes)
+
+
+def _show(console: Console, pushed: PushedImage) -> None:
+    """Print what became of each part, and on what each platform's image stands."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("part", "MB", "state", "digest"):
+        table.add_column(heading, justify="right" if heading == "MB" else "left", no_wrap=True)
+    for part in pushed.parts:
+        megabytes = f"{part.size / 1e6:,.1f}"
+        table.add_row(part.what, megabytes, _STATES.get(part.fate, part.fate), part.digest[:19])
+    console.print(table)
+    lines = [f"{name}: {digest}, on {pushed.bases[name]}" for name, digest in pushed.manifests.items()]
+    lines.append(f"{pushed.target}: {'dry run, nothing was pushed' if pushed.is_dry else 'pushed'}")
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,100 @@
+"""Sends what a registry lacks, each part once: taken over inside the registry, copied from the base's, or uploaded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from nodesmith.errors import Transient
+from nodesmith_cli.image.documents import Descriptor, Encoded
+from nodesmith_cli.image.outcome import Fate, PushedPart
+from nodesmith_cli.image.registry import Repository
+
+Tell = Callable[[str, int], None]
+"""Called with what is done now, and how many bytes have gone since the last call."""
+
+_TRIES = 3
+_PAUSE_SECONDS = 1.0
+_Sent = Literal["uploaded", "mounted"]
+
+
+def say_nothing(_what: str, _sent_bytes: int) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A blob to be sent: from a file, or from the repository that has it."""
+
+    descriptor: Descriptor
+    what: str
+    origin: Path | Repository
+
+
+class Sender:
+    """Sends to one repository. In a dry run it only looks what is there."""
+
+    def __init__(self, target: Repository, folder: Path, tell: Tell, *, is_dry: bool) -> None:
+        self._target, self._folder, self._tell, self._is_dry = target, folder, tell, is_dry
+        self._done: dict[str, Fate] = {}
+
+    def blob(self, part: Part) -> PushedPart:
+        """Send a blob unless it is there. Raises Rejected, Transient."""
+        digest = part.descriptor.digest
+        if digest not in self._done:
+            self._done[digest] = self._fate(part)
+        return PushedPart(part.what, digest, part.descriptor.size, self._done[digest])
+
+    def content(self, encoded: Encoded, what: str) -> PushedPart:
+        """Send a document as a blob unless it is there."""
+        path = self._folder / encoded.descriptor.digest.replace(":", "-")
+        path.write_bytes(encoded.content)
+        return self.blob(Part(encoded.descriptor, what, path))
+
+    def document(self, encoded: Encoded, tag_or_digest: str, what: str) -> PushedPart:
+        """Store a manifest or an index unless it is there."""
+        digest = encoded.descriptor.digest
+        fate: Fate = "missing" if self._is_dry else "uploaded"
+        if self._target.digest_of(tag_or_digest) == digest:
+            fate = "there"
+        elif not self._is_dry:
+            self._tell(f"storing the {what} {tag_or_digest}", 0)
+            self._target.put(encoded, tag_or_digest)
+        return PushedPart(what, digest, encoded.descriptor.size, fate)
+
+    def _fate(self, part: Part) -> Fate:
+        if self._target.has(part.descriptor):
+            return "there"
+        return "missing" if self._is_dry else self._again(part)
+
+    def _again(self, part: Part) -> Fate:
+        """Send, and again after what may pass: who sends much meets a broken connection now and then."""
+        for tries in range(1, _TRIES + 1):
+            try:
+                return self._sent(part)
+            except Transient as error:
+                if tries == _TRIES:
+                    raise Transient(f"{error}; run it again: what has been sent stays") from None
+                self._tell(f"again: {error}", 0)
+                time.sleep(_PAUSE_SECONDS * tries)
+        raise AssertionError("unreachable")
+
+    def _sent(self, part: Part) -> _Sent:
+        if isinstance(part.origin, Path):
+            return self._upload(part, part.origin)
+        source = part.origin.reference
+        is_near = source.registry == self._target.reference.registry
+        if is_near and self._target.mount(part.descriptor, source):
+            return "mounted"
+        path = self._folder / part.descriptor.digest.replace(":", "-")
+        self._tell(f"reading {part.what}", 0)
+        part.origin.download(part.descriptor, path)
+        return self._upload(part, path)
+
+    def _upload(self, part: Part, path: Path) -> Literal["uploaded"]:
+        about = f"sending {part.what}"
+        self._target.upload(part.descriptor, path, lambda sent: self._tell(about, sent))
+        return "uploaded"

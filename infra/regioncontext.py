@@ -1,0 +1,123 @@
+"""An entry of `regions` in cdk.json: what all clusters of a region share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from infra.faults import flag, number, text, texts, unknown
+from nodesmith.registration import ROLE_NAME, VPC_NAME
+
+REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d", re.ASCII)
+REGION_KEYS = (
+    "nodeRoles",
+    "kmsKeyArns",
+    "ssmParameters",
+    "alarmTopicArn",
+    "interruptionConcurrency",
+    "isolated",
+    "tracing",
+    "dashboard",
+    "vpcs",
+)
+VPC_KEYS = ("subnetIds", "securityGroupIds")
+LEAST_CONCURRENCY, MOST_CONCURRENCY = 2, 1000
+_FLAGS = ("isolated", "tracing", "dashboard")
+_ID = {kind: re.compile(rf"{kind}-([0-9a-f]{{8}}|[0-9a-f]{{17}})", re.ASCII) for kind in ("subnet", "sg")}
+_PARAMETER_NAME = re.compile(r"/?[\w.-]+(/[\w.-]+)*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Vpc:
+    """Where functions run that must reach private API server endpoints."""
+
+    subnet_ids: tuple[str, ...]
+    security_group_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionContext:
+    """One entry of `regions`.
+
+    `node_roles` are roles that nodes of all clusters may have, `kms_key_arns` are the keys of their volumes,
+    `ssm_parameters` are the names of the account's own parameters that hold images. `vpcs` go by what cdk.json calls
+    them. `isolated` says that functions reach no price list. `interruption_concurrency` is kept free for notices.
+    """
+
+    name: str
+    node_roles: tuple[str, ...] = ()
+    kms_key_arns: tuple[str, ...] = ()
+    ssm_parameters: tuple[str, ...] = ()
+    alarm_topic_arn: str = ""
+    interruption_concurrency: int | None = None
+    isolated: bool = False
+    tracing: bool = False
+    dashboard: bool = False
+    vpcs: Mapping[str, Vpc] = field(default_factory=dict)
+
+
+def read_region(name: str, entry: Mapping[str, Any]) -> RegionContext:
+    """Read an entry that has no faults."""
+    vpcs = entry.get("vpcs", {})
+    return RegionContext(
+        name=name,
+        node_roles=tuple(entry.get("nodeRoles", ())),
+        kms_key_arns=tuple(entry.get("kmsKeyArns", ())),
+        ssm_parameters=tuple(entry.get("ssmParameters", ())),
+        alarm_topic_arn=entry.get("alarmTopicArn", ""),
+        interruption_concurrency=entry.get("interruptionConcurrency"),
+        isolated=entry.get("isolated", False),
+        tracing=entry.get("tracing", False),
+        dashboard=entry.get("dashboard", False),
+        vpcs={each: Vpc(*(tuple(vpcs[each][key]) for key in VPC_KEYS)) for each in sorted(vpcs)},
+    )
+
+
+def region_faults(name: str, entry: Any) -> Iterator[str]:
+    """Say what is wrong with an entry and its name."""
+    where = f"regions.{name}"
+    yield from text(where, name, REGION, "an AWS region such as us-east-1")
+    if not isinstance(entry, dict):
+        yield f"{where}: expected an object with some of {', '.join(REGION_KEYS)}, found {entry!r}"
+        return
+    yield from unknown(where, entry, REGION_KEYS)
+    yield from _names_and_arns(where, name, entry)
+    if (reserved := entry.get("interruptionConcurrency")) is not None:
+        yield from number(f"{where}.interruptionConcurrency", reserved, LEAST_CONCURRENCY, MOST_CONCURRENCY)
+    for key in _FLAGS:
+        yield from flag(f"{where}.{key}", entry.get(key, False))
+    yield from _vpcs_faults(f"{where}.vpcs", entry.get("vpcs", {}))
+
+
+def _names_and_arns(where: str, name: str, entry: Mapping[str, Any]) -> Iterator[str]:
+    region = re.escape(name)
+    key = re.compile(rf"arn:[a-z-]+:kms:{region}:\d{{12}}:key/[\w-]{{1,256}}", re.ASCII)
+    topic = re.compile(rf"arn:[a-z-]+:sns:{region}:\d{{12}}:[\w-]{{1,256}}", re.ASCII)
+    lists = {
+        "nodeRoles": (ROLE_NAME, "names (not ARNs) of IAM roles"),
+        "kmsKeyArns": (key, f"ARNs of KMS keys (not aliases) in {name}"),
+        "ssmParameters": (_PARAMETER_NAME, "names (not ARNs) of SSM parameters"),
+    }
+    for about, (pattern, expected) in lists.items():
+        yield from texts(f"{where}.{about}", entry.get(about, []), pattern, expected)
+    if entry.get("alarmTopicArn", "") != "":
+        expected = f"the ARN of an SNS topic in {name}"
+        yield from text(f"{where}.alarmTopicArn", entry["alarmTopicArn"], topic, expected)
+
+
+def _vpcs_faults(where: str, vpcs: Any) -> Iterator[str]:
+    if not isinstance(vpcs, dict):
+        yield f"{where}: expected an object of VPCs by name, found {vpcs!r}"
+        return
+    for name, vpc in vpcs.items():
+        here = f"{where}.{name}"
+        expected = "a name of up to 16 characters of a-z, 0-9 and -, a letter first"
+        yield from text(here, name, VPC_NAME, expected)
+        if not isinstance(vpc, dict):
+            yield f"{here}: expected an object with {' and '.join(VPC_KEYS)}, found {vpc!r}"
+            continue
+        yield from unknown(here, vpc, VPC_KEYS)
+        for key, kind, ids in zip(VPC_KEYS, _ID, ("subnet ids", "security group ids"), strict=True):
+            yield from texts(f"{here}.{key}", vpc.get(key), _ID[kind], ids, least=1)

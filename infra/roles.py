@@ -1,0 +1,69 @@
+"""The role of a function: what it may do by itself, what Lambda may do in its name, and what a session may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from infra import names
+from infra.grants import Grant, make_role
+from infra.permissions import health_grant
+from infra.sessions import CLUSTER, in_session, outside_sessions, own_grants, trust_itself
+
+_TRACE = Grant(
+    "Trace",
+    ("xray:PutTelemetryRecords", "xray:PutTraceSegments"),
+    ("*",),
+    wildcard="X-Ray's write calls know no resources",
+)
+
+
+def function_role(
+    scope: Construct, name: str, region: str, own: Iterable[Grant], session_grants: Iterable[Grant]
+) -> iam.Role:
+    """Make the role. Where it has `session_grants` it may begin sessions of itself, which have these and not `own`."""
+    trusted = iam.ServicePrincipal("lambda.amazonaws.com")
+    granted = list(session_grants)
+    if not granted:
+        return make_role(scope, "Role", name, trusted, own)
+    arn = names.role_arn(name)
+    outside = outside_sessions([*own, *own_grants(arn, region), health_grant(region)])
+    inside = in_session([*granted, health_grant(region, CLUSTER)])
+    role = make_role(scope, "Role", name, trusted, [*outside, *inside])
+    trust_itself(role, arn)
+    return role
+
+
+def base_grants(region: str, *, tracing: bool) -> list[Grant]:
+    """Write to the log group, which exists already, for no function may make one; and traces, where they are wanted."""
+    streams = names.arn("logs", f"log-group:{names.LOG_GROUP_NAME}:*", region=region)
+    log = Grant(
+        "Log",
+        ("logs:CreateLogStream", "logs:PutLogEvents"),
+        (streams,),
+        wildcard="a stream for each environment in which a function runs",
+    )
+    return [log, _TRACE] if tracing else [log]
+
+
+def vpc_grants(region: str, function_name: str) -> list[Grant]:
+    """Let Lambda attach the function to the VPC, and keep the function's own code from doing the same.
+
+    A session does not say whose function it is of, so these rights are none of a session's.
+    """
+    changes = (
+        "ec2:AssignPrivateIpAddresses",
+        "ec2:CreateNetworkInterface",
+        "ec2:DeleteNetworkInterface",
+        "ec2:UnassignPrivateIpAddresses",
+    )
+    actions = (*changes, "ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets")
+    own = names.arn("lambda", f"function:{function_name}", region=region)
+    code = {"ArnEquals": {"lambda:SourceFunctionArn": own}}
+    why = "Lambda asks for these on all resources to attach a function to a VPC"
+    return [
+        Grant("AttachToVpc", actions, ("*",), wildcard=why),
+        Grant("NotFromCode", changes, ("*",), code, "a denial covers everything", iam.Effect.DENY),
+    ]

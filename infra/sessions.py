@@ -1,0 +1,95 @@
+"""Sessions: a function works for a cluster under a session of its own role, which carries that cluster's name as a tag.
+
+IAM puts the tags of the session that asks into the statements, so that one role serves all clusters and each session
+reaches one. Without a session a function reads registrations and messages, and can do nothing to any cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from aws_cdk import aws_iam as iam
+
+from infra import names
+from infra.grants import Conditions, Grant
+from nodesmith.registration import CLUSTER_TAG, PARAMETERS, VPC_TAG
+from nodesmith.settings import TALKING
+
+CLUSTER = f"${{aws:PrincipalTag/{CLUSTER_TAG}}}"
+"""What IAM replaces by the name of the cluster of the session that asks. Without one a statement matches nothing."""
+VPC = f"${{aws:PrincipalTag/{VPC_TAG}}}"
+"""What IAM replaces by the id of the VPC of that cluster's nodes."""
+FORWARDERS_CLUSTER = "${aws:PrincipalTag/eks-cluster-name}"
+"""The same for the forwarder, whose sessions EKS Pod Identity tags."""
+_MARK = f"aws:PrincipalTag/{CLUSTER_TAG}"
+IN_SESSION: Conditions = {"Null": {_MARK: "false"}}
+OUTSIDE: Conditions = {"Null": {_MARK: "true"}}
+_REQUESTED: Conditions = {
+    "StringLike": {f"aws:RequestTag/{CLUSTER_TAG}": "?*", f"aws:RequestTag/{VPC_TAG}": "vpc-*"},
+    "ForAllValues:StringEquals": {"aws:TagKeys": [CLUSTER_TAG, VPC_TAG]},
+}
+_POLLING = (
+    "sqs:ChangeMessageVisibility",
+    "sqs:DeleteMessage",
+    "sqs:GetQueueAttributes",
+    "sqs:ReceiveMessage",
+)
+
+
+def in_session(grants: Iterable[Grant]) -> list[Grant]:
+    """Narrow grants to the session of a cluster."""
+    return [grant.where(IN_SESSION) for grant in grants]
+
+
+def outside_sessions(grants: Iterable[Grant]) -> list[Grant]:
+    """Narrow grants to the function itself and to Lambda, so that no cluster's session has them."""
+    return [grant.where(OUTSIDE) for grant in grants]
+
+
+def own_grants(role_arn: str, region: str) -> list[Grant]:
+    """Learn of clusters, and begin to work for one: what every function of a cluster's concern may do by itself."""
+    registrations = names.arn("ssm", f"parameter{PARAMETERS}/*", region=region)
+    return [
+        Grant("WorkForCluster", ("sts:AssumeRole", "sts:TagSession"), (role_arn,)),
+        Grant("ReadRegistrations", ("ssm:GetParameter",), (registrations,), wildcard="one for each cluster"),
+    ]
+
+
+def poll_grant(region: str, queues: Sequence[str]) -> Grant:
+    """Take messages from these queues (names), which Lambda does in the function's name."""
+    return Grant("Poll", _POLLING, tuple(names.arn("sqs", queue, region=region) for queue in queues))
+
+
+def wake_grant(region: str, vpcs: Sequence[str], *concerns: str) -> Grant:
+    """Wake these concerns, in the VPCs of the region as well."""
+    return Grant("Wake", ("sqs:SendMessage",), queue_arns(region, vpcs, *concerns))
+
+
+def queue_arns(region: str, vpcs: Sequence[str], *concerns: str) -> tuple[str, ...]:
+    """Return the queues of these concerns, in the VPCs of the region as well."""
+    return tuple(
+        names.queue_arn(region, concern, vpc) for concern in concerns for vpc in _places(concern, vpcs)
+    )
+
+
+def trust_itself(role: iam.Role, role_arn: str) -> None:
+    """Let the role begin sessions of itself, each named and tagged by one cluster. No session begins another.
+
+    It is told by a condition, for it can not be a principal before it exists. The name is asked of AssumeRole only:
+    IAM does not say that TagSession knows it, and both must be allowed.
+    """
+    itself: Conditions = {"ArnEquals": {"aws:PrincipalArn": role_arn}, **OUTSIDE, **_REQUESTED}
+    named = {"StringEquals": {"sts:RoleSessionName": f"${{aws:RequestTag/{CLUSTER_TAG}}}"}}
+    document = role.assume_role_policy
+    assert document is not None  # noqa: S101 - a role that was not imported has one
+    for action, conditions in (("sts:AssumeRole", {**itself, **named}), ("sts:TagSession", itself)):
+        statement = iam.PolicyStatement(
+            actions=[action],
+            principals=[iam.AccountRootPrincipal()],
+            conditions={operator: dict(keys) for operator, keys in conditions.items()},
+        )
+        document.add_statements(statement)
+
+
+def _places(concern: str, vpcs: Sequence[str]) -> tuple[str, ...]:
+    return ("", *vpcs) if concern in TALKING else ("",)

@@ -1,0 +1,145 @@
+"""DynamoDB: what functions record of their work, a partition for each cluster and one for the region."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from nodesmith.adapters.awserrors import all_errors
+from nodesmith.adapters.section import Section
+from nodesmith.errors import Rejected, Transient
+from nodesmith.model.health import Finding, Record
+from nodesmith.model.times import format_time, parse_time
+from nodesmith.settings import HEALTH_DETAIL_TYPE, HEALTH_SOURCE, health_partition_key
+
+WRITE_EVERY = timedelta(minutes=5)
+"""How often a process writes that its runs succeed"""
+SEEN_EVERY = timedelta(minutes=1)
+"""How often a process writes that a symptom recurs"""
+_STATE = "STATE"
+_EVENTS = 10
+
+
+class HealthWriter:
+    """Records the runs of one concern for one cluster (`""` for a concern of the region), seldom."""
+
+    def __init__(
+        self, client: Any, table: str, cluster: str, concern: str, clock: Callable[[], datetime]
+    ) -> None:
+        self._section = Section(client, table, health_partition_key(cluster))
+        self._cluster, self._concern, self._clock = cluster, concern, clock
+        self._written_at: datetime | None = None
+        self._told: frozenset[str] = frozenset()
+
+    def ran(self, succeeded: bool, seen: Mapping[str, str]) -> None:
+        """Note a run and the symptoms that it had. Where it cannot be written, the next run writes it."""
+        now = self._clock()
+        if not self._is_due(succeeded, seen, now):
+            return
+        try:
+            record = self._read().after(succeeded, seen, now)
+            self._section.put(self._section.item(self._concern, record.to_document()))
+        except Transient:
+            return
+        self._written_at, self._told = now, frozenset(seen)
+
+    def _is_due(self, succeeded: bool, seen: Mapping[str, str], now: datetime) -> bool:
+        if not succeeded and not seen:
+            return False
+        if self._written_at is None or not self._told.issuperset(seen):
+            return True
+        return now - self._written_at >= (SEEN_EVERY if seen else WRITE_EVERY)
+
+    def _read(self) -> Record:
+        return _record(self._cluster, self._concern, self._section.document(self._concern))
+
+
+class HealthRecords:
+    """What all functions of a region have recorded, and what was last found wrong. `client` is a DynamoDB client."""
+
+    def __init__(self, client: Any, table: str) -> None:
+        self._client, self._table = client, table
+
+    def of(self, cluster: str) -> list[Record]:
+        """Give the records of a cluster's concerns, or of the region's for no name. Raises Transient."""
+        section = Section(self._client, self._table, health_partition_key(cluster))
+        found = [(item["sk"]["S"], item.get("doc", {}).get("S", "")) for item in section.items()]
+        return [_record(cluster, concern, _document(text)) for concern, text in found if concern != _STATE]
+
+    def state(self) -> tuple[Mapping[str, datetime], frozenset[Finding]]:
+        """Give since when each cluster is known (the region by no name), and what was last found. Raises Transient."""
+        document = Section(self._client, self._table, health_partition_key("")).document(_STATE)
+        try:
+            since = {name: parse_time(text) for name, text in document.get("since", {}).items()}
+            found = frozenset(Finding(*each) for each in document.get("findings", ()))
+        except (TypeError, ValueError):
+            return {}, frozenset()
+        return since, found
+
+    def keep(self, since: Mapping[str, datetime], found: Iterable[Finding]) -> None:
+        """Keep it. Raises Transient."""
+        document = {
+            "since": {name: format_time(moment) for name, moment in sorted(since.items())},
+            "findings": [[each.cluster, each.concern, each.kind, each.said] for each in sorted(found)],
+        }
+        section = Section(self._client, self._table, health_partition_key(""))
+        section.put(section.item(_STATE, document))
+
+
+class DeadLetters:
+    """The queues of messages that were given up; their URLs begin with `queues_url`."""
+
+    def __init__(self, client: Any, queues_url: str) -> None:
+        self._client, self._queues_url = client, queues_url
+
+    def waiting(self, queues: Collection[str]) -> Mapping[str, int]:
+        """Give how many messages each of these queues holds, by name. Raises Transient, Rejected."""
+        found = {}
+        for queue in sorted(queues):
+            with all_errors("sqs:GetQueueAttributes"):
+                answer = self._client.get_queue_attributes(
+                    QueueUrl=f"{self._queues_url}/{queue}", AttributeNames=["ApproximateNumberOfMessages"]
+                )
+            found[queue] = int(answer["Attributes"]["ApproximateNumberOfMessages"])
+        return found
+
+
+class HealthEvents:
+    """EventBridge's default bus, on which others may hear of what goes wrong and of what is well again."""
+
+    def __init__(self, client: Any, region: str) -> None:
+        self._client, self._region = client, region
+
+    def tell(self, changes: Iterable[Mapping[str, str]]) -> None:
+        """Send an event for each change. Raises Transient where EventBridge did not take one, Rejected."""
+        entries = [
+            {
+                "Source": HEALTH_SOURCE,
+                "DetailType": HEALTH_DETAIL_TYPE,
+                "Detail": json.dumps({"region": self._region, **change}),
+            }
+            for change in changes
+        ]
+        for start in range(0, len(entries), _EVENTS):
+            with all_errors("events:PutEvents"):
+                answer = self._client.put_events(Entries=entries[start : start + _EVENTS])
+            if answer.get("FailedEntryCount"):
+                raise Transient(f"events:PutEvents: {answer['FailedEntryCount']} events were not taken")
+
+
+def _document(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _record(cluster: str, concern: str, document: Mapping[str, Any]) -> Record:
+    """Read a record; one that cannot be read counts as none, and the next run writes it anew."""
+    try:
+        return Record.from_document(cluster, concern, document)
+    except (AttributeError, KeyError, TypeError, ValueError, Rejected):
+        return Record(cluster, concern)

@@ -1,0 +1,81 @@
+"""The story of health, a part of dispatch: look at what functions have recorded, and tell of what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from nodesmith.decisions.health import KINDS, findings
+from nodesmith.model.events import TALKING, TICK_MINUTES, Concern
+from nodesmith.model.health import Finding
+from nodesmith.regionports import DeadLetters, HealthEvents, HealthRecords
+from nodesmith.registration import Registration
+from nodesmith.settings import function_name
+
+LOOK_EVERY = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """What a run needs."""
+
+    records: HealthRecords
+    dead_letters: DeadLetters
+    events: HealthEvents
+
+
+def is_due(at: datetime) -> bool:
+    """Tell whether the minute of `at` is one in which to look."""
+    return int(at.timestamp()) // 60 % (LOOK_EVERY // timedelta(minutes=1)) == 0
+
+
+def check_health(
+    run: HealthCheck,
+    registrations: Sequence[Registration],
+    unreadable: Mapping[str, str],
+    now: datetime,
+) -> list[Finding]:
+    """Return all that is wrong, and send an event for each finding that is new or gone.
+
+    `unreadable` says of each cluster whose registration cannot be read why not. Raises Transient, Rejected.
+    """
+    known_since, before = run.records.state()
+    since = {"": known_since.get("", now)}
+    since |= {each.cluster: known_since.get(each.cluster, now) for each in registrations}
+    records = [record for name in since for record in run.records.of(name)]
+    served = [(each, since[each.cluster]) for each in registrations]
+    found = findings(records, served, since[""], now)
+    found += [Finding(cluster, "", "Unreadable", said) for cluster, said in sorted(unreadable.items())]
+    queues = dead_letter_queues({each.reached_from for each in registrations})
+    found += [
+        Finding("", queues[queue], "GivenUp", f"{count} messages wait in {queue}")
+        for queue, count in sorted(run.dead_letters.waiting(queues).items())
+        if count
+    ]
+    after = frozenset(found)
+    if after != before:
+        run.events.tell(_changes(before, after))
+    if after != before or since != known_since:
+        run.records.keep(since, after)
+    return sorted(found)
+
+
+def dead_letter_queues(vpcs: Collection[str]) -> dict[str, str]:
+    """Return the concerns of the queues of messages that were given up, by queue; `vpcs` are those with functions."""
+    woken = [(concern, "") for concern in (*TICK_MINUTES, Concern.ROUTING)]
+    woken += [(concern, vpc) for vpc in sorted(vpcs) if vpc for concern in TALKING]
+    return {f"{function_name(concern, vpc)}-dead": str(concern) for concern, vpc in woken}
+
+
+def _changes(before: frozenset[Finding], after: frozenset[Finding]) -> Iterator[Mapping[str, str]]:
+    for state, changed in (("unwell", after - before), ("well", before - after)):
+        for each in sorted(changed):
+            yield {
+                "state": state,
+                "cluster": each.cluster,
+                "concern": each.concern,
+                "kind": each.kind,
+                "meaning": KINDS.get(each.kind, ""),
+                "said": each.said,
+            }

@@ -1,0 +1,73 @@
+"""What is wrong with a deployment, told from what its functions have recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+
+from nodesmith.model.events import TICK_MINUTES, Concern
+from nodesmith.model.health import GOES_ON, SYMPTOMS, Finding, Record
+from nodesmith.registration import Registration
+
+REGION_MINUTES = {Concern.ROUTING: 5, Concern.CATALOG: 60}
+"""The concerns of the region that schedules wake beside dispatch, and how often."""
+LEAST = timedelta(minutes=15)
+"""How long a concern may go without a run that succeeds, whatever its interval: outages of AWS are shorter."""
+MISSED = 3
+KINDS: Mapping[str, str] = {
+    "Rejected": "reads what it cannot use",
+    "SnapshotsWritten": "the forwarder sends no snapshots",
+    "NodePoolsUnhealthy": "nodes of a NodePool do not join the cluster",
+    "PodsKilledWithoutGrace": "pods lost their node before their grace was over",
+    "NoSuccess": "has not had a run that succeeded",
+    "Unreadable": "the cluster's registration cannot be read",
+    "GivenUp": "messages failed every time and were given up",
+}
+"""What each kind of finding means."""
+
+
+def findings(
+    records: Iterable[Record],
+    registrations: Iterable[tuple[Registration, datetime]],
+    since: datetime,
+    now: datetime,
+) -> list[Finding]:
+    """Say what is wrong, in a total order.
+
+    `registrations` come with when each was first seen, `since` is when this deployment began to look. Nothing is
+    expected of a concern before it has had its time.
+    """
+    known = {(each.cluster, each.concern): each for each in records}
+    found = [finding for record in known.values() for finding in _symptoms(record, now)]
+    expected: list[tuple[str, Concern, int, datetime]] = [
+        ("", concern, minutes, since) for concern, minutes in REGION_MINUTES.items()
+    ]
+    for registration, first_seen in registrations:
+        expected += [
+            (registration.cluster, concern, minutes, max(since, first_seen))
+            for concern, minutes in TICK_MINUTES.items()
+        ]
+    for cluster, concern, minutes, begun in expected:
+        record = known.get((cluster, concern), Record(cluster, concern))
+        found += _silence(record, begun, allowed(minutes), now)
+    return sorted(found)
+
+
+def allowed(minutes: int) -> timedelta:
+    """Return how long a concern that looks every so many minutes may go without a run that succeeds."""
+    return max(LEAST, MISSED * timedelta(minutes=minutes))
+
+
+def _silence(record: Record, begun: datetime, patience: timedelta, now: datetime) -> Iterator[Finding]:
+    succeeded_at = record.succeeded_at
+    if now - max(succeeded_at or begun, begun) <= patience:
+        return
+    ago = f"the last one ended at {succeeded_at:%Y-%m-%d %H:%M} UTC" if succeeded_at else "there was none yet"
+    yield Finding(record.cluster, record.concern, "NoSuccess", ago)
+
+
+def _symptoms(record: Record, now: datetime) -> Iterator[Finding]:
+    for name, symptom in record.symptoms.items():
+        lasts = symptom.seen_at - symptom.since >= SYMPTOMS.get(name, timedelta(0))
+        if lasts and now - symptom.seen_at <= GOES_ON:
+            yield Finding(record.cluster, record.concern, name, symptom.said)

@@ -1,0 +1,263 @@
+"""Whatever a function could ask AWS for: calls about things of one cluster, and about what all clusters share.
+
+It is written down apart from the statements, so that a statement that allows more than it should finds its call here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from infra.concerns import CLUSTER_CONCERNS
+from infra.launching import EBS_KEY_USES, LAUNCHED, LAUNCHING
+from nodesmith.registration import PARAMETERS, parameter_name
+from nodesmith.settings import (
+    HEALTH_DETAIL_TYPE,
+    HEALTH_SOURCE,
+    MEASURED,
+    TALKING,
+    TICK_MINUTES,
+    catalog_key,
+    decision_key,
+    decision_snapshot_key,
+    function_name,
+    health_partition_key,
+    learned_partition_key,
+    metrics_key,
+    on_sale_key,
+    partition_key,
+    snapshot_key,
+    unplaced_key,
+)
+from tests.infra.deployment import ACCOUNT, PRIVATE, REGION, VOLUME_KEY
+from tests.infra.iam import Context
+
+BUCKET = f"arn:aws:s3:::nodesmith-{ACCOUNT}-{REGION}-an"
+TABLE = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/nodesmith"
+EC2 = f"arn:aws:ec2:{REGION}:{ACCOUNT}"
+IAM = f"arn:aws:iam::{ACCOUNT}"
+SQS = f"arn:aws:sqs:{REGION}:{ACCOUNT}"
+SSM = f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter"
+OWN = {"aws:ResourceAccount": ACCOUNT}
+LEDGER_ACTIONS = ("BatchGetItem", "BatchWriteItem", "DeleteItem", "PutItem", "Query", "UpdateItem")
+ATTACHING = (
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:CreateNetworkInterface",
+    "ec2:DeleteNetworkInterface",
+    "ec2:UnassignPrivateIpAddresses",
+)
+_KIND_OF_DELETION = {
+    "ec2:TerminateInstances": "instance",
+    "ec2:DeleteLaunchTemplate": "launch-template",
+    "ec2:DeleteNetworkInterface": "network-interface",
+    "ec2:DeleteVolume": "volume",
+}
+_DESCRIBED = (
+    *("AvailabilityZones", "CapacityReservations", "Images", "InstanceStatus", "InstanceTypeOfferings"),
+    *("InstanceTypes", "Instances", "LaunchTemplates", "NetworkInterfaces", "SecurityGroups"),
+    *("SpotInstanceRequests", "SpotPriceHistory", "Subnets", "Volumes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster, as sessions name it."""
+
+    name: str
+    vpc_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One question to IAM. `about` is for people. `whose` is a cluster's name, empty for what all clusters share.
+
+    `open_to` are the concerns that may ask it without a session, though it is about one cluster.
+    """
+
+    action: str
+    resource: str
+    about: str
+    whose: str = ""
+    context: Context = field(default_factory=dict)
+    open_to: tuple[str, ...] = ()
+
+
+def cluster_calls(of: Cluster, asking: Cluster) -> Iterator[Call]:
+    """Yield calls about one cluster's things; where `asking` is another, also those that mix the names of both."""
+    yield from _kept(of, asking)
+    yield from _launches(of, asking)
+    yield from _existing(of, asking)
+    yield from _profiles(of)
+    cluster = f"arn:aws:eks:{REGION}:{ACCOUNT}:cluster/{of.name}"
+    yield Call("eks:DescribeCluster", cluster, "the EKS cluster", of.name)
+    role, to_ec2 = f"{IAM}:role/KarpenterNodeRole-{of.name}", {"iam:PassedToService": "ec2.amazonaws.com"}
+    yield Call("iam:PassRole", role, "role KarpenterNodeRole-<cluster>, to EC2", of.name, to_ec2)
+    parameter = f"{SSM}{parameter_name(of.name)}"
+    # It has to be read before there can be a session.
+    yield Call("ssm:GetParameter", parameter, "the registration", of.name, open_to=tuple(TICK_MINUTES))
+    health: Context = {"dynamodb:LeadingKeys": [health_partition_key(of.name)]}
+    for each in LEDGER_ACTIONS:
+        judges = ("dispatch",) if each == "Query" else ()
+        yield Call(f"dynamodb:{each}", TABLE, "the cluster's health", of.name, health, judges)
+
+
+def _kept(of: Cluster, asking: Cluster) -> Iterator[Call]:
+    objects = {
+        "the snapshot": snapshot_key(of.name),
+        "a decision": decision_key(of.name, "d-1"),
+        "a decision's snapshot": decision_snapshot_key(of.name, "d-1"),
+        "the unplaced pods": unplaced_key(of.name),
+        "what is on sale": on_sale_key(of.name),
+        **{f"metrics of {each}": metrics_key(of.name, each) for each in MEASURED},
+    }
+    for about, key in objects.items():
+        for action in ("s3:GetObject", "s3:PutObject"):
+            yield Call(action, f"{BUCKET}/{key}", f"{about} (S3)", of.name, OWN)
+    keys = list(dict.fromkeys([partition_key(asking.name), partition_key(of.name)]))
+    for action in LEDGER_ACTIONS:
+        yield Call(
+            f"dynamodb:{action}",
+            TABLE,
+            "the ledger",
+            of.name,
+            {"dynamodb:LeadingKeys": [partition_key(of.name)]},
+        )
+        if len(keys) > 1:
+            mixed: Context = {"dynamodb:LeadingKeys": keys}
+            yield Call(f"dynamodb:{action}", TABLE, "the ledger beside the asking one's", of.name, mixed)
+
+
+def tags(whose: str, cluster: str, managed_by: str = "", nodepool: str = "default") -> dict[str, str]:
+    """Give the condition keys of a cluster's tags, of the request or of the resource; nodesmith's may name another."""
+    return {
+        f"aws:{whose}Tag/kubernetes.io/cluster/{cluster}": "owned",
+        f"aws:{whose}Tag/eks:eks-cluster-name": cluster,
+        f"aws:{whose}Tag/nodesmith.dev/managed-by": managed_by or cluster,
+        f"aws:{whose}Tag/karpenter.sh/nodepool": nodepool,
+        f"aws:{whose}Tag/karpenter.k8s.aws/ec2nodeclass": "default",
+        f"aws:{whose}Tag/topology.kubernetes.io/region": REGION,
+    }
+
+
+def _owners(of: Cluster, asking: Cluster, whose: str, nodepool: str = "default") -> Iterator[dict[str, str]]:
+    """Yield tags that name the cluster, and tags of which one names it and the other the cluster that asks."""
+    yield tags(whose, of.name, nodepool=nodepool)
+    if of != asking:
+        yield tags(whose, of.name, asking.name, nodepool)
+        yield tags(whose, asking.name, of.name, nodepool)
+
+
+def _launches(of: Cluster, asking: Cluster) -> Iterator[Call]:
+    for nodepool, why in (("default", "any NodePool"), ("validation", "dry runs")):
+        for given in _owners(of, asking, "Request", nodepool):
+            for kind in (*LAUNCHED, "launch-template"):
+                made, about = f"{EC2}:{kind}/1", f"new {kind}, tagged for {why}"
+                for action in ("ec2:CreateLaunchTemplate",) if kind == "launch-template" else LAUNCHING:
+                    yield Call(action, made, about, of.name, given)
+                born = {**given, "ec2:CreateAction": "CreateFleet"}
+                yield Call("ec2:CreateTags", made, about, of.name, born)
+        for owned in _owners(of, asking, "Resource", nodepool):
+            template = f"{EC2}:launch-template/lt-1"
+            for action in LAUNCHING:
+                # What the request itself creates carries the tags of whoever asks.
+                asked = {**owned, **tags("Request", asking.name, nodepool=nodepool)}
+                yield Call(action, template, f"launch template of {why}", of.name, asked)
+    for kind in ("subnet", "security-group"):
+        for action in LAUNCHING:
+            vpc: Context = {"ec2:Vpc": f"{EC2}:vpc/{of.vpc_id}"}
+            yield Call(action, f"{EC2}:{kind}/1", f"{kind} of the VPC", of.name, vpc)
+
+
+def _existing(of: Cluster, asking: Cluster) -> Iterator[Call]:
+    """Yield calls about instances and the like that are there: ending them, naming them, taking them over."""
+    for owned in _owners(of, asking, "Resource"):
+        for action, kind in _KIND_OF_DELETION.items():
+            yield Call(action, f"{EC2}:{kind}/1", f"{kind} with the cluster's tags", of.name, owned)
+        naming: Context = {**owned, "aws:TagKeys": ["Name", "karpenter.sh/nodeclaim"]}
+        yield Call("ec2:CreateTags", f"{EC2}:instance/i-1", "an instance's names", of.name, naming)
+        if of != asking:
+            over: Context = {**owned, **tags("Request", asking.name), "aws:TagKeys": ["eks:eks-cluster-name"]}
+            for kind in LAUNCHED:
+                yield Call("ec2:CreateTags", f"{EC2}:{kind}/1", f"{kind}, taken over", of.name, over)
+
+
+def _profiles(of: Cluster) -> Iterator[Call]:
+    path = f"{IAM}:instance-profile/nodesmith/{REGION}/{of.name}/uid/{of.name}_0123456789abcdef"
+    about = "instance profile in the cluster's path"
+    for action in ("iam:CreateInstanceProfile", "iam:TagInstanceProfile"):
+        yield Call(action, path, about, of.name, tags("Request", of.name))
+    for action in (
+        "iam:AddRoleToInstanceProfile",
+        "iam:DeleteInstanceProfile",
+        "iam:RemoveRoleFromInstanceProfile",
+    ):
+        yield Call(action, path, about, of.name, tags("Resource", of.name))
+    yield Call("iam:GetInstanceProfile", path, about, of.name)
+    missing = f"{IAM}:instance-profile/{of.name}_0123456789abcdef"
+    yield Call("iam:GetInstanceProfile", missing, "instance profile that is not there", of.name)
+
+
+def shared_calls(function: str, role: str) -> Iterator[Call]:
+    """Yield calls about what no single cluster owns; `function` is who asks, by its name, and `role` its role's ARN."""
+    here: Context = {"aws:RequestedRegion": REGION}
+    for kind in _DESCRIBED:
+        yield Call(f"ec2:Describe{kind}", "*", "this region", context=here)
+    for action in LAUNCHING:
+        for kind in ("image", "snapshot"):
+            yield Call(action, f"arn:aws:ec2:{REGION}::{kind}/1", f"any {kind}")
+        yield Call(action, f"{EC2}:capacity-reservation/cr-1", "any capacity reservation")
+    learned: Context = {"dynamodb:LeadingKeys": [learned_partition_key(REGION)]}
+    for each in LEDGER_ACTIONS:
+        yield Call(f"dynamodb:{each}", TABLE, "what nodes offer", context=learned)
+        own: Context = {"dynamodb:LeadingKeys": [health_partition_key("")]}
+        yield Call(f"dynamodb:{each}", TABLE, "the region's health", context=own)
+    for index in ("instance", "reservation"):
+        yield Call("dynamodb:Query", f"{TABLE}/index/{index}", f"index {index}")
+    for action in ("s3:GetObject", "s3:PutObject"):
+        yield Call(action, f"{BUCKET}/{catalog_key(REGION)}", "the catalogue (S3)", context=OWN)
+    yield Call("s3:ListBucket", BUCKET, "the bucket's keys", context=OWN)
+    yield Call("pricing:GetProducts", "*", "the price list")
+    yield Call("iam:ListInstanceProfiles", "*", "the account")
+    to_ec2: Context = {"iam:PassedToService": "ec2.amazonaws.com"}
+    yield Call(
+        "iam:PassRole", f"{IAM}:role/gpu-nodes", "role gpu-nodes of the region, to EC2", context=to_ec2
+    )
+    yield from _keys_and_images()
+    yield from _by_itself(function)
+    for action in ("sts:AssumeRole", "sts:TagSession"):
+        yield Call(action, role, "its own role, for a session")
+
+
+def _keys_and_images() -> Iterator[Call]:
+    through: Mapping[str, str] = {"kms:ViaService": f"ec2.{REGION}.amazonaws.com"}
+    for action in EBS_KEY_USES:
+        yield Call(action, VOLUME_KEY, "the region's key of volumes, through EC2", context=through)
+    for_aws: Context = {**through, "kms:GrantIsForAWSResource": "true"}
+    yield Call("kms:CreateGrant", VOLUME_KEY, "the region's key of volumes, through EC2", context=for_aws)
+    public = f"arn:aws:ssm:{REGION}::parameter/aws/service/eks/optimized-ami/1.35/recommended"
+    yield Call("ssm:GetParameter", public, "AWS's public parameters")
+    for name in ("golden/image", "team-image"):
+        yield Call("ssm:GetParameter", f"{SSM}/{name}", f"parameter {name} of the region")
+
+
+def _by_itself(function: str) -> Iterator[Call]:
+    """Yield what a function does by itself, and what Lambda does in its name."""
+    yield Call("ssm:GetParametersByPath", f"{SSM}{PARAMETERS}", "the list of registrations")
+    for action in ("logs:CreateLogStream", "logs:PutLogEvents"):
+        stream = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/lambda/nodesmith:log-stream:1"
+        yield Call(action, stream, "the log group")
+    for action in ("xray:PutTelemetryRecords", "xray:PutTraceSegments"):
+        yield Call(action, "*", "X-Ray")
+    for action in ATTACHING:
+        yield Call(action, "*", "any network interface")
+    for name in (function, f"{function}-again"):
+        for what in ("ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "ReceiveMessage"):
+            yield Call(f"sqs:{what}", f"{SQS}:{name}", f"queue {name}")
+    for name in (*(each.name for each in CLUSTER_CONCERNS), "routing"):
+        for vpc in ("", PRIVATE) if name in TALKING else ("",):
+            queue = function_name(name, vpc)
+            yield Call("sqs:SendMessage", f"{SQS}:{queue}", f"queue {queue}")
+            yield Call("sqs:GetQueueAttributes", f"{SQS}:{queue}-dead", "the numbers of dead letters")
+    told: Context = {"events:source": HEALTH_SOURCE, "events:detail-type": HEALTH_DETAIL_TYPE}
+    bus = f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/default"
+    yield Call("events:PutEvents", bus, "changes of health", context=told)

@@ -1,0 +1,302 @@
+"""What is wrong with a deployment, told from what its functions record."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+
+import pytest
+
+from nodesmith.adapters.healthrecords import HealthEvents, HealthRecords, HealthWriter
+from nodesmith.controllers.health import HealthCheck, check_health, is_due
+from nodesmith.decisions.health import KINDS, findings
+from nodesmith.errors import Transient
+from nodesmith.model.events import TICK_MINUTES, Concern
+from nodesmith.model.health import GOES_ON, SYMPTOMS, Finding, Record, Symptom
+from nodesmith.registration import Registration
+from nodesmith_cli.local.deployment import TABLE_NAME, deploy
+from tests.account import REGION, client, strict_aws
+from tests.builders import NOW
+
+EAST = Registration("east", "vpc-01234567", ("nodes",))
+LONG_AGO = NOW - timedelta(days=1)
+MINUTE = timedelta(minutes=1)
+
+
+def well(now: datetime = NOW) -> list[Record]:
+    """Give the records of a region with the cluster `east` in which all is well."""
+    own = [Record("east", concern, now) for concern in TICK_MINUTES]
+    return [*own, Record("", Concern.ROUTING, now), Record("", Concern.CATALOG, now)]
+
+
+def with_record(record: Record) -> list[Record]:
+    return [*(r for r in well() if (r.cluster, r.concern) != (record.cluster, record.concern)), record]
+
+
+def judged(records: Iterable[Record], since: datetime = LONG_AGO) -> list[tuple[str, str, str]]:
+    found = findings(records, [(EAST, since)], since, NOW)
+    return [(each.cluster, each.concern, each.kind) for each in found]
+
+
+def test_where_every_concern_has_lately_had_a_run_that_succeeded_nothing_is_wrong() -> None:
+    assert judged(well()) == []
+
+
+@pytest.mark.parametrize(("minutes", "is_found"), [(14, False), (16, True)])
+def test_a_concern_without_success_for_a_quarter_of_an_hour_is_found(minutes: int, is_found: bool) -> None:
+    old = Record("east", "lifecycle", NOW - minutes * MINUTE)
+
+    assert (judged(with_record(old)) == [("east", "lifecycle", "NoSuccess")]) is is_found
+
+
+def test_a_concern_that_looks_seldom_has_three_of_its_intervals() -> None:
+    assert judged(with_record(Record("", Concern.CATALOG, NOW - 179 * MINUTE))) == []
+    assert judged(with_record(Record("", Concern.CATALOG, NOW - 181 * MINUTE))) == [
+        ("", "catalog", "NoSuccess")
+    ]
+
+
+def test_nothing_is_expected_of_a_cluster_that_is_new() -> None:
+    assert judged([], since=NOW - 10 * MINUTE) == []
+    assert ("east", "lifecycle", "NoSuccess") in judged([], since=NOW - 20 * MINUTE)
+
+
+def test_nothing_is_expected_of_a_cluster_that_is_no_longer_registered() -> None:
+    gone = Record("west", "lifecycle", LONG_AGO)
+
+    assert judged([*well(), gone]) == []
+
+
+@pytest.mark.parametrize("name", sorted(SYMPTOMS))
+def test_a_symptom_is_a_finding_once_it_has_lasted(name: str) -> None:
+    lasting = Record("east", "lifecycle", NOW, {name: Symptom(NOW - SYMPTOMS[name], NOW, "why")})
+
+    assert judged(with_record(lasting)) == [("east", "lifecycle", name)]
+    assert name in KINDS
+
+
+def test_what_the_next_runs_may_mend_is_no_finding_at_first() -> None:
+    brief = Record("east", "lifecycle", NOW, {"Rejected": Symptom(NOW - 9 * MINUTE, NOW, "why")})
+
+    assert judged(with_record(brief)) == []
+
+
+def test_a_symptom_that_has_stopped_is_none() -> None:
+    over = Symptom(LONG_AGO, NOW - GOES_ON - MINUTE)
+
+    assert judged(with_record(Record("east", "lifecycle", NOW, {"Rejected": over}))) == []
+
+
+def test_a_symptom_that_recurs_lasts_since_it_was_first_seen() -> None:
+    record = Record("east", "lifecycle")
+    for minute in range(0, 20, 5):
+        record = record.after(True, {"Rejected": f"at {minute}"}, NOW + minute * MINUTE)
+
+    assert record.symptoms["Rejected"] == Symptom(NOW, NOW + 15 * MINUTE, "at 15")
+    assert record.after(True, {}, NOW + timedelta(hours=1)).symptoms == {}
+
+
+def test_a_run_that_fails_leaves_the_last_success_as_it_was() -> None:
+    record = Record("east", "lifecycle", NOW).after(False, {}, NOW + MINUTE)
+
+    assert record.succeeded_at == NOW
+
+
+def test_a_record_comes_back_as_it_was_written() -> None:
+    record = Record("east", "lifecycle", NOW, {"Rejected": Symptom(LONG_AGO, NOW, "why")})
+
+    assert Record.from_document("east", "lifecycle", record.to_document()) == record
+
+
+# Looking, and telling of changes
+
+
+class Told:
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, str, str, str]] = []
+
+    def tell(self, changes: Iterable[Mapping[str, str]]) -> None:
+        self.changes += [(c["state"], c["cluster"], c["concern"], c["kind"]) for c in changes]
+
+
+class Waiting:
+    def __init__(self, **queues: int) -> None:
+        self.queues = {name.replace("_", "-"): count for name, count in queues.items()}
+
+    def waiting(self, queues: Collection[str]) -> Mapping[str, int]:
+        return {name: self.queues.get(name, 0) for name in queues}
+
+
+class Kept:
+    """Records in memory."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.records = list(records)
+        self.since: Mapping[str, datetime] = {"": LONG_AGO, "east": LONG_AGO}
+        self.found: frozenset[Finding] = frozenset()
+        self.writes = 0
+
+    def of(self, cluster: str) -> list[Record]:
+        return [record for record in self.records if record.cluster == cluster]
+
+    def state(self) -> tuple[Mapping[str, datetime], frozenset[Finding]]:
+        return self.since, self.found
+
+    def keep(self, since: Mapping[str, datetime], found: Iterable[Finding]) -> None:
+        self.since, self.found, self.writes = since, frozenset(found), self.writes + 1
+
+
+def test_a_look_at_a_region_in_which_all_is_well_writes_nothing() -> None:
+    kept, told = Kept(well()), Told()
+
+    assert check_health(HealthCheck(kept, Waiting(), told), [EAST], {}, NOW) == []
+    assert (kept.writes, told.changes) == (0, [])
+
+
+def test_what_goes_wrong_and_what_is_well_again_is_told_of_once() -> None:
+    kept, told = Kept(with_record(Record("east", "lifecycle", LONG_AGO))), Told()
+    check = HealthCheck(kept, Waiting(), told)
+    for _ in range(2):
+        assert len(check_health(check, [EAST], {}, NOW)) == 1
+    kept.records = well()
+    for _ in range(2):
+        assert check_health(check, [EAST], {}, NOW) == []
+
+    said = ("east", "lifecycle", "NoSuccess")
+    assert told.changes == [("unwell", *said), ("well", *said)]
+
+
+def test_messages_that_were_given_up_and_registrations_that_cannot_be_read_are_findings() -> None:
+    check = HealthCheck(Kept(well()), Waiting(nodesmith_repair_dead=2), Told())
+
+    found = check_health(check, [EAST], {"west": "no JSON"}, NOW)
+
+    assert [(each.cluster, each.concern, each.kind) for each in found] == [
+        ("", "repair", "GivenUp"),
+        ("west", "", "Unreadable"),
+    ]
+    assert found[0].said == "2 messages wait in nodesmith-repair-dead"
+
+
+def test_a_cluster_is_known_from_the_first_look_that_finds_it_registered_and_forgotten_with_its_registration() -> (
+    None
+):
+    kept = Kept(well())
+    kept.since = {"": LONG_AGO}
+    check = HealthCheck(kept, Waiting(), Told())
+
+    check_health(check, [EAST], {}, NOW)
+    assert kept.since == {"": LONG_AGO, "east": NOW}
+    check_health(check, [], {}, NOW + MINUTE)
+    assert kept.since == {"": LONG_AGO}
+
+
+def test_health_is_looked_at_every_five_minutes() -> None:
+    minutes = [minute for minute in range(60) if is_due(NOW.replace(minute=minute))]
+
+    assert minutes == list(range(0, 60, 5))
+
+
+# In DynamoDB
+
+
+@pytest.fixture
+def aws() -> Iterator[None]:
+    with strict_aws():
+        deploy(client, REGION)
+        yield
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def written() -> list[Record]:
+    return HealthRecords(client("dynamodb"), TABLE_NAME).of("east")
+
+
+@pytest.mark.usefixtures("aws")
+def test_a_process_records_its_successes_every_five_minutes_and_a_symptom_at_once() -> None:
+    clock = Clock()
+    writer = HealthWriter(client("dynamodb"), TABLE_NAME, "east", "lifecycle", clock)
+    writer.ran(True, {})
+    clock.now += MINUTE
+    writer.ran(True, {})
+    assert written() == [Record("east", "lifecycle", NOW)]
+
+    writer.ran(True, {"Rejected": "why"})
+    (record,) = written()
+    assert record.symptoms == {"Rejected": Symptom(NOW + MINUTE, NOW + MINUTE, "why")}
+    assert record.succeeded_at == NOW + MINUTE
+
+
+@pytest.mark.usefixtures("aws")
+def test_two_processes_of_a_concern_add_to_one_record() -> None:
+    clock = Clock()
+    first, second = (
+        HealthWriter(client("dynamodb"), TABLE_NAME, "east", "lifecycle", clock) for _ in range(2)
+    )
+    first.ran(True, {"Rejected": "why"})
+    clock.now += 5 * MINUTE
+    second.ran(False, {"Rejected": "still"})
+
+    assert written() == [
+        Record("east", "lifecycle", NOW, {"Rejected": Symptom(NOW, clock.now, "still")}),
+    ]
+
+
+@pytest.mark.usefixtures("aws")
+def test_a_record_that_cannot_be_read_is_written_anew() -> None:
+    client("dynamodb").put_item(
+        TableName=TABLE_NAME,
+        Item={"pk": {"S": "HEALTH#east"}, "sk": {"S": "lifecycle"}, "doc": {"S": '{"succeeded": "soon"}'}},
+    )
+    assert written() == [Record("east", "lifecycle")]
+
+    HealthWriter(client("dynamodb"), TABLE_NAME, "east", "lifecycle", Clock()).ran(True, {})
+
+    assert written() == [Record("east", "lifecycle", NOW)]
+
+
+@pytest.mark.usefixtures("aws")
+def test_what_was_found_is_kept_for_the_next_look() -> None:
+    records = HealthRecords(client("dynamodb"), TABLE_NAME)
+    assert records.state() == ({}, frozenset())
+    found = frozenset({Finding("east", "lifecycle", "NoSuccess", "there was none yet")})
+
+    records.keep({"": NOW, "east": NOW}, found)
+
+    assert records.state() == ({"": NOW, "east": NOW}, found)
+    assert records.of("") == []
+
+
+class Bus:
+    def __init__(self, failed: int = 0) -> None:
+        self.failed = failed
+        self.entries: list[Mapping[str, str]] = []
+
+    def put_events(self, **asked: list[Mapping[str, str]]) -> Mapping[str, int]:
+        assert len(asked["Entries"]) <= 10
+        self.entries += asked["Entries"]
+        return {"FailedEntryCount": self.failed}
+
+
+def test_any_number_of_changes_goes_to_the_bus_with_the_region() -> None:
+    bus = Bus()
+
+    HealthEvents(bus, "eu-west-1").tell({"state": "unwell", "kind": str(n)} for n in range(23))
+
+    assert len(bus.entries) == 23
+    assert {(each["Source"], each["DetailType"]) for each in bus.entries} == {
+        ("nodesmith", "nodesmith Health Change")
+    }
+    assert bus.entries[0]["Detail"] == '{"region": "eu-west-1", "state": "unwell", "kind": "0"}'
+
+
+def test_an_event_that_is_not_taken_is_told_again_with_the_next_look() -> None:
+    with pytest.raises(Transient, match="1 events were not taken"):
+        HealthEvents(Bus(failed=1), "eu-west-1").tell([{"state": "unwell"}])
