@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,6 +85,8 @@ def connect_command(
         refuse_image(image)
     refuse_vpc_name(vpc)
     settings = parsed_settings(setting or ())
+    if profile:
+        os.environ["AWS_PROFILE"] = profile  # for whatever looks for credentials by itself, as pushing does
     from functools import partial
 
     from nodesmith_cli.connecting import told

@@ -21,6 +21,7 @@ from nodesmith_cli.local.real import RealCluster
 from tests.connectable import Served as ConnectableServer
 from tests.connectable import connectable_on
 from tests.e2e.conftest import BUILD
+from tests.patience import eventually
 
 SERVED = Served(
     "web", "us-east-1", "bucket", "https://sqs.us-east-1.amazonaws.com/123456789012", "", "forwarder:0.1.0"
@@ -97,5 +98,5 @@ def test_a_cluster_is_connected_by_an_eks_token_and_disconnected(
         assert cluster.leave() == 0
         assert "deleted Namespace/nodesmith" in capsys.readouterr().err
         crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        assert cluster.server.get(f"{crds}/provisioners.karpenter.sh") is None
+        eventually(lambda: cluster.server.get(f"{crds}/provisioners.karpenter.sh") is None)
         assert cluster.server.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/nodesmith-writer") is None

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
-from typing import Any
 
 from nodesmith import __version__
-from nodesmith.errors import Rejected
 from nodesmith_cli.connecting.clients import Client, Denied, asking, if_there
 from nodesmith_cli.connecting.manifests import FORWARDER
 
@@ -43,12 +40,8 @@ def _pushed(client: Client) -> str:
 
 def push(repository: str, say: Callable[[str], None]) -> str:
     """Build the forwarder's image and push it as `nodesmith image push` does; give its digest. Raises Rejected."""
-    try:
-        pushing: Any = import_module("nodesmith_cli.image.pushing")
-    except ModuleNotFoundError:
-        raise Rejected(
-            "--push: this installation cannot push images: push one yourself, and give --image"
-        ) from None
+    from nodesmith_cli.image.pushing import push_image
+
     told: list[str] = []
 
     def tell(what: str, sent_bytes: int) -> None:  # noqa: ARG001 (its signature)
@@ -56,4 +49,4 @@ def push(repository: str, say: Callable[[str], None]) -> str:
             told.append(what)
             say(what)
 
-    return str(pushing.push_image(repository, tell=tell).reference_by_digest)
+    return push_image(repository, tell=tell).reference_by_digest
