@@ -613,3 +613,41 @@ def test_push_does_what_image_push_does(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "nodesmith_cli.image.pushing", SimpleNamespace(push_image=push_image))
     assert push_to("registry/forwarder", said.append) == "registry/forwarder@sha256:1"
     assert said == ["fetching wheels", "pushing"]
+
+
+def test_a_role_that_iam_has_just_made_is_tried_until_eks_knows_it(cluster: Connectable) -> None:
+    left = [3]
+
+    def unknown(params: Any, **_: Any) -> Any:
+        if b"KarpenterNodeRole" not in params["body"] or not left[0]:
+            return None
+        left[0] -= 1
+        error = {"Code": "InvalidParameterException", "Message": "invalid principal"}
+        http = type("Http", (), {"status_code": 400})()
+        return http, {"Error": error, "ResponseMetadata": {"HTTPStatusCode": 400}}
+
+    event = "before-call.eks.CreateAccessEntry"
+    client("eks").meta.events.register(event, unknown, unique_id="unknown")
+    try:
+        assert cluster.run() == 0
+    finally:
+        client("eks").meta.events.unregister(event, unique_id="unknown")
+    assert left == [0]
+    assert cluster.waited == 3 * 5
+
+
+def test_a_role_that_eks_never_knows_is_said_to_be_so(cluster: Connectable) -> None:
+    gone = role_name("repair", REGION)
+
+    def delete(**_: Any) -> None:
+        if gone in [role["RoleName"] for role in client("iam").list_roles()["Roles"]]:
+            client("iam").delete_role(RoleName=gone)
+
+    event = "before-call.eks.CreateAccessEntry"
+    client("eks").meta.events.register(event, delete, unique_id="delete")
+    try:
+        with pytest.raises(Rejected, match=f"InvalidParameterException: .*{gone}"):
+            cluster.run()
+    finally:
+        client("eks").meta.events.unregister(event, unique_id="delete")
+    assert cluster.waited == 60

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, assert_never
-from urllib.parse import quote
 
-from botocore.exceptions import ClientError
-
-from nodesmith.adapters.awserrors import error_code
 from nodesmith.errors import Rejected, Transient
 from nodesmith.registration import parameter_name
 from nodesmith_cli.connecting import actions
 from nodesmith_cli.connecting.accountreading import bare
 from nodesmith_cli.connecting.applying import Applier
+from nodesmith_cli.connecting.calling import Calls
 from nodesmith_cli.connecting.clients import Client, asking
-from nodesmith_cli.connecting.clusterreading import PODS, forwarders_pods
-from nodesmith_cli.connecting.manifests import CRD, FORWARDER, NAMESPACE
+from nodesmith_cli.connecting.installing import apply_all, replace_pods
+from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE
 from nodesmith_cli.connecting.observed import DISCOVERY_TAG, MADE_TAG, Account
 from nodesmith_cli.connecting.steps import policy_arn
 from nodesmith_cli.connecting.wanted import NODE_POLICIES
@@ -30,11 +26,7 @@ TRUST = {
         {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
     ],
 }
-_THERE = frozenset(
-    "ResourceInUseException EntityAlreadyExists ParameterAlreadyExists InvalidInput AlreadyExists".split()
-)
-_MODE_SECONDS, _IAM_SECONDS, _CRD_SECONDS = 600.0, 60.0, 60.0
-_POLL_SECONDS = 5.0
+_MODE_SECONDS, _POLL_SECONDS = 600.0, 5.0
 
 
 class Carrier:
@@ -50,6 +42,7 @@ class Carrier:
         self._client, self._server, self._account, self._sleep = client, server, account, sleep
         self._name = account.cluster.name
         self._tags = {MADE_TAG: self._name}
+        self._calls = Calls(client, sleep)
 
     def carry_out(self, action: actions.Action) -> None:  # noqa: C901 (a case for each action)
         """Do it. Raises Transient, Rejected (Denied among these), Conflict."""
@@ -57,7 +50,7 @@ class Carrier:
             case actions.SetMode():
                 self._set_mode()
             case actions.InstallAgent():
-                self._call(
+                self._calls.call(
                     "eks",
                     "CreateAddon",
                     self._name,
@@ -66,11 +59,13 @@ class Carrier:
                     tags=self._tags,
                 )
             case actions.MakeSpotRole():
-                self._call("iam", "CreateServiceLinkedRole", "spot", AWSServiceName="spot.amazonaws.com")
+                self._calls.call(
+                    "iam", "CreateServiceLinkedRole", "spot", AWSServiceName="spot.amazonaws.com"
+                )
             case actions.Tag(ids):
                 tags = {DISCOVERY_TAG: self._name, MADE_TAG: self._name}
                 pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
-                self._call("ec2", "CreateTags", ", ".join(ids), Resources=list(ids), Tags=pairs)
+                self._calls.call("ec2", "CreateTags", ", ".join(ids), Resources=list(ids), Tags=pairs)
             case actions.MakeNodeRole(name):
                 self._make_node_role(name)
             case actions.AttachPolicies(role, policies):
@@ -79,27 +74,27 @@ class Carrier:
                 self._make_entry(principal, kind, username)
             case actions.ChangeEntry(principal, username):
                 entry = {"clusterName": self._name, "principalArn": principal}
-                self._call(
+                self._calls.call(
                     "eks", "UpdateAccessEntry", principal, **entry, username=username, kubernetesGroups=[]
                 )
             case actions.ReplaceEntry(principal, kind, username):
                 entry = {"clusterName": self._name, "principalArn": principal}
-                self._call("eks", "DeleteAccessEntry", principal, **entry)
+                self._calls.call("eks", "DeleteAccessEntry", principal, **entry)
                 self._make_entry(principal, kind, username)
             case actions.Associate(role, id_):
                 self._associate(role, id_)
             case actions.Register(text, is_new):
                 self._register(text, is_new=is_new)
             case actions.Apply(manifests):
-                self._apply(manifests)
+                apply_all(self._server, manifests, self._sleep)
             case actions.RestartForwarder():
-                self._restart()
+                replace_pods(self._server)
             case _:
                 assert_never(action)
 
     def _set_mode(self) -> None:
         mode = "API_AND_CONFIG_MAP"
-        self._call(
+        self._calls.call(
             "eks",
             "UpdateClusterConfig",
             self._name,
@@ -121,7 +116,7 @@ class Carrier:
 
     def _make_node_role(self, name: str) -> None:
         description = f"nodes of the EKS cluster {self._name}"
-        self._call(
+        self._calls.call(
             "iam",
             "CreateRole",
             f"role/{name}",
@@ -134,7 +129,7 @@ class Carrier:
 
     def _attach(self, role: str, policies: Any) -> None:
         for policy in policies:
-            self._call("iam", "AttachRolePolicy", f"role/{role}", RoleName=bare(role), PolicyArn=policy)
+            self._calls.call("iam", "AttachRolePolicy", f"role/{role}", RoleName=bare(role), PolicyArn=policy)
 
     def _make_entry(self, principal: str, kind: str, username: str) -> None:
         entry: dict[str, Any] = {
@@ -145,11 +140,11 @@ class Carrier:
         }
         if username:
             entry["username"] = username
-        self._patiently("eks", "CreateAccessEntry", principal, **entry)
+        self._calls.patiently("eks", "CreateAccessEntry", principal, **entry)
 
     def _associate(self, role: str, id_: str) -> None:
         if id_:
-            self._patiently(
+            self._calls.patiently(
                 "eks",
                 "UpdatePodIdentityAssociation",
                 id_,
@@ -158,7 +153,7 @@ class Carrier:
                 roleArn=role,
             )
             return
-        self._patiently(
+        self._calls.patiently(
             "eks",
             "CreatePodIdentityAssociation",
             f"{NAMESPACE}/{FORWARDER}",
@@ -176,74 +171,8 @@ class Carrier:
             written["Tags"] = [{"Key": key, "Value": value} for key, value in self._tags.items()]
         else:
             written["Overwrite"] = True
-        if self._call("ssm", "PutParameter", f"parameter{name}", **written) is None:
+        if self._calls.call("ssm", "PutParameter", f"parameter{name}", **written) is None:
             with asking("ssm:GetParameter", f"parameter{name}"):
                 there = self._client("ssm").get_parameter(Name=name)["Parameter"]["Value"]
             if there != text:
                 raise Rejected(f"{name}: somebody else has registered the cluster meanwhile: run it again")
-
-    def _apply(self, manifests: tuple[Mapping[str, Any], ...]) -> None:
-        for manifest in manifests:
-            self._server.apply(manifest)
-        for manifest in manifests:
-            if manifest["kind"] == CRD:
-                self._wait_until_established(manifest["metadata"]["name"])
-
-    def _wait_until_established(self, crd: str) -> None:
-        waited = 0.0
-        while not _is_established(
-            self._server.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd}")
-        ):
-            if waited >= _CRD_SECONDS:
-                raise Transient(
-                    f"CustomResourceDefinition/{crd}: the API server does not serve it yet: run it again"
-                )
-            self._sleep(1.0)
-            waited += 1.0
-
-    def _restart(self) -> None:
-        """Delete the pods, as `kubectl rollout restart` would in the end: nothing of that stays in the Deployment."""
-        for pod in forwarders_pods(self._server):
-            metadata = pod["metadata"]
-            self._server.delete(f"{PODS}/{quote(metadata['name'], safe='')}", metadata.get("uid") or "")
-
-    def _patiently(self, service: str, operation: str, resource: str, **parameters: Any) -> Any:
-        """Call, and try again while EKS does not know a role that IAM has just made."""
-        waited = 0.0
-        while True:
-            try:
-                with asking(f"{service}:{operation}", resource), _fine_if_there():
-                    return self._method(service, operation)(**parameters)
-                return None
-            except Rejected as error:
-                if "InvalidParameterException" not in str(error) or waited >= _IAM_SECONDS:
-                    raise
-            self._sleep(_POLL_SECONDS)
-            waited += _POLL_SECONDS
-
-    def _call(self, service: str, operation: str, resource: str, **parameters: Any) -> Any:
-        """Call; None where what was to be made is there already."""
-        with asking(f"{service}:{operation}", resource), _fine_if_there():
-            return self._method(service, operation)(**parameters)
-        return None
-
-    def _method(self, service: str, operation: str) -> Callable[..., Any]:
-        from botocore import xform_name
-
-        found: Callable[..., Any] = getattr(self._client(service), xform_name(operation))
-        return found
-
-
-@contextmanager
-def _fine_if_there() -> Iterator[None]:
-    """Take for done what AWS refuses because it is there already."""
-    try:
-        yield
-    except ClientError as error:
-        if error_code(error) not in _THERE:
-            raise
-
-
-def _is_established(crd: Mapping[str, Any] | None) -> bool:
-    conditions = ((crd or {}).get("status") or {}).get("conditions") or ()
-    return any(each.get("type") == "Established" and each.get("status") == "True" for each in conditions)
