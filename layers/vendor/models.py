@@ -54,6 +54,8 @@ OPERATIONS = {
     "s3": frozenset(
         {"GetObject", "HeadBucket", "PutObject"}
     ),  # botocore itself asks HeadBucket when redirected
+    "ssm": frozenset({"GetParameter", "GetParametersByPath"}),
+    "sts": frozenset({"AssumeRole"}),
     "sqs": frozenset(
         {"ChangeMessageVisibilityBatch", "GetQueueAttributes", "SendMessage", "SendMessageBatch"}
     ),

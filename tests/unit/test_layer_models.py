@@ -30,6 +30,7 @@ def whole_model(service: str = "ec2") -> dict[str, Any]:
         ("ec2", "CreateFleet"),
         ("s3", "PutObject"),
         ("sqs", "SendMessage"),
+        ("ssm", "GetParameter"),
     ],
 )
 def test_every_operation_that_the_code_asks_for_is_in_the_layer(service: str, one: str) -> None:
