@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from infra.account import DECISION_DAYS, VERSION_DAYS
+
 from infra.concerns import CATALOG_MEMORY_MIB, CATALOG_TICK_MINUTES, CLUSTER_CONCERNS, ROUTING_TICK_MINUTES
 from nodesmith.model.nodeclaimitems import to_item
 from tests.weeks import Fleet

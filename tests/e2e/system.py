@@ -36,8 +36,8 @@ from nodesmith_cli.local.embedded import EmbeddedCluster
 from nodesmith_cli.local.queuetime import queues_run_on
 from nodesmith_cli.local.quiet import undecided_nodepools
 from nodesmith_cli.local.real import RealCluster
+from nodesmith_cli.local.served import forwarder_here
 from nodesmith_cli.local.started import Started
-from nodesmith_cli.local.system import forwarder_here
 from nodesmith_cli.local.timeline import condition, pod_key
 from nodesmith_cli.records import Bucket, Records
 from tests.e2e.deployed import Deployed, Faults

@@ -23,12 +23,13 @@ _MAPPING = frozenset(
     "Tags".split()
 )
 _SCHEDULE = frozenset("FlexibleTimeWindow GroupName ScheduleExpression Target".split())
-UNLIMITED = 10  # invocations at once, where a mapping does not say; no queue here fills more
+USUAL = 2
+"""Invocations at once, where a mapping does not say. Lambda has more where messages pile up, which none do here."""
 
 
 def concurrency(mapping: Mapping[str, Any]) -> int:
     """Give how many invocations a mapping allows at once."""
-    return int(mapping.get("ScalingConfig", {}).get("MaximumConcurrency", UNLIMITED))
+    return int(mapping.get("ScalingConfig", {}).get("MaximumConcurrency", USUAL))
 
 
 def event_sources(
