@@ -6,8 +6,8 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
-from infra.concerns import CATALOG_TICK_MINUTES, CLUSTER_CONCERNS, ROUTING_TICK_MINUTES
-from nodesmith.model.events import Concern
+from infra.concerns import CATALOG_TICK_MINUTES, DISPATCH_TICK_MINUTES, ROUTING_TICK_MINUTES
+from nodesmith.model.events import TICK_MINUTES, Concern
 from tests import builders
 from tests.benchmarks.bill import MONTH_HOURS
 from tests.world import World, pod_manifest
@@ -15,16 +15,16 @@ from tests.world import World, pod_manifest
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 _MONTH_MINUTES = MONTH_HOURS * 60
 ALIVE = {
-    Concern(each.name): each.tick_minutes
-    for each in CLUSTER_CONCERNS
-    if each.name != Concern.OBSERVATION  # nothing but its tick wakes it
+    concern: minutes
+    for concern, minutes in TICK_MINUTES.items()
+    if concern != Concern.OBSERVATION  # nothing but its tick wakes it
 }
 """The concerns that live in the simulation, with the minutes between their ticks."""
 
 
 def ticks_a_month() -> int:
     """Return how often schedules invoke functions in a month: those of a cluster, and those of its region."""
-    every = [*(each.tick_minutes for each in CLUSTER_CONCERNS), CATALOG_TICK_MINUTES, ROUTING_TICK_MINUTES]
+    every = [*TICK_MINUTES.values(), CATALOG_TICK_MINUTES, DISPATCH_TICK_MINUTES, ROUTING_TICK_MINUTES]
     return sum(_MONTH_MINUTES // minutes for minutes in every)
 
 

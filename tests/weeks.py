@@ -83,6 +83,13 @@ class Usage:
     snapshot_bytes: int = 0
     record_bytes: int = 0
 
+    def forget(self) -> None:
+        """Begin to count anew."""
+        self.runs.clear()
+        self.calls.clear()
+        self.cpu_seconds.update(dict.fromkeys(TICKS, 0.0))
+        self.claims_read = self.snapshot_puts = self.snapshot_bytes = self.record_bytes = 0
+
     def since(self, before: Usage) -> Usage:
         """Give what was used after `before`, but for what was written."""
         seconds = {

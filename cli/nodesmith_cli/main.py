@@ -13,6 +13,7 @@ import typer
 from nodesmith import __version__
 from nodesmith.errors import NodesmithError
 from nodesmith_cli.catalog import catalog_command
+from nodesmith_cli.connectapp import connect_command, disconnect_command, doctor_command
 from nodesmith_cli.convert import convert_command
 from nodesmith_cli.explainapp import explain_app
 from nodesmith_cli.hash import hash_command
@@ -153,6 +154,9 @@ app.add_typer(local_app, name="local")
 app.add_typer(explain_app, name="explain")
 app.add_typer(image_app, name="image")
 app.command("catalog")(catalog_command)
+app.command("connect", short_help="Connect an EKS cluster, so that it is served.")(connect_command)
+app.command("disconnect", short_help="Take nodesmith out of a cluster and its account.")(disconnect_command)
+app.command("doctor", short_help="Say what keeps a cluster from being served well.")(doctor_command)
 app.command("convert", short_help="Convert manifests of any age to today's.")(convert_command)
 app.command("hash", short_help="Print the hashes by which nodes drift.")(hash_command)
 app.command("pause", short_help="Disrupt no node that could as well go on.")(pause_command)

@@ -54,7 +54,9 @@ OPERATIONS = {
     "s3": frozenset(
         {"GetObject", "HeadBucket", "PutObject"}
     ),  # botocore itself asks HeadBucket when redirected
-    "sqs": frozenset({"ChangeMessageVisibilityBatch", "SendMessage", "SendMessageBatch"}),
+    "sqs": frozenset(
+        {"ChangeMessageVisibilityBatch", "GetQueueAttributes", "SendMessage", "SendMessageBatch"}
+    ),
 }
 """By service, the operations that functions ask for."""
 

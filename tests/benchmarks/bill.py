@@ -1,8 +1,10 @@
 """What the system itself costs in a month, from what a simulated time has used: list prices of us-east-1.
 
-Assumed, as in docs/operations.md: a run waits 0.1 s for what it asks (garbage collection 0.5 s) beside the processor
-time that was measured here, which a function has a share of by its memory; Lambda asks each queue 15 times a minute, a
-message takes three requests more; a run writes 0.9 KB of logs. Not counted: nodes, NAT or endpoints, allowances.
+The bill has two parts: what a region costs, however many clusters it serves, and what each cluster adds. Assumed, as
+in docs/operations.md: a run waits 0.1 s for what it asks (garbage collection and dispatch 0.5 s) beside the processor
+time that was measured here, which a function has a share of by its memory. Lambda asks each queue 15 times a minute, a
+message takes three requests more. A run writes 0.9 KB of logs. Not counted: nodes, NAT or endpoints, AWS's free
+allowances.
 """
 
 from __future__ import annotations
@@ -11,24 +13,40 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from infra.account import DECISION_DAYS, VERSION_DAYS
-
-from infra.concerns import CATALOG_MEMORY_MIB, CATALOG_TICK_MINUTES, CLUSTER_CONCERNS, ROUTING_TICK_MINUTES
+from infra.concerns import (
+    CATALOG_MEMORY_MIB,
+    CATALOG_TICK_MINUTES,
+    CLUSTER_CONCERNS,
+    DISPATCH_MEMORY_MIB,
+    DISPATCH_TICK_MINUTES,
+    ROUTING_MEMORY_MIB,
+    ROUTING_TICK_MINUTES,
+)
+from infra.storage import DECISION_DAYS, VERSION_DAYS
+from nodesmith.adapters.healthrecords import WRITE_EVERY
+from nodesmith.controllers.health import LOOK_EVERY, dead_letter_queues
 from nodesmith.model.nodeclaimitems import to_item
+from nodesmith.settings import TICK_MINUTES
 from tests.weeks import Fleet
 
 MONTH_HOURS = 730
+ALARMS = 3
 _WHOLE_CPU_MIB = 1769
 _WAIT_SECONDS = {"garbagecollection": 0.5}
 _USUAL_WAIT_SECONDS = 0.1
-_CATALOG_SECONDS = 20.0
+_SHARED = {
+    "catalog": (CATALOG_TICK_MINUTES, CATALOG_MEMORY_MIB, 20.0),
+    "dispatch": (DISPATCH_TICK_MINUTES, DISPATCH_MEMORY_MIB, 0.5),
+    "routing": (ROUTING_TICK_MINUTES, ROUTING_MEMORY_MIB, 0.05),
+}
+"""The region's functions: minutes between their runs, memory, and seconds of a run."""
 _LOAD_SECONDS_PER_CLAIM = 15e-6
 """Processor time of reading a claim from DynamoDB, see `tests.benchmarks.ticks`."""
 _POLLS_A_MINUTE = 15
 _REQUESTS_A_MESSAGE = 3
 _LOG_BYTES_A_RUN = 900
-_ROUTING_QUEUES = 2
-_ALARMS, _DASHBOARDS = 58, 1
+_HEALTH_MINUTES = WRITE_EVERY.total_seconds() / 60
+_LOOK_MINUTES = LOOK_EVERY.total_seconds() / 60
 _GB = 1e9
 
 
@@ -47,49 +65,68 @@ class Prices:
     s3_gb_month: float = 0.023
     log_gb: float = 0.50
     alarm_month: float = 0.10
-    dashboard_month: float = 3.00
-    trace: float = 5.00e-6
 
 
-def monthly_bill(fleet: Fleet, hours: float, prices: Prices = Prices()) -> Mapping[str, float]:
-    """Give USD a month by service, for a fleet that has lived for so many hours."""
-    months = hours / MONTH_HOURS
-    runs, gb_seconds = _lambda(fleet, months)
-    every = [*(c.tick_minutes for c in CLUSTER_CONCERNS), CATALOG_TICK_MINUTES, ROUTING_TICK_MINUTES]
-    ticks = sum(map(_a_month, every))
-    reads, writes = _dynamodb(fleet)
-    gets, puts, stored_gb = _s3(fleet, months)
-    queues = (
-        len(CLUSTER_CONCERNS) + sum(concern.tried_again for concern in CLUSTER_CONCERNS) + _ROUTING_QUEUES
+PRICES = Prices()
+
+
+def region_bill(prices: Prices = PRICES) -> Mapping[str, float]:
+    """Give USD a month by service of a region's stack while it serves no cluster."""
+    runs = sum(_a_month(minutes) for minutes, _, _ in _SHARED.values())
+    gb_seconds = sum(
+        _a_month(minutes) * seconds * memory / 1024 for minutes, memory, seconds in _SHARED.values()
     )
+    queues = len(CLUSTER_CONCERNS) + sum(each.tried_again for each in CLUSTER_CONCERNS) + 2  # routing has two
     polls = queues * _POLLS_A_MINUTE * _a_month(1)
-    sent = fleet.usage.calls["FakeHints.send"] / months
+    looks = _a_month(_LOOK_MINUTES)
     return {
         "Lambda": gb_seconds * prices.lambda_gb_second + runs * prices.lambda_run,
-        "SQS": (polls + runs * _REQUESTS_A_MESSAGE + sent) * prices.sqs_request,
-        "EventBridge Scheduler": ticks * prices.schedule,
-        "DynamoDB": (reads * prices.dynamodb_read + writes * prices.dynamodb_write) / months,
-        "S3": gets * prices.s3_get + puts * prices.s3_put + stored_gb * prices.s3_gb_month,
-        "CloudWatch": runs * _LOG_BYTES_A_RUN / _GB * prices.log_gb
-        + _ALARMS * prices.alarm_month
-        + _DASHBOARDS * prices.dashboard_month,
-        "X-Ray": runs * prices.trace,
+        "SQS": (polls + looks * len(dead_letter_queues(set()))) * prices.sqs_request,
+        "EventBridge Scheduler": runs * prices.schedule,
+        "DynamoDB": looks * 2 * prices.dynamodb_read,
+        "S3": _a_month(CATALOG_TICK_MINUTES) * prices.s3_put,
+        "CloudWatch": runs * _LOG_BYTES_A_RUN / _GB * prices.log_gb + ALARMS * prices.alarm_month,
     }
 
 
-def _a_month(every_minutes: int) -> float:
+def cluster_bill(fleet: Fleet, hours: float, prices: Prices = PRICES) -> Mapping[str, float]:
+    """Give USD a month by service that a cluster adds, for a fleet that has lived for so many hours."""
+    months = hours / MONTH_HOURS
+    runs, gb_seconds = _lambda(fleet, months)
+    reads, writes = _dynamodb(fleet)
+    recorded = len(CLUSTER_CONCERNS) * _a_month(_HEALTH_MINUTES)
+    reads += (recorded + _a_month(_LOOK_MINUTES)) * months
+    gets, puts, stored_gb = _s3(fleet, months)
+    sent = fleet.usage.calls["FakeHints.send"] / months
+    return {
+        "Lambda": gb_seconds * prices.lambda_gb_second + runs * prices.lambda_run,
+        "SQS": (runs * _REQUESTS_A_MESSAGE + sent) * prices.sqs_request,
+        "DynamoDB": (reads * prices.dynamodb_read + writes * prices.dynamodb_write) / months
+        + recorded * prices.dynamodb_write,
+        "S3": gets * prices.s3_get + puts * prices.s3_put + stored_gb * prices.s3_gb_month,
+        "CloudWatch": runs * _LOG_BYTES_A_RUN / _GB * prices.log_gb,
+    }
+
+
+def together(*bills: Mapping[str, float]) -> Mapping[str, float]:
+    """Add bills up, service by service."""
+    services = dict.fromkeys(service for bill in bills for service in bill)
+    return {service: sum(bill.get(service, 0.0) for bill in bills) for service in services}
+
+
+def _a_month(every_minutes: float) -> float:
     return MONTH_HOURS * 60 / every_minutes
 
 
 def _lambda(fleet: Fleet, months: float) -> tuple[float, float]:
     """Give runs and GB-seconds a month. A concern that does not live in the simulation idles."""
     usage = fleet.usage
-    all_runs, gb_seconds = _a_month(CATALOG_TICK_MINUTES), _a_month(CATALOG_TICK_MINUTES) * _CATALOG_SECONDS
-    gb_seconds *= CATALOG_MEMORY_MIB / 1024
+    all_runs, gb_seconds = 0.0, 0.0
     read_share = usage.claims_read * _LOAD_SECONDS_PER_CLAIM / max(1, usage.runs.total())
+    ticks = {str(concern): minutes for concern, minutes in TICK_MINUTES.items()}
     for concern in CLUSTER_CONCERNS:
         lived = {each.value: count for each, count in usage.runs.items()}.get(concern.name)
-        runs = lived / months if lived else _a_month(concern.tick_minutes)
+        runs = lived / months if lived else _a_month(ticks[concern.name])
         measured = {each.value: seconds for each, seconds in usage.cpu_seconds.items()}.get(concern.name, 0.0)
         computed = measured / months / runs + read_share
         seconds = _WAIT_SECONDS.get(concern.name, _USUAL_WAIT_SECONDS)

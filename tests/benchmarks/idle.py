@@ -1,13 +1,18 @@
-"""A month of a cluster in which nothing changes: invocations of all functions."""
+"""A month of a cluster in which nothing changes: invocations of all functions, and what they cost."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from datetime import timedelta
 
+from tests.benchmarks.bill import cluster_bill, region_bill, together
 from tests.benchmarks.figures import Figure
 from tests.idleness import IdleWorld, invocations_a_month, ticks_a_month
+from tests.weeks import Fleet
 
 NODES, PODS_A_NODE, HOURS = 64, 8, 6
+BILLED_NODES, BILLED_HOURS = 50, 6
 
 
 def figures(nodes: int = NODES, hours: int = HOURS) -> list[Figure]:
@@ -16,4 +21,28 @@ def figures(nodes: int = NODES, hours: int = HOURS) -> list[Figure]:
     runs = invocations_a_month(world, hours)
     by_concern = dict(sorted(Counter({str(concern): n for concern, n in world.invoked.items()}).items()))
     note = f"{len(world.store.claims)} nodes, {nodes * PODS_A_NODE} pods; in {hours} h: {by_concern}"
-    return [Figure("idle-invocations", runs, "invocations a month", ticks_a_month(), note)]
+    return [
+        Figure("idle-invocations", runs, "invocations a month", ticks_a_month(), note),
+        *_bill(BILLED_NODES, BILLED_HOURS),
+    ]
+
+
+def _bill(nodes: int, hours: int) -> list[Figure]:
+    """Say what a region with one idle cluster costs a month, and what each further one adds."""
+    fleet = Fleet(nodes)
+    fleet.observe()
+    fleet.live(timedelta(hours=1))
+    fleet.usage.forget()
+    fleet.live(timedelta(hours=hours))
+    region, cluster = region_bill(), cluster_bill(fleet, hours)
+
+    def figure(name: str, bill: Mapping[str, float], goal: float) -> Figure:
+        parts = ", ".join(f"{service} {usd:.3f}" for service, usd in bill.items())
+        return Figure(
+            name, sum(bill.values()), "USD a month", goal, f"{nodes} nodes, {hours} h lived; {parts}"
+        )
+
+    return [
+        figure("bill-idle-usd", together(region, cluster), 1.00),
+        figure("bill-further-usd", cluster, 0.30),
+    ]

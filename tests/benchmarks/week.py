@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import timedelta
 
 from tests import builders
-from tests.benchmarks.bill import monthly_bill
+from tests.benchmarks.bill import cluster_bill, region_bill, together
 from tests.benchmarks.figures import Figure
 from tests.weeks import DAY, Fleet
 
@@ -24,7 +24,7 @@ def report(fleet: Fleet, nodes: int, days: int) -> list[Figure]:
     """Say what is left over of a fleet that has lived, and what it has cost."""
     left = fleet.unsettled()
     broken = [*fleet.harm, *fleet.cluster.violations]
-    bill = monthly_bill(fleet, (fleet.now - builders.NOW) / timedelta(hours=1))
+    bill = together(region_bill(), cluster_bill(fleet, (fleet.now - builders.NOW) / timedelta(hours=1)))
     ended = len(fleet.cloud.instances) - len(fleet.cloud.alive())
     faults = ", ".join(f"{count} × {what}" for what, count in sorted(fleet.faults.items()))
     note = (
@@ -46,7 +46,7 @@ def report(fleet: Fleet, nodes: int, days: int) -> list[Figure]:
             0,
             "; ".join(broken[:5]) or "drains, graces, budgets",
         ),
-        Figure("own-bill-usd-month", sum(bill.values()), "USD", note=f"{parts}; {used_note}; {dict(used)}"),
+        Figure("bill-busy-usd", sum(bill.values()), "USD", 10, note=f"{parts}; {used_note}; {dict(used)}"),
     ]
 
 

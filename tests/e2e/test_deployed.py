@@ -74,8 +74,8 @@ def _populate(api: ApiServer) -> None:
 def test_a_pod_gets_its_node_by_the_roles_of_the_template_and_each_call_is_granted(folder: Path) -> None:
     with deployed(folder, speed=10) as deployment:
         eventually(lambda: "ec2:CreateFleet" in deployment.calls().get("provisioning", ()))
-        eventually(lambda: "dynamodb:PutItem" in deployment.calls().get("lifecycle", ()))
-        eventually(lambda: "dynamodb:Query" in deployment.calls().get("garbagecollection", ()))
+        eventually(lambda: "ec2:DescribeInstances" in deployment.calls().get("lifecycle", ()))
+        eventually(lambda: "iam:ListInstanceProfiles" in deployment.calls().get("garbagecollection", ()))
         calls = deployment.calls()
         assert deployment.ungranted() == []
         assert {source.failures for source in deployment.sources.values()} == {0}, _errors(deployment)
@@ -115,8 +115,8 @@ def test_a_call_without_a_grant_is_found_with_the_resource_and_what_nobody_calls
         )
 
     with deployed(folder, speed=10, edit=other_partition) as deployment:
-        eventually(lambda: "eks:DescribeCluster" in deployment.calls().get("observation", ()))
-        eventually(lambda: "dynamodb:Query" in deployment.calls().get("provisioning", ()))
+        eventually(lambda: any("eks:DescribeCluster" in each for each in deployment.ungranted()))
+        eventually(lambda: any("provisioning: dynamodb:Query" in each for each in deployment.ungranted()))
         ungranted, unused = deployment.ungranted(), deployment.unused()
     cluster = f"arn:aws:eks:{REGION}:123456789012:cluster/{NAME}"
     table = f"arn:aws:dynamodb:{REGION}:123456789012:table/nodesmith"
@@ -135,7 +135,7 @@ def _errors(deployment: Deployed) -> dict[str, str]:
 def test_what_a_killed_function_was_working_on_comes_again(folder: Path) -> None:
     def one_message_soon_again(text: str) -> str:
         once = changed("AWS::Scheduler::Schedule", "Tickerdispatch", ScheduleExpression="rate(1 day)")
-        return changed(QUEUE, "ObservationQueue", VisibilityTimeout=60)(once(text))
+        return changed(QUEUE, "observationQueue", VisibilityTimeout=60)(once(text))
 
     with deployed(folder, speed=20, edit=one_message_soon_again) as deployment:
         source = deployment.sources["observation"]

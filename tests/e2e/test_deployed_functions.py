@@ -131,7 +131,7 @@ def test_a_function_that_raises_fails_and_its_process_goes_on(assembly: Assembly
 
 def test_a_function_is_killed_when_its_time_is_up(assembly: Assembly, folder: Path) -> None:
     code = function_code(
-        assembly, "provisioning", changed("AWS::Lambda::Function", "Provisioning", Timeout=1)
+        assembly, "provisioning", changed("AWS::Lambda::Function", "provisioning", Timeout=1)
     )
     with probe(code, folder, LocalClock()) as function:
         first = function({})

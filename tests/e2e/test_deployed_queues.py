@@ -141,7 +141,7 @@ def hand() -> Iterator[Hand]:
 
 def test_a_batch_is_as_large_as_the_mapping_says(assembly: Assembly, clock: LocalClock) -> None:
     spy = Spy()
-    queues = Queues(region_template(assembly, changed(MAPPING, "Lifecycle", BatchSize=2)), spy, clock)
+    queues = Queues(region_template(assembly, changed(MAPPING, "lifecycle", BatchSize=2)), spy, clock)
     queues.send("a", "b", "c")
 
     queues.source.poll()
@@ -152,8 +152,8 @@ def test_a_batch_is_as_large_as_the_mapping_says(assembly: Assembly, clock: Loca
 
 def test_a_batching_window_collects_what_comes_within_it(assembly: Assembly, clock: LocalClock) -> None:
     spy = Spy()
-    window = changed(MAPPING, "Lifecycle", MaximumBatchingWindowInSeconds=1000)
-    hidden = changed(QUEUE, "LifecycleQueue", VisibilityTimeout=43_200)
+    window = changed(MAPPING, "lifecycle", MaximumBatchingWindowInSeconds=1000)
+    hidden = changed(QUEUE, "lifecycleQueue", VisibilityTimeout=43_200)
     queues = Queues(region_template(assembly, lambda text: hidden(window(text))), spy, clock)
     queues.send("a")
     poll = threading.Thread(target=queues.source.poll)
@@ -185,7 +185,7 @@ def test_without_report_batch_item_failures_what_is_given_back_is_lost(
     assembly: Assembly, clock: LocalClock
 ) -> None:
     spy = Spy(gives_back="bad")
-    edit = changed(MAPPING, "Lifecycle", FunctionResponseTypes=None)
+    edit = changed(MAPPING, "lifecycle", FunctionResponseTypes=None)
     queues = Queues(region_template(assembly, edit), spy, clock)
     queues.send("bad")
 
@@ -243,7 +243,7 @@ def test_a_notice_whose_first_three_attempts_fail_is_served_before_ec2_takes_the
     register(client, Registration(NAME, "vpc-01234567", ("nodes",)))
     failing = Failing(hand, fails)
     queues = Queues(
-        region_template(assembly, changed(MAPPING, "Interruption", ScalingConfig=None)), failing, hand.clock
+        region_template(assembly, changed(MAPPING, "interruption", ScalingConfig=None)), failing, hand.clock
     )
     queues.source.mapped = replace(
         queues.source.mapped, window_seconds=0
@@ -263,7 +263,7 @@ def test_a_message_goes_to_the_dead_letters_after_as_many_receives_as_the_queue_
 ) -> None:
     dead = f"arn:aws:sqs:{REGION}:123456789012:nodesmith-lifecycle-dead"
     policy = {"deadLetterTargetArn": dead, "maxReceiveCount": receives}
-    edit = unchanged if receives == 10 else changed(QUEUE, "LifecycleQueue", RedrivePolicy=policy)
+    edit = unchanged if receives == 10 else changed(QUEUE, "lifecycleQueue", RedrivePolicy=policy)
     spy = Spy(gives_back="poison")
     queues = Queues(region_template(assembly, edit), spy, hand.clock)
     queues.send("poison")
@@ -291,7 +291,7 @@ def test_a_function_that_says_so_may_wake_itself_as_often_as_it_likes(
 def test_a_chain_of_16_runs_ends_among_the_dead_letters_where_a_function_says_nothing(
     assembly: Assembly, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    silent = changed(FUNCTION, "Lifecycle", RecursiveLoop=None)
+    silent = changed(FUNCTION, "lifecycle", RecursiveLoop=None)
     queues = Queues(region_template(assembly, silent), SelfWaker(monkeypatch), hand.clock)
     queues.send("tick")
     for _ in range(40):
@@ -304,7 +304,7 @@ def test_a_chain_of_16_runs_ends_among_the_dead_letters_where_a_function_says_no
 def test_a_chain_of_its_own_begins_with_each_message_that_no_function_has_sent(
     assembly: Assembly, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    silent = changed(FUNCTION, "Lifecycle", RecursiveLoop=None)
+    silent = changed(FUNCTION, "lifecycle", RecursiveLoop=None)
     queues = Queues(region_template(assembly, silent), SelfWaker(monkeypatch), hand.clock)
     for _ in range(2):
         queues.send("tick")
@@ -319,7 +319,7 @@ def test_no_more_invocations_are_under_way_than_the_mapping_allows(
     assembly: Assembly, clock: LocalClock, allowed: int
 ) -> None:
     spy = Spy(takes_seconds=0.3)
-    edit = changed(MAPPING, "Lifecycle", BatchSize=1, ScalingConfig={"MaximumConcurrency": allowed})
+    edit = changed(MAPPING, "lifecycle", BatchSize=1, ScalingConfig={"MaximumConcurrency": allowed})
     queues = Queues(region_template(assembly, edit), spy, clock)
     queues.send(*"abcdefgh")
     stopping = threading.Event()
@@ -392,7 +392,7 @@ def test_schedules_invoke_functions_as_often_and_with_what_the_template_says(ass
 
 @pytest.mark.parametrize(
     ("kind", "named", "property_"),
-    [(MAPPING, "Lifecycle", "FilterCriteria"), (QUEUE, "LifecycleQueue", "FifoQueue")],
+    [(MAPPING, "lifecycle", "FilterCriteria"), (QUEUE, "lifecycleQueue", "FifoQueue")],
 )
 def test_what_would_be_passed_over_is_refused(
     assembly: Assembly, clock: LocalClock, kind: str, named: str, property_: str

@@ -11,15 +11,13 @@ from nodesmith.controllers.interruption import Interruption, heed
 from nodesmith.controllers.letters import Letter
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.errors import Transient
-from nodesmith.model.events import Concern, Hint
+from nodesmith.model.events import Concern
 from nodesmith.model.metrics import Histogram, Metrics
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.notices import Fate, Notice
 from tests import builders
 from tests.moves import ON_DEMAND, settled, shrink
 from tests.world import World, pod_manifest
-
-TICK = Hint(builders.CLUSTER, "tick").to_json()
 
 
 class Told:
@@ -143,7 +141,7 @@ def test_messages_are_counted_by_what_they_say_and_when_they_are_done_with() -> 
         builders.state_change("i-00000000000000000", "stopped", world.now - timedelta(seconds=3)),
         builders.state_change(claim.instance_id, "running", world.now),
         '{"detail-type": nonsense',
-        TICK,
+        "",
     )
     heed(interruption(world), [Letter(str(n), body, builders.ACCOUNT) for n, body in enumerate(said)])
     told = Told(world.metrics)

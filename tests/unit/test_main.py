@@ -81,6 +81,13 @@ print("imported:", *sys.modules)
         (["local", "up", "--region", "us-east-9"], "did you mean"),
         (["demo", "--speed", "0"], "must be positive"),
         (["hash", "-f", "examples/express-test"], "EC2NodeClass"),
+        (["connect", "--help"], "Connect an EKS cluster"),
+        (["connect", "web", "--vpc", "Shared!"], "write the name that `vpcs` of cdk.json gives it"),
+        (["connect", "web", "--setting", "RESERVED_ENI=1"], "did you mean 'RESERVED_ENIS'?"),
+        (["connect", "web", "--image", "forwarder"], "write an image with its tag or digest"),
+        (["connect", "web", "--image", "a:1", "--push", "a"], "--image and --push: give one of them"),
+        (["connect", "web", "--timeout", "soon"], "write a duration such as"),
+        (["disconnect", "web", "--timeout", "soon"], "write a duration such as"),
     ],
     ids=" ".join,
 )

@@ -90,6 +90,10 @@ class Removal:
         self.outcome.kept += kept
         return True
 
+    def take_out(self) -> None:
+        """Remove the forwarder and the functions' rights, and nothing else. Raises Transient, Rejected."""
+        self._delete(self._installed())
+
     def _end_nodes(self) -> bool:
         end, told = self._clock() + self._settings.timeout, ""
         while True:

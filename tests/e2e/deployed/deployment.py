@@ -25,7 +25,7 @@ from tests.e2e.deployed.calls import CallRecord, Principal
 from tests.e2e.deployed.faults import Faults, Mortal, faulty_queues
 from tests.e2e.deployed.functions import DeployedFunction, FunctionCode, read_function
 from tests.e2e.deployed.mappings import concern_of, event_sources, schedules
-from tests.e2e.deployed.stacks import Stacks
+from tests.e2e.deployed.stacks import Stacks, role_name
 
 NOT_RUN = {"catalog": "its tick would ask AWS's price list; functions read the embedded one"}
 FORWARDER, TICKER = "forwarder", "ticks"
@@ -144,10 +144,10 @@ class Deployed(Started):
             self._credentials[f"{FORWARDER} {cluster}"] = assume(sts, arns[FORWARDER], f"eks-{cluster}")
         for cluster, template in self.clusters.items():
             self._authenticators[cluster] = Authenticator(template, cluster, self._signer)
-        statements = {
-            who: self.template.statements(self.template.role_named(arn.rpartition("/")[2]))
-            for who, arn in arns.items()
+        ids = {
+            role_name("region", id_, each): id_ for id_, each in self.template.of_type("IAM::Role").items()
         }
+        statements = {who: self.template.statements(ids[arn.rpartition("/")[2]]) for who, arn in arns.items()}
         self._calls = CallRecord(
             {each.access_key: _principal(who) for who, each in self._credentials.items()},
             {arn: who for who, arn in arns.items()},

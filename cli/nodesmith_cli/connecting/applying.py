@@ -1,0 +1,81 @@
+"""Server-side apply, and what it would change: every object as nodesmith wants it, and no other field of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from enum import StrEnum
+from typing import Any
+from urllib.parse import quote
+
+from nodesmith.adapters.apiserver import ApiServer, NotServed
+
+MANAGER = "nodesmith"
+_APPLY = "application/apply-patch+yaml"
+_PLURALS = {"NetworkPolicy": "networkpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
+_NAMESPACED = frozenset({"ConfigMap", "Deployment", "NetworkPolicy", "ServiceAccount"})
+_EVER_NEW = ("resourceVersion", "generation", "managedFields")
+
+
+class State(StrEnum):
+    """How an object stands against what is wanted of it."""
+
+    PRESENT = "present"
+    MISSING = "missing"
+    DIFFERENT = "different"
+    UNKNOWN_KIND = "unknown kind"
+    """This API server has none of its kind, such as admission policies before Kubernetes 1.30."""
+
+
+class Applier(ApiServer):
+    """An API server to which objects can be applied."""
+
+    def state(self, manifest: Mapping[str, Any]) -> State:
+        """Compare an object with what applying it would make of it; writes nothing. Raises Transient, Rejected."""
+        there = self.get(path_of(manifest))
+        if there is None:
+            return State.MISSING if self._is_served(manifest) else State.UNKNOWN_KIND
+        after = self._apply(manifest, "&dryRun=All")
+        return State.PRESENT if _lasting(after) == _lasting(there) else State.DIFFERENT
+
+    def apply(self, manifest: Mapping[str, Any]) -> None:
+        """Make an object, or change its fields that differ. Raises Transient, Rejected, Conflict, NotServed."""
+        self._apply(manifest)
+
+    def _apply(self, manifest: Mapping[str, Any], query: str = "") -> dict[str, Any]:
+        path = f"{path_of(manifest)}?fieldManager={MANAGER}&force=true{query}"
+        applied = self._call("PATCH", path, manifest, _APPLY)
+        if applied is None:
+            raise NotServed(f"PATCH {path_of(manifest)}: the API server does not know this kind", "NotFound")
+        return applied
+
+    def _is_served(self, manifest: Mapping[str, Any]) -> bool:
+        listed = self.get(f"{_collection(manifest, all_namespaces=True)}?limit=1")
+        return listed is not None
+
+
+def path_of(manifest: Mapping[str, Any]) -> str:
+    """Give the path of an object."""
+    return f"{_collection(manifest)}/{quote(manifest['metadata']['name'], safe='')}"
+
+
+def reference(manifest: Mapping[str, Any]) -> str:
+    """Write `Kind/name`."""
+    return f"{manifest['kind']}/{manifest['metadata']['name']}"
+
+
+def _collection(manifest: Mapping[str, Any], *, all_namespaces: bool = False) -> str:
+    version, kind = str(manifest["apiVersion"]), str(manifest["kind"])
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    plural = _PLURALS.get(kind, f"{kind.lower()}s")
+    if kind not in _NAMESPACED or all_namespaces:
+        return f"{root}/{plural}"
+    return f"{root}/namespaces/{quote(manifest['metadata']['namespace'], safe='')}/{plural}"
+
+
+def _lasting(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Leave out what every write changes."""
+    kept = deepcopy(dict(manifest))
+    for name in _EVER_NEW:
+        kept.get("metadata", {}).pop(name, None)
+    return kept

@@ -1,0 +1,178 @@
+"""Doing what steps say, each as often as one likes: what is there already is fine, whoever has made it meanwhile."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any, assert_never
+
+from nodesmith.errors import Rejected, Transient
+from nodesmith.registration import parameter_name
+from nodesmith_cli.connecting import actions
+from nodesmith_cli.connecting.accountreading import bare
+from nodesmith_cli.connecting.applying import Applier
+from nodesmith_cli.connecting.calling import Calls
+from nodesmith_cli.connecting.clients import Client, asking
+from nodesmith_cli.connecting.installing import apply_all, replace_pods
+from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE
+from nodesmith_cli.connecting.observed import DISCOVERY_TAG, MADE_TAG, Account
+from nodesmith_cli.connecting.steps import policy_arn
+from nodesmith_cli.connecting.wanted import NODE_POLICIES
+
+TRUST = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    ],
+}
+_MODE_SECONDS, _POLL_SECONDS = 600.0, 5.0
+
+
+class Carrier:
+    """Carries out actions on one account and cluster. `sleep` waits for so many seconds."""
+
+    def __init__(
+        self,
+        client: Client,
+        server: Applier,
+        account: Account,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._client, self._server, self._account, self._sleep = client, server, account, sleep
+        self._name = account.cluster.name
+        self._tags = {MADE_TAG: self._name}
+        self._calls = Calls(client, sleep)
+
+    def carry_out(self, action: actions.Action) -> None:  # noqa: C901 (a case for each action)
+        """Do it. Raises Transient, Rejected (Denied among these), Conflict."""
+        match action:
+            case actions.SetMode():
+                self._set_mode()
+            case actions.InstallAgent():
+                self._calls.call(
+                    "eks",
+                    "CreateAddon",
+                    self._name,
+                    clusterName=self._name,
+                    addonName=actions.AGENT,
+                    tags=self._tags,
+                )
+            case actions.MakeSpotRole():
+                self._calls.call(
+                    "iam", "CreateServiceLinkedRole", "spot", AWSServiceName="spot.amazonaws.com"
+                )
+            case actions.Tag(ids):
+                tags = {DISCOVERY_TAG: self._name, MADE_TAG: self._name}
+                pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
+                self._calls.call("ec2", "CreateTags", ", ".join(ids), Resources=list(ids), Tags=pairs)
+            case actions.MakeNodeRole(name):
+                self._make_node_role(name)
+            case actions.AttachPolicies(role, policies):
+                self._attach(role, policies)
+            case actions.MakeEntry(principal, kind, username):
+                self._make_entry(principal, kind, username)
+            case actions.ChangeEntry(principal, username):
+                entry = {"clusterName": self._name, "principalArn": principal}
+                self._calls.call(
+                    "eks", "UpdateAccessEntry", principal, **entry, username=username, kubernetesGroups=[]
+                )
+            case actions.ReplaceEntry(principal, kind, username):
+                entry = {"clusterName": self._name, "principalArn": principal}
+                self._calls.call("eks", "DeleteAccessEntry", principal, **entry)
+                self._make_entry(principal, kind, username)
+            case actions.Associate(role, id_):
+                self._associate(role, id_)
+            case actions.Register(text, is_new):
+                self._register(text, is_new=is_new)
+            case actions.Apply(manifests):
+                apply_all(self._server, manifests, self._sleep)
+            case actions.RestartForwarder():
+                replace_pods(self._server)
+            case _:
+                assert_never(action)
+
+    def _set_mode(self) -> None:
+        mode = "API_AND_CONFIG_MAP"
+        self._calls.call(
+            "eks",
+            "UpdateClusterConfig",
+            self._name,
+            name=self._name,
+            accessConfig={"authenticationMode": mode},
+        )
+        waited = 0.0
+        while True:
+            with asking("eks:DescribeCluster", f"cluster/{self._name}"):
+                found = self._client("eks").describe_cluster(name=self._name)["cluster"]
+            if found["status"] == "ACTIVE" and found["accessConfig"]["authenticationMode"] != "CONFIG_MAP":
+                return
+            if waited >= _MODE_SECONDS:
+                raise Transient(
+                    f"cluster {self._name}: EKS still switches its authentication mode: run it again"
+                )
+            self._sleep(_POLL_SECONDS)
+            waited += _POLL_SECONDS
+
+    def _make_node_role(self, name: str) -> None:
+        description = f"nodes of the EKS cluster {self._name}"
+        self._calls.call(
+            "iam",
+            "CreateRole",
+            f"role/{name}",
+            RoleName=name,
+            AssumeRolePolicyDocument=json.dumps(TRUST),
+            Description=description,
+            Tags=[{"Key": key, "Value": value} for key, value in self._tags.items()],
+        )
+        self._attach(name, [policy_arn(self._account, policy) for policy in NODE_POLICIES])
+
+    def _attach(self, role: str, policies: Any) -> None:
+        for policy in policies:
+            self._calls.call("iam", "AttachRolePolicy", f"role/{role}", RoleName=bare(role), PolicyArn=policy)
+
+    def _make_entry(self, principal: str, kind: str, username: str) -> None:
+        entry: dict[str, Any] = {
+            "clusterName": self._name,
+            "principalArn": principal,
+            "type": kind,
+            "tags": self._tags,
+        }
+        if username:
+            entry["username"] = username
+        self._calls.patiently("eks", "CreateAccessEntry", principal, **entry)
+
+    def _associate(self, role: str, id_: str) -> None:
+        if id_:
+            self._calls.patiently(
+                "eks",
+                "UpdatePodIdentityAssociation",
+                id_,
+                clusterName=self._name,
+                associationId=id_,
+                roleArn=role,
+            )
+            return
+        self._calls.patiently(
+            "eks",
+            "CreatePodIdentityAssociation",
+            f"{NAMESPACE}/{FORWARDER}",
+            clusterName=self._name,
+            namespace=NAMESPACE,
+            serviceAccount=FORWARDER,
+            roleArn=role,
+            tags=self._tags,
+        )
+
+    def _register(self, text: str, *, is_new: bool) -> None:
+        name = parameter_name(self._name)
+        written: dict[str, Any] = {"Name": name, "Value": text, "Type": "String"}
+        if is_new:
+            written["Tags"] = [{"Key": key, "Value": value} for key, value in self._tags.items()]
+        else:
+            written["Overwrite"] = True
+        if self._calls.call("ssm", "PutParameter", f"parameter{name}", **written) is None:
+            with asking("ssm:GetParameter", f"parameter{name}"):
+                there = self._client("ssm").get_parameter(Name=name)["Parameter"]["Value"]
+            if there != text:
+                raise Rejected(f"{name}: somebody else has registered the cluster meanwhile: run it again")

@@ -1,0 +1,99 @@
+"""AWS as the caller's own credentials reach it: clients that try again when throttled, and refusals in plain words."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError, ProfileNotFound
+
+from nodesmith.adapters.awserrors import DENIED, all_errors, error_code, error_message
+from nodesmith.errors import Rejected
+
+Client = Callable[[str], Any]
+_CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 8}, connect_timeout=5, read_timeout=30)
+_NOT_THERE = frozenset({"NoSuchEntity", "ParameterNotFound", "ResourceNotFoundException", "404", "NoSuchKey"})
+_DENIED_WORDS = re.compile(
+    r"not authorized to perform: (?P<action>[\w-]+:\w+)(?: on resource: (?P<arn>\S+))?"
+)
+_DENIED = DENIED | {"403"}
+
+
+class Denied(Rejected):
+    """The caller may not make a call; the message names the action and what it was for."""
+
+
+class AwsSession:
+    """The session of the caller. Raises Rejected where there is no such profile, or no region."""
+
+    def __init__(self, region: str = "", profile: str = "") -> None:
+        import boto3
+
+        try:
+            self.session = boto3.Session(
+                profile_name=profile or None, region_name=region or os.environ.get("AWS_REGION") or None
+            )
+        except ProfileNotFound as error:
+            known = ", ".join(boto3.Session().available_profiles) or "none"
+            raise Rejected(f"--profile {profile!r}: {error}; there are: {known}") from None
+        self.region = str(self.session.region_name or "")
+        if not self.region:
+            raise Rejected("no AWS region is known: give --region, or set AWS_REGION")
+        self._made: dict[str, Any] = {}
+
+    def client(self, service: str) -> Any:
+        """Give the client of a service."""
+        if service not in self._made:
+            try:
+                self._made[service] = self.session.client(service, config=_CONFIG)
+            except (BotoCoreError, NoRegionError) as error:
+                raise Rejected(f"AWS settings: {error}") from None
+        return self._made[service]
+
+    def credentials(self) -> Any:
+        """Give the caller's credentials. Raises Rejected without any."""
+        found = self.session.get_credentials()
+        if found is None:
+            raise Rejected(
+                "no AWS credentials are found: log in (aws sso login), or give --profile or AWS_PROFILE"
+            )
+        return found
+
+
+@contextmanager
+def asking(action: str, resource: str) -> Iterator[None]:
+    """Turn AWS's refusals of one call into ours. `action` is such as `eks:DescribeCluster`.
+
+    Raises Denied, Transient, Rejected.
+    """
+    with all_errors(f"{action} ({resource})"):
+        try:
+            yield
+        except NoCredentialsError:
+            raise Rejected(
+                "no AWS credentials are found: log in (aws sso login), or give --profile or AWS_PROFILE"
+            ) from None
+        except ClientError as error:
+            if error_code(error) not in _DENIED:
+                raise
+            raise Denied(_denied(action, resource, error_message(error))) from None
+
+
+def if_there(call: Callable[[], Any]) -> Any:
+    """Return what a call answers, None where what it is about does not exist."""
+    try:
+        return call()
+    except ClientError as error:
+        if error_code(error) not in _NOT_THERE:
+            raise
+        return None
+
+
+def _denied(action: str, resource: str, message: str) -> str:
+    match = _DENIED_WORDS.search(message)
+    named, arn = (match["action"], match["arn"]) if match else (action, None)
+    return f"you may not {named} on {arn or resource}"

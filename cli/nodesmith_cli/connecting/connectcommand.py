@@ -1,0 +1,131 @@
+"""What `nodesmith connect` does, from its options to its exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Literal
+
+import typer
+
+from nodesmith.errors import Rejected
+from nodesmith_cli.connecting import told
+from nodesmith_cli.connecting.actions import Action, RestartForwarder, Row, Standing
+from nodesmith_cli.connecting.applying import Applier
+from nodesmith_cli.connecting.carrying import Carrier
+from nodesmith_cli.connecting.clusterreading import without_credentials
+from nodesmith_cli.connecting.looking import Around, Seen, look
+from nodesmith_cli.connecting.observed import Account
+from nodesmith_cli.connecting.waiting import FRESH, Snapshots, missing_because, wait_for_snapshot
+from nodesmith_cli.connecting.wanted import Wanted, registration
+from nodesmith_cli.printing import some
+
+CONNECTED, NOT_CONNECTED, STOPPED = 0, 1, 130
+_MEND_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a command goes about it."""
+
+    output: Literal["table", "json"] = "table"
+    is_dry: bool = False
+    is_asked: bool = True
+    timeout: timedelta = timedelta(minutes=10)
+    push: Callable[[], str] | None = None
+    """Builds and pushes the forwarder's image, and gives it by its digest."""
+
+
+def connect(wanted: Wanted, around: Around, how: How) -> int:
+    """Connect a cluster; 0 once it is served, 1 where something hinders that, 130 after Ctrl-C.
+
+    Raises Rejected, Transient, Conflict.
+    """
+    try:
+        return _connect(wanted, around, how)
+    except KeyboardInterrupt:
+        typer.echo("nodesmith: stopped; run it again to go on from here", err=True)
+        return STOPPED
+
+
+def _connect(wanted: Wanted, around: Around, how: How) -> int:
+    seen = look(wanted, around)
+    if how.output == "table":
+        told.print_rows(seen.rows, seen.findings)
+    if seen.is_hindered or how.is_dry:
+        return _ended(seen, how, "hindered" if seen.is_hindered else "planned")
+    if seen.due and how.is_asked:
+        _confirm(wanted.cluster, seen.due, how)
+    if how.push is not None:
+        seen = look(replace(wanted, image=how.push()), around)
+    snapshots = _snapshots(seen.account, around)
+    before = snapshots.newest()
+    if not seen.due and before is not None and around.clock() - before.at < FRESH:
+        return _ended(seen, how, "connected")
+    carrier = Carrier(around.client, seen.server, seen.account, around.sleep)
+    for row in seen.due:
+        if isinstance(row.action, Action):
+            with told.step(f"{'made' if row.standing is Standing.MADE else 'changed'} {row.object}"):
+                carrier.carry_out(row.action)
+    mending = _Mending(carrier, seen.server, around.sleep)
+    with told.working("waiting for the first snapshot"):
+        written = wait_for_snapshot(snapshots, before, how.timeout, clock=around.clock, sleep=mending.sleep)
+    if written is not None:
+        mending.mend()  # observation may have written it
+        return _ended(seen, how, "connected")
+    for line in missing_because(seen.server, registration(wanted, seen.account).reached_from):
+        told.say(line)
+    told.say(f"no snapshot has come within {how.timeout}: look there, then run it again")
+    return _ended(seen, how, "waiting")
+
+
+class _Mending:
+    """Replaces pods without credentials meanwhile: EKS may take seconds until it knows a new association."""
+
+    def __init__(self, carrier: Carrier, server: Applier, sleep: Callable[[float], None]) -> None:
+        self._carrier, self._server, self._sleep = carrier, server, sleep
+        self._since = _MEND_SECONDS
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, and look."""
+        self._sleep(seconds)
+        self._since += seconds
+        self.mend()
+
+    def mend(self) -> None:
+        """Replace pods without credentials, but not those that have just been made anew."""
+        if self._since >= _MEND_SECONDS and (pods := without_credentials(self._server)):
+            told.say(f"replacing {some(pods)}: older than its Pod Identity association")
+            self._carrier.carry_out(RestartForwarder())
+            self._since = 0.0
+
+
+def _snapshots(account: Account, around: Around) -> Snapshots:
+    stack = account.stack
+    return Snapshots(around.client, stack.bucket if stack else "", account.cluster.name)
+
+
+def _confirm(cluster: str, due: Sequence[Row], how: How) -> None:
+    if how.output == "json":
+        raise Rejected("-o json asks nothing: add --yes to go on, or --dry-run to see what would be done")
+    if not typer.confirm(f"Connect {cluster}: {len(due)} to make or change?"):
+        raise Rejected("nothing was changed")
+
+
+def _ended(seen: Seen, how: How, state: str) -> int:
+    is_fine = state == "connected" or (state == "planned" and not seen.is_hindered)
+    if how.output == "json":
+        report = {
+            "cluster": seen.account.cluster.name,
+            "region": seen.account.region,
+            "state": state,
+            "rows": told.row_items(seen.rows),
+            "findings": told.as_items(seen.findings),
+        }
+        told.print_json(report)
+    elif state == "connected":
+        print("connected")
+    elif state == "hindered":
+        print("nothing was changed: mend what is marked error, then run it again")
+    return CONNECTED if is_fine else NOT_CONNECTED

@@ -1,0 +1,102 @@
+"""What `nodesmith doctor` does: it checks what connect checks, and whether a connected cluster is well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Literal
+
+from nodesmith.errors import Rejected
+from nodesmith.registration import parameter_name, read_registration
+from nodesmith_cli.connecting import told
+from nodesmith_cli.connecting.actions import Standing
+from nodesmith_cli.connecting.capacitychecks import QuotaReading, quota_findings, subnet_findings
+from nodesmith_cli.connecting.clusterreading import forwarders_pods
+from nodesmith_cli.connecting.findings import Finding, error, warning, worst_first
+from nodesmith_cli.connecting.looking import Around, Seen, look
+from nodesmith_cli.connecting.rightschecks import rights_findings
+from nodesmith_cli.connecting.waiting import FRESH, Snapshots, Written, log_of_observation, missing_because
+from nodesmith_cli.connecting.wanted import Wanted, registration
+from nodesmith_cli.connecting.workloadchecks import budget_findings, budgets_of, pool_findings
+from nodesmith_cli.printing import span
+from nodesmith_cli.sharing.findings import Severity
+
+FINE, FOUND = 0, 1
+
+
+def doctor(cluster: str, around: Around, output: Literal["table", "json"]) -> int:
+    """Look, and print what is found; 0 where nothing has to be mended, 1 otherwise. Raises Rejected, Transient."""
+    wanted = Wanted(cluster)
+    seen = look(wanted, around, is_to_keep_image=True)
+    found = worst_first([*seen.findings, *_further(wanted, seen, around)])
+    if output == "json":
+        told.print_json({"cluster": cluster, "region": around.region, "findings": told.as_items(found)})
+    elif found:
+        told.print_findings(found)
+    else:
+        print(f"nothing is wrong with {cluster}")
+    return FOUND if any(each.severity is not Severity.INFO for each in found) else FINE
+
+
+def _further(wanted: Wanted, seen: Seen, around: Around) -> Iterator[Finding]:
+    account = seen.account
+    if account.parameter is None:
+        yield error(
+            "registration",
+            f"registration {parameter_name(wanted.cluster)}",
+            "does not exist: the cluster is not served",
+            f"nodesmith connect {wanted.cluster}",
+        )
+    else:
+        yield from _registration(wanted.cluster, account.parameter)
+        yield from _disconnected(wanted.cluster, seen)
+    yield from subnet_findings(account)
+    yield from quota_findings(QuotaReading(around.client, around.region).quotas(), account.region)
+    if seen.inside is None:
+        return
+    yield from budget_findings(budgets_of(seen.server))
+    yield from pool_findings(seen.inside.survey, account.region)
+    if account.parameter is None:
+        return
+    yield from rights_findings(seen.server, [each.manifest for each in seen.inside.objects], wanted.cluster)
+    if account.stack is not None and account.stack.bucket:
+        snapshots = Snapshots(around.client, account.stack.bucket, wanted.cluster)
+        reached_from = registration(wanted, account).reached_from
+        yield from _forwarder(seen, snapshots.newest(), reached_from, around.clock())
+
+
+def _registration(cluster: str, text: str) -> Iterator[Finding]:
+    try:
+        read_registration(cluster, text)
+    except Rejected as fault:
+        where = f"registration {parameter_name(cluster)}"
+        yield error("registration", where, str(fault), f"nodesmith connect {cluster}, which writes it anew")
+
+
+def _disconnected(cluster: str, seen: Seen) -> Iterator[Finding]:
+    """Say what connect would make or change: without it the cluster is served in part, or not at all."""
+    for row in seen.due:
+        state = "is missing" if row.standing is Standing.MADE else "is not as this version has it"
+        found = f"{state}: {row.detail}" if row.detail else state
+        yield error("connection", row.object, found, f"nodesmith connect {cluster}")
+
+
+def _forwarder(seen: Seen, written: Written | None, reached_from: str, now: datetime) -> Iterator[Finding]:
+    bucket = "snapshot of the cluster"
+    log = log_of_observation(reached_from)
+    if written is None:
+        yield error("snapshot", bucket, "none has been written", f"is the observation function well? {log}")
+    elif now - written.at > FRESH:
+        age = span(round((now - written.at).total_seconds()))
+        found = f"the newest is {age} old: neither the forwarder nor the observation function writes it"
+        yield error("snapshot", bucket, found, f"is the observation function well? {log}")
+    if seen.inside is not None and seen.inside.image and not is_running(seen):
+        *said, remedy = missing_because(seen.server, reached_from)
+        yield warning("forwarder", "forwarder", "; ".join(said) or "has no pod", remedy)
+
+
+def is_running(seen: Seen) -> bool:
+    """Tell whether a pod of the forwarder is ready."""
+    pods = forwarders_pods(seen.server)
+    conditions = [each for pod in pods for each in (pod.get("status") or {}).get("conditions") or ()]
+    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)

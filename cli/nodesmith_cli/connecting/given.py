@@ -1,0 +1,40 @@
+"""Options of connect that can be refused before anything is asked, or imported that takes time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from nodesmith import __version__
+from nodesmith.errors import Rejected
+from nodesmith.registration import VPC_NAME, settings_faults
+
+_REFERENCE = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)*(:[\w][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?", re.ASCII)
+
+
+def refuse_image(reference: str) -> None:
+    """Raise Rejected for what is no reference of an image with a tag or a digest."""
+    if not _REFERENCE.fullmatch(reference) or not re.search(r"(@sha256:|:[^/]+$)", reference):
+        raise Rejected(
+            f"--image {reference!r}: write an image with its tag or digest, such as "
+            f"123456789012.dkr.ecr.eu-west-1.amazonaws.com/nodesmith-forwarder:{__version__}"
+        )
+
+
+def parsed_settings(options: Sequence[str]) -> dict[str, str]:
+    """Read `--setting NAME=VALUE`. Raises Rejected with every fault."""
+    found = dict(option.partition("=")[::2] for option in options)
+    faults = [f"{option!r}: write NAME=VALUE" for option in options if "=" not in option]
+    given = {name: value for name, value in found.items() if value}
+    unknown = {name: "" for name, value in found.items() if not value}
+    faults += settings_faults("--setting", given)
+    faults += [fault for fault in settings_faults("--setting", unknown) if "unknown" in fault]
+    if faults:
+        raise Rejected("; ".join(faults))
+    return found
+
+
+def refuse_vpc_name(vpc: str | None) -> None:
+    """Raise Rejected for what cannot be the name of a VPC in cdk.json."""
+    if vpc and not VPC_NAME.fullmatch(vpc):
+        raise Rejected(f"--vpc {vpc!r}: write the name that `vpcs` of cdk.json gives it, such as shared")

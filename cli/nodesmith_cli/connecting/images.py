@@ -1,0 +1,52 @@
+"""Which image of the forwarder a cluster gets: what is asked for, just pushed, or in the account's ECR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nodesmith import __version__
+from nodesmith_cli.connecting.clients import Client, Denied, asking, if_there
+from nodesmith_cli.connecting.manifests import FORWARDER
+
+
+def image_in_registry(client: Client) -> str:
+    """Give this version's image in the account's repository `nodesmith-forwarder`, by its digest; empty without one."""
+    try:
+        with asking("ecr:DescribeImages", f"repository/{FORWARDER}"):
+            return _pushed(client)
+    except Denied:  # then the image has to be named
+        return ""
+
+
+def _pushed(client: Client) -> str:
+    from botocore.exceptions import ClientError
+
+    from nodesmith.adapters.awserrors import error_code
+
+    ecr = client("ecr")
+    try:
+        found = if_there(
+            lambda: ecr.describe_images(repositoryName=FORWARDER, imageIds=[{"imageTag": __version__}])
+        )
+        if not found or not found["imageDetails"]:
+            return ""
+        repository = ecr.describe_repositories(repositoryNames=[FORWARDER])["repositories"][0]
+    except ClientError as error:
+        if error_code(error) not in ("RepositoryNotFoundException", "ImageNotFoundException"):
+            raise
+        return ""
+    return f"{repository['repositoryUri']}@{found['imageDetails'][0]['imageDigest']}"
+
+
+def push(repository: str, say: Callable[[str], None]) -> str:
+    """Build the forwarder's image and push it as `nodesmith image push` does; give its digest. Raises Rejected."""
+    from nodesmith_cli.image.pushing import push_image
+
+    told: list[str] = []
+
+    def tell(what: str, sent_bytes: int) -> None:  # noqa: ARG001 (its signature)
+        if what not in told[-1:]:
+            told.append(what)
+            say(what)
+
+    return push_image(repository, tell=tell).reference_by_digest

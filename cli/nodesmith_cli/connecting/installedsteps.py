@@ -1,0 +1,53 @@
+"""What connect does inside of the cluster. Pure: from what was seen to rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nodesmith_cli.connecting.actions import Apply, RestartForwarder, Row, changed, made, present
+from nodesmith_cli.connecting.applying import State, reference
+from nodesmith_cli.connecting.manifests import ADMISSION, CRD
+from nodesmith_cli.connecting.observed import Inside, Object
+from nodesmith_cli.printing import some
+
+
+def installed(inside: Inside) -> Iterator[Row]:
+    """Say of what connect installs what is missing or differs."""
+    for what, kinds in (
+        ("CRDs", (CRD,)),
+        ("rights of the functions", ("ClusterRole", "ClusterRoleBinding")),
+        ("admission policies", ADMISSION),
+        ("forwarder", ("Namespace", "ServiceAccount", "NetworkPolicy", "ConfigMap", "Deployment")),
+    ):
+        of_kinds = [each for each in inside.objects if each.manifest["kind"] in kinds]
+        found = [each for each in of_kinds if each.state is not State.UNKNOWN_KIND]
+        if found:
+            yield _group(what, found)
+
+
+def _group(what: str, found: list[Object]) -> Row:
+    due = [each for each in found if is_due(each)]
+    if not due:
+        return present(what)
+    names = some(_named(each) for each in due)
+    action = Apply(tuple(each.manifest for each in due))
+    is_new = len(due) == len(found) and all(each.state is State.MISSING for each in due)
+    return made(what, names, action) if is_new else changed(what, names, action)
+
+
+def is_due(object: Object) -> bool:  # noqa: A002
+    """Whether an object is to be applied."""
+    return not object.leave and object.state in (State.MISSING, State.DIFFERENT)
+
+
+def restarted(inside: Inside) -> Iterator[Row]:
+    """Replace pods without credentials: EKS gives these to pods that are made after the association."""
+    if inside.without_credentials:
+        detail = f"{some(inside.without_credentials)} is older than its Pod Identity association"
+        yield changed("pod of the forwarder", detail, RestartForwarder())
+
+
+def _named(one: Object) -> str:
+    """Name an object; of CRDs there is no need to say that they are."""
+    is_crd = one.manifest["kind"] == CRD
+    return str(one.manifest["metadata"]["name"]) if is_crd else reference(one.manifest)

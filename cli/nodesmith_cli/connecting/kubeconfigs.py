@@ -1,0 +1,55 @@
+"""Kubeconfigs: which clusters of EKS they know, and whether one leads to the cluster that is meant."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from nodesmith.errors import Rejected
+
+_ARN = re.compile(r"arn:aws[\w-]*:eks:(?P<region>[a-z0-9-]+):\d{12}:cluster/(?P<name>[\w-]+)", re.ASCII)
+
+
+def regions_of(cluster: str) -> set[str]:
+    """Give the regions of EKS clusters of a name that the kubeconfig knows by ARN, as the aws command writes."""
+    found = set()
+    for file in _files():
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+        found |= {match["region"] for match in _ARN.finditer(text) if match["name"] == cluster}
+    return found
+
+
+def has_current_context() -> bool:
+    """Tell whether there is a kubeconfig at all."""
+    return bool(_files())
+
+
+def configuration(kubeconfig: str, context: str) -> Any:
+    """Load a kubeconfig (empty: the usual) with a context (empty: the current). Raises Rejected."""
+    from kubernetes.client import Configuration
+    from kubernetes.config import ConfigException, load_kube_config
+
+    if kubeconfig and not Path(kubeconfig).expanduser().is_file():
+        raise Rejected(f"--kubeconfig {kubeconfig}: there is no such file")
+    made = Configuration()
+    file = str(Path(kubeconfig).expanduser()) if kubeconfig else None
+    try:
+        load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=file, context=context or None, client_configuration=made
+        )
+    except ConfigException as error:
+        options = {"--kubeconfig": kubeconfig, "--context": context}
+        named = " ".join(f"{option} {value}" for option, value in options.items() if value)
+        raise Rejected(f"{named or 'kubeconfig'}: {error}") from None
+    made.retries = False
+    return made
+
+
+def _files() -> list[Path]:
+    usual = os.environ.get("KUBECONFIG") or "~/.kube/config"
+    return [path for each in usual.split(os.pathsep) if (path := Path(each).expanduser()).is_file()]

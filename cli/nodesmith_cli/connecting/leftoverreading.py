@@ -1,0 +1,143 @@
+"""Looking for what AWS has of a cluster, whether the cluster is still there or not. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nodesmith.adapters.instanceprofiles import profile_path
+from nodesmith.decisions.launch.tags import MANAGED_BY_TAG
+from nodesmith.settings import partition_key
+from nodesmith_cli.connecting.actions import AGENT
+from nodesmith_cli.connecting.asking import is_made
+from nodesmith_cli.connecting.awsreading import AwsReading
+from nodesmith_cli.connecting.clients import if_there
+from nodesmith_cli.connecting.leftovers import Leftovers
+from nodesmith_cli.connecting.observed import DISCOVERY_TAG, MADE_TAG, Cluster
+from nodesmith_cli.connecting.wanted import default_node_role, readable
+from nodesmith_cli.pause import TABLE
+
+
+class LeftoverReading(AwsReading):
+    """Reads what there is to take away."""
+
+    def leftovers(self, name: str, cluster: Cluster | None) -> Leftovers:
+        """Look at everything; `cluster` is None where EKS has it no more. Raises Transient, Rejected."""
+        parameter = self.parameter(name)
+        known = readable(name, parameter)
+        roles = dict.fromkeys([default_node_role(name), *(known.node_roles if known else ())])
+        stack = self.stack()
+        return Leftovers(
+            name,
+            self.region,
+            parameter is not None,
+            self.entries(cluster, self._principals(cluster)) if cluster else {},
+            self.association(name) if cluster else None,
+            cluster is not None and self._is_agent_made(name),
+            cluster is None or self._associations(name) <= 1,
+            self._tagged(name),
+            self._templates(name),
+            self._profiles(name),
+            self._objects(stack.bucket, name) if stack and stack.bucket else 0,
+            self._items(name) if stack else 0,
+            tuple(self.node_roles(name, roles).values()),
+        )
+
+    def _principals(self, cluster: Cluster) -> list[str]:
+        if cluster.mode == "CONFIG_MAP":
+            return []
+
+        def read() -> list[str]:
+            pages = self.client("eks").get_paginator("list_access_entries").paginate(clusterName=cluster.name)
+            return [each for page in pages for each in page["accessEntries"]]
+
+        return self.ask("eks:ListAccessEntries", f"cluster/{cluster.name}", read, list[str]())
+
+    def _associations(self, cluster: str) -> int:
+        def read() -> int:
+            paginator = self.client("eks").get_paginator("list_pod_identity_associations")
+            return sum(len(page["associations"]) for page in paginator.paginate(clusterName=cluster))
+
+        return self.ask("eks:ListPodIdentityAssociations", f"cluster/{cluster}", read, 0)
+
+    def _is_agent_made(self, cluster: str) -> bool:
+        def read() -> bool:
+            eks = self.client("eks")
+            found = if_there(lambda: eks.describe_addon(clusterName=cluster, addonName=AGENT))
+            return found is not None and is_made(found["addon"].get("tags"), cluster)
+
+        return self.ask("eks:DescribeAddon", f"addon/{cluster}/{AGENT}", read, False)
+
+    def _tagged(self, cluster: str) -> tuple[str, ...]:
+        filters = _tags({DISCOVERY_TAG: cluster, MADE_TAG: cluster})
+
+        def read() -> tuple[str, ...]:
+            ec2 = self.client("ec2")
+            subnets = ec2.get_paginator("describe_subnets").paginate(Filters=filters)
+            groups = ec2.get_paginator("describe_security_groups").paginate(Filters=filters)
+            return (
+                *(each["SubnetId"] for page in subnets for each in page["Subnets"]),
+                *(each["GroupId"] for page in groups for each in page["SecurityGroups"]),
+            )
+
+        return self.ask("ec2:DescribeSubnets", "*", read, ())
+
+    def _templates(self, cluster: str) -> tuple[str, ...]:
+        filters = _tags({MANAGED_BY_TAG: cluster})
+
+        def read() -> tuple[str, ...]:
+            pages = self.client("ec2").get_paginator("describe_launch_templates").paginate(Filters=filters)
+            return tuple(each["LaunchTemplateId"] for page in pages for each in page["LaunchTemplates"])
+
+        return self.ask("ec2:DescribeLaunchTemplates", "*", read, ())
+
+    def _profiles(self, cluster: str) -> Mapping[str, tuple[str, ...]]:
+        path = profile_path(cluster, self.region)
+
+        def read() -> Mapping[str, tuple[str, ...]]:
+            pages = self.client("iam").get_paginator("list_instance_profiles").paginate(PathPrefix=path)
+            found = [each for page in pages for each in page["InstanceProfiles"]]
+            return {each["InstanceProfileName"]: _roles_in(each) for each in found}
+
+        return self.ask("iam:ListInstanceProfiles", f"instance-profile{path}*", read, {})
+
+    def _objects(self, bucket: str, cluster: str) -> int:
+        def read() -> int:
+            paginator = self.client("s3").get_paginator("list_object_versions")
+            pages = paginator.paginate(Bucket=bucket, Prefix=prefix(cluster))
+            return sum(len(page.get("Versions", ())) + len(page.get("DeleteMarkers", ())) for page in pages)
+
+        return self.ask("s3:ListBucketVersions", bucket, read, 0)
+
+    def _items(self, cluster: str) -> int:
+        def read() -> int:
+            pages = (
+                self.client("dynamodb")
+                .get_paginator("query")
+                .paginate(**partition_query(cluster), Select="COUNT")
+            )
+            return sum(page["Count"] for page in pages)
+
+        return self.ask("dynamodb:Query", f"table/{TABLE}", read, 0)
+
+
+def prefix(cluster: str) -> str:
+    """Give what the keys of all objects of a cluster begin with."""
+    return f"clusters/{cluster}/"
+
+
+def partition_query(cluster: str) -> dict[str, Any]:
+    """Ask for a cluster's partition of the table."""
+    return {
+        "TableName": TABLE,
+        "KeyConditionExpression": "pk = :pk",
+        "ExpressionAttributeValues": {":pk": {"S": partition_key(cluster)}},
+    }
+
+
+def _roles_in(profile: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(role["RoleName"]) for role in profile.get("Roles") or ())
+
+
+def _tags(tags: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"Name": f"tag:{key}", "Values": [value]} for key, value in tags.items()]

@@ -1,0 +1,145 @@
+"""Looking at an account and a cluster, and what follows: what is wrong, and what is to be done. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from nodesmith.errors import Rejected
+from nodesmith_cli.connecting.actions import Row
+from nodesmith_cli.connecting.applying import Applier
+from nodesmith_cli.connecting.awsreading import AwsReading
+from nodesmith_cli.connecting.clients import Client
+from nodesmith_cli.connecting.clusterreading import image_of, look_inside, survey_of
+from nodesmith_cli.connecting.findings import Finding, error, worst_first
+from nodesmith_cli.connecting.images import image_in_registry
+from nodesmith_cli.connecting.insideproblems import inside_problems
+from nodesmith_cli.connecting.manifests import Served, manifests
+from nodesmith_cli.connecting.observed import Account, Cluster, Inside
+from nodesmith_cli.connecting.problems import problems
+from nodesmith_cli.connecting.reaching import api_server, refuse_without_rights
+from nodesmith_cli.connecting.steps import rows
+from nodesmith_cli.connecting.wanted import Wanted, registration
+from nodesmith_cli.sharing.findings import Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a command works with: AWS and its region, the caller's credentials, the API server, and time.
+
+    `kubeconfig` and `context` are those that the caller names, empty where none is named.
+    """
+
+    client: Client
+    region: str
+    credentials: Callable[[], Any]
+    clock: Callable[[], datetime]
+    sleep: Callable[[float], None]
+    kubeconfig: str = ""
+    context: str = ""
+
+    def server(self, cluster: Cluster) -> Applier:
+        """Reach the API server of a cluster. Raises Rejected."""
+        return api_server(
+            cluster,
+            self.region,
+            self.credentials,
+            self.clock,
+            kubeconfig=self.kubeconfig,
+            context=self.context,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """All that connect has looked at, and what follows: what is wrong, and what is to be done."""
+
+    account: Account
+    server: Applier
+    inside: Inside | None
+    findings: Sequence[Finding]
+    rows: Sequence[Row]
+
+    @property
+    def is_hindered(self) -> bool:
+        """Whether something has to be mended first."""
+        return any(each.severity is Severity.ERROR for each in self.findings)
+
+    @property
+    def due(self) -> list[Row]:
+        """What is to be done."""
+        return [row for row in self.rows if row.action is not None]
+
+
+def look(wanted: Wanted, around: Around, *, is_to_keep_image: bool = False) -> Seen:
+    """Look at account and cluster, judge and plan; writes nothing. Raises Rejected, Transient.
+
+    With `is_to_keep_image` a forwarder that is there may have any image.
+    """
+    account = AwsReading(around.client, around.region).account(wanted)
+    server = around.server(account.cluster)
+    found = list(problems(wanted, account))
+    try:
+        refuse_without_rights(server, account.cluster, around.region, account.caller)
+    except Rejected as refusal:
+        found.append(error("kubernetes-rights", f"cluster {wanted.cluster}", str(refusal)))
+        return Seen(account, server, None, worst_first(found), [])
+    image = (is_to_keep_image and image_of(server)) or _image(wanted, around, server)
+    if not image:
+        found.append(_without_image(account))
+    inside = _inside(wanted, account, server, image, around.clock())
+    found += inside_problems(account, inside)
+    planned = rows(wanted, account, inside)
+    found += _of_cdk(account, planned)
+    return Seen(account, server, inside, worst_first(found), planned)
+
+
+def _inside(wanted: Wanted, account: Account, server: Applier, image: str, now: datetime) -> Inside:
+    survey = survey_of(server, now)
+    stack = account.stack
+    if stack is None or stack.missing:
+        return Inside(survey)
+    served = Served(
+        account.cluster.name,
+        account.region,
+        stack.bucket,
+        stack.queues_url,
+        registration(wanted, account).reached_from,
+        image,
+    )
+    return look_inside(server, manifests(served, shared_crds=not survey.has_foreign_crds), survey)
+
+
+def _image(wanted: Wanted, around: Around, server: Applier) -> str:
+    return wanted.image or image_in_registry(around.client) or image_of(server)
+
+
+def _without_image(account: Account) -> Finding:
+    return error(
+        "image",
+        "image of the forwarder",
+        "none of this version is in the repository nodesmith-forwarder of this account and region, and none is named",
+        f"nodesmith connect {account.cluster.name} --push {registry_of(account)}/nodesmith-forwarder; or --image IMAGE",
+    )
+
+
+def registry_of(account: Account) -> str:
+    """Name the account's registry of images."""
+    suffix = "amazonaws.com.cn" if account.partition == "aws-cn" else "amazonaws.com"
+    return f"{account.account}.dkr.ecr.{account.region}.{suffix}"
+
+
+def _of_cdk(account: Account, planned: Sequence[Row]) -> Iterator[Finding]:
+    """Leave to CloudFormation what a stack of the cluster makes."""
+    made = ("registration", "access entry of nodesmith", "Pod Identity association")
+    due = [row.object for row in planned if row.action is not None and row.object.startswith(made)]
+    if account.cdk_stack and due:
+        yield error(
+            "cdk",
+            f"stack {account.cdk_stack}",
+            f"makes the cluster's part in AWS, and lacks or differs in: {', '.join(due)}",
+            f"change `clusters` in cdk.json, then .venv/bin/python -m infra.cdk deploy {account.cdk_stack}; "
+            "or take it out there and destroy that stack",
+        )

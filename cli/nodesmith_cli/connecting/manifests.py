@@ -1,0 +1,116 @@
+"""What a cluster gets: CRDs, rights, policies and the forwarder, as `kubectl apply -k forwarder/` makes them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from nodesmith.model.schema.crds import custom_resource_definitions
+from nodesmith_cli.local.functions import shipped
+from nodesmith_cli.sharing.survey import SHARED_CRDS
+
+Manifest = dict[str, Any]
+NAMESPACE = "nodesmith"
+FORWARDER = "nodesmith-forwarder"
+"""The name of the Deployment, its service account, its ConfigMap without the hash, and its image without a registry."""
+PLACEHOLDER = "CLUSTER_NAME"
+CRD = "CustomResourceDefinition"
+ADMISSION = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+"""Kubernetes has them from 1.30 on."""
+_ORDER = (
+    "Namespace",
+    CRD,
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    *ADMISSION,
+    "NetworkPolicy",
+    "ConfigMap",
+    "Deployment",
+)
+_HASH_LETTERS = str.maketrans("013ae", "ghkmt")
+"""kustomize writes these digits of a hash as letters, so that no word comes out."""
+_HTML = {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e"}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What the manifests say of one cluster. `image` is that of the forwarder, with tag or digest."""
+
+    cluster: str
+    region: str
+    bucket: str
+    queues_url: str
+    reached_from: str
+    image: str
+
+
+def manifests(served: Served, *, shared_crds: bool = True) -> list[Manifest]:
+    """Give all objects in the order in which they are applied; without `shared_crds` not NodePool's and NodeClaim's."""
+    crds = [each for each in custom_resource_definitions() if shared_crds or _name(each) not in SHARED_CRDS]
+    settings = _config_map(served)
+    base = [_of_cluster(each, served, _name(settings)) for each in _base()]
+    return sorted([*crds, *base, settings], key=lambda each: _ORDER.index(each["kind"]))
+
+
+def forwarder_settings(served: Served) -> dict[str, str]:
+    """Fill in `forwarder.env`."""
+    return {
+        **dict(_env_file()),
+        "CLUSTER_NAME": served.cluster,
+        "AWS_REGION": served.region,
+        "BUCKET_NAME": served.bucket,
+        "QUEUES_URL": served.queues_url,
+        "REACHED_FROM": served.reached_from,
+    }
+
+
+def hashed_name(name: str, data: Mapping[str, str]) -> str:
+    """Name a ConfigMap by its content, as kustomize does: a changed setting is a new rollout."""
+    text = json.dumps({"data": data, "kind": "ConfigMap", "name": ""}, sort_keys=True, separators=(",", ":"))
+    for letter, escaped in _HTML.items():  # Go's encoder, which kustomize uses, writes these so
+        text = text.replace(letter, escaped)
+    digits = hashlib.sha256(text.encode()).hexdigest()[:10]
+    return f"{name}-{digits.translate(_HASH_LETTERS)}"
+
+
+def _config_map(served: Served) -> Manifest:
+    data = forwarder_settings(served)
+    metadata = {"name": hashed_name(FORWARDER, data), "namespace": NAMESPACE}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def _of_cluster(manifest: Manifest, served: Served, settings: str) -> Manifest:
+    match manifest["kind"]:
+        case "ClusterRoleBinding":
+            for subject in manifest["subjects"]:
+                subject["name"] = subject["name"].replace(PLACEHOLDER, served.cluster)
+        case "Deployment":
+            (container,) = manifest["spec"]["template"]["spec"]["containers"]
+            container["image"] = served.image
+            for source in container["envFrom"]:
+                source["configMapRef"]["name"] = settings
+    return manifest
+
+
+def _base() -> Iterator[Manifest]:
+    for path in sorted(shipped("_base", "forwarder/base").glob("*.yaml")):
+        if path.name != "kustomization.yaml":
+            yield from yaml.safe_load_all(path.read_text(encoding="utf-8"))
+
+
+def _env_file() -> Iterator[tuple[str, str]]:
+    text = (shipped("_forwarder", "forwarder") / "forwarder.env").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            yield name, value
+
+
+def _name(manifest: Manifest) -> str:
+    return str(manifest["metadata"]["name"])

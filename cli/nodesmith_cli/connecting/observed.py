@@ -1,0 +1,158 @@
+"""What an account and a cluster were seen to have: values only, from which is decided what is wrong and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from nodesmith_cli.connecting.applying import State
+from nodesmith_cli.sharing.survey import Survey
+
+EVERYWHERE = "0.0.0.0/0"
+MADE_TAG = "nodesmith.dev/connected"
+"""What `connect` makes carries it, with the cluster's name as value: `disconnect` removes nothing else."""
+DISCOVERY_TAG = "karpenter.sh/discovery"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """An EKS cluster. `mode` is its authentication mode; `version` is such as `1.34`."""
+
+    name: str
+    status: str
+    version: str
+    mode: str
+    vpc_id: str
+    endpoint: str
+    ca_bundle: str
+    subnets: tuple[str, ...] = ()
+    security_group: str = ""
+    is_public: bool = True
+    public_cidrs: tuple[str, ...] = (EVERYWHERE,)
+    is_auto_mode: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether functions outside of VPCs reach its API server."""
+        return self.is_public and EVERYWHERE in (self.public_cidrs or (EVERYWHERE,))
+
+
+@dataclass(frozen=True, slots=True)
+class RegionStack:
+    """The outputs of the stack `nodesmith-<region>`. `node_roles` is None where it does not say which it may pass."""
+
+    version: str
+    bucket: str
+    queues_url: str
+    forwarder_role: str
+    node_roles: tuple[str, ...] | None = None
+
+    @property
+    def missing(self) -> list[str]:
+        """The outputs that a stack of today has and this one lacks."""
+        outputs = {
+            "BucketName": self.bucket,
+            "QueuesUrl": self.queues_url,
+            "ForwarderRoleArn": self.forwarder_role,
+        }
+        return [name for name, value in outputs.items() if not value]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An access entry."""
+
+    kind: str
+    username: str = ""
+    groups: tuple[str, ...] = ()
+    is_made: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Association:
+    """The Pod Identity association of the forwarder's service account."""
+
+    id: str
+    role: str
+    modified_at: datetime
+    is_made: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRole:
+    """An IAM role for nodes. `policies` are the ARNs of those attached."""
+
+    name: str
+    policies: frozenset[str] = frozenset()
+    is_trusting_ec2: bool = True
+    is_made: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """A subnet or security group of the cluster's VPC. `discovery` is the value of its discovery tag, or empty."""
+
+    id: str
+    discovery: str = ""
+    free_addresses: int = 0
+    zone: str = ""
+    is_made: bool = False
+    """Whether connect wrote the discovery tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What AWS has for a cluster. `roles` are the names of the functions' roles that exist.
+
+    `entries` are the access entries of functions and of node roles, by the ARN of the role. `parameter` is the text of
+    the registration, None without one. `cdk_stack` is the stack that makes this cluster's part, or empty.
+    `denied` are the calls that the caller may not make, each a sentence.
+    """
+
+    account: str
+    partition: str
+    region: str
+    caller: str
+    cluster: Cluster
+    stack: RegionStack | None = None
+    cdk_stack: str = ""
+    roles: frozenset[str] = frozenset()
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    association: Association | None = None
+    has_agent: bool = False
+    has_spot_role: bool = True
+    subnets: tuple[Tagged, ...] = ()
+    groups: tuple[Tagged, ...] = ()
+    node_roles: Mapping[str, NodeRole] = field(default_factory=dict)
+    parameter: str | None = None
+    denied: tuple[str, ...] = ()
+
+    def role_arn(self, name: str) -> str:
+        """Give the ARN of a role of this account."""
+        return f"arn:{self.partition}:iam::{self.account}:role/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """An object that connect installs, and how it stands. `leave` says why it is left as it is; empty: it is not."""
+
+    manifest: Mapping[str, Any]
+    state: State
+    leave: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What the API server shows. `autoscalers` are Deployments of other autoscalers that run.
+
+    `without_credentials` are pods of the forwarder that were made before EKS knew its Pod Identity association.
+    `image` is the forwarder's now.
+    """
+
+    survey: Survey
+    objects: tuple[Object, ...] = ()
+    autoscalers: tuple[str, ...] = ()
+    without_credentials: tuple[str, ...] = ()
+    image: str = ""

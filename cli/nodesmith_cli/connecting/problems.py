@@ -1,0 +1,111 @@
+"""What keeps a cluster from being served, as AWS shows it. Pure: from what was seen to findings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from nodesmith import __version__
+from nodesmith.model.events import TALKING
+from nodesmith.registration import CLUSTER_NAME
+from nodesmith.settings import role_name
+from nodesmith_cli.connecting.findings import Finding, error, warning
+from nodesmith_cli.connecting.nodeproblems import deploy_command, node_problems
+from nodesmith_cli.connecting.observed import Account
+from nodesmith_cli.connecting.wanted import Wanted, registration
+from nodesmith_cli.printing import some
+
+OLDEST = (1, 25)
+"""The rules in the CRDs are of Kubernetes 1.25."""
+_VERSION = re.compile(r"(\d+)\.(\d+)")
+
+
+def problems(wanted: Wanted, account: Account) -> Iterator[Finding]:
+    """Say what is wrong in AWS, and what connect does not mend by itself."""
+    for sentence in account.denied:
+        yield error(
+            "rights", "your AWS credentials", sentence, "ask whoever administers the account for this right"
+        )
+    yield from _cluster(wanted, account)
+    yield from _stack(account)
+    yield from _endpoint(wanted, account)
+    yield from node_problems(wanted, account)
+
+
+def _cluster(wanted: Wanted, account: Account) -> Iterator[Finding]:
+    cluster, where = account.cluster, f"cluster {account.cluster.name}"
+    command = f"aws eks update-cluster-config --region {account.region} --name {cluster.name}"
+    if not CLUSTER_NAME.fullmatch(cluster.name):
+        yield error(
+            "name", where, "its name must have 2 to 64 letters, digits, - and _", "it cannot be served"
+        )
+    if cluster.status not in ("ACTIVE", "UPDATING"):
+        yield error("status", where, f"is {cluster.status}, not ACTIVE", "wait until it is ACTIVE")
+    match = _VERSION.match(cluster.version)
+    if match is None or (int(match[1]), int(match[2])) < OLDEST:
+        wanted_version = ".".join(map(str, OLDEST))
+        yield error(
+            "version",
+            where,
+            f"runs Kubernetes {cluster.version or 'of an unknown version'}; {wanted_version} is the oldest supported",
+            f"aws eks update-cluster-version --region {account.region} --name {cluster.name}",
+        )
+    if cluster.mode == "CONFIG_MAP" and not wanted.is_to_switch_mode:
+        yield error(
+            "authentication-mode",
+            where,
+            "its authentication mode is CONFIG_MAP, which knows no access entries",
+            f"{command} --access-config authenticationMode=API_AND_CONFIG_MAP (there is no way back), "
+            "or give --set-authentication-mode",
+        )
+
+
+def _stack(account: Account) -> Iterator[Finding]:
+    where, deploy = f"stack nodesmith-{account.region}", deploy_command(account.region)
+    stack = account.stack
+    if stack is None:
+        yield error("stack", where, "is not deployed in this account and region", deploy)
+        return
+    if stack.missing:
+        yield error(
+            "stack", where, f"has no output {some(stack.missing)}: it is older than this command", deploy
+        )
+    elif stack.version and stack.version != __version__:
+        yield warning("stack", where, f"is of version {stack.version}, this command of {__version__}", deploy)
+
+
+def _endpoint(wanted: Wanted, account: Account) -> Iterator[Finding]:
+    cluster, vpc = account.cluster, registration(wanted, account).reached_from
+    where = f"cluster {cluster.name}"
+    if not cluster.is_open and not vpc:
+        how = "private" if not cluster.is_public else f"public for {some(cluster.public_cidrs)} only"
+        yield error(
+            "endpoint",
+            where,
+            f"the endpoint of its API server is {how}: functions outside of the VPC do not reach it",
+            "name a VPC in `vpcs` of cdk.json, deploy, and give --vpc NAME",
+        )
+    missing = missing_roles(account, vpc)
+    if account.stack is None or not missing:
+        return
+    if vpc and len(missing) == len(TALKING):
+        found = f"VPC {vpc!r} has no functions in this region"
+        yield error(
+            "vpc",
+            f"registration of {cluster.name}",
+            found,
+            f"name it in `vpcs` of cdk.json, then {deploy_command(account.region)}",
+        )
+        return
+    for role in missing:
+        yield error("function-role", f"role {role}", "does not exist", deploy_command(account.region))
+
+
+def missing_roles(account: Account, vpc: str) -> list[str]:
+    """Name the roles of functions that talk to the API server and do not exist."""
+    return [role for role in talking_roles(account.region, vpc) if role not in account.roles]
+
+
+def talking_roles(region: str, vpc: str) -> list[str]:
+    """Name the roles of the functions that talk to the API server."""
+    return [role_name(concern, region, vpc) for concern in TALKING]

@@ -1,0 +1,171 @@
+"""What connect does in AWS, in which order. Pure: from what was seen to rows, each with the action that it takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from nodesmith.registration import Registration, parameter_name
+from nodesmith_cli.connecting.actions import (
+    AGENT,
+    Associate,
+    AttachPolicies,
+    ChangeEntry,
+    InstallAgent,
+    MakeEntry,
+    MakeNodeRole,
+    MakeSpotRole,
+    Register,
+    ReplaceEntry,
+    Row,
+    SetMode,
+    Tag,
+    changed,
+    made,
+    present,
+)
+from nodesmith_cli.connecting.installedsteps import installed, restarted
+from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE
+from nodesmith_cli.connecting.observed import Account, Entry, Inside, Tagged
+from nodesmith_cli.connecting.wanted import (
+    NODE_POLICIES,
+    Wanted,
+    default_node_role,
+    function_entries,
+    readable,
+    registration,
+)
+from nodesmith_cli.printing import some
+
+EC2_LINUX, STANDARD = "EC2_LINUX", "STANDARD"
+
+
+def rows(wanted: Wanted, account: Account, inside: Inside) -> list[Row]:
+    """Give all that a served cluster has, in the order in which it is made."""
+    target = registration(wanted, account)
+    aws = [*_cluster(wanted, account), *_network(wanted, account), *_nodes(target, account)]
+    functions = list(_functions(target, account))
+    return [
+        *aws,
+        *functions,
+        _forwarder(account),
+        _registered(target, account),
+        *installed(inside),
+        *restarted(inside),
+    ]
+
+
+def _cluster(wanted: Wanted, account: Account) -> Iterator[Row]:
+    if account.cluster.mode != "CONFIG_MAP":
+        yield present("authentication mode", account.cluster.mode)
+    elif wanted.is_to_switch_mode:
+        yield changed("authentication mode", "API_AND_CONFIG_MAP; there is no way back", SetMode())
+    if account.has_agent or account.cluster.is_auto_mode:
+        yield present(f"add-on {AGENT}", "part of EKS Auto Mode" if not account.has_agent else "")
+    else:
+        yield made(f"add-on {AGENT}", "", InstallAgent())
+    role = "service-linked role of EC2 Spot"
+    yield present(role) if account.has_spot_role else made(role, "", MakeSpotRole())
+
+
+def _network(wanted: Wanted, account: Account) -> Iterator[Row]:
+    tag = f"karpenter.sh/discovery={account.cluster.name}"
+    own_subnets = [each for each in account.subnets if each.id in account.cluster.subnets]
+    own_groups = [each for each in account.groups if each.id == account.cluster.security_group]
+    for what, there, own in (
+        ("subnets", account.subnets, own_subnets),
+        ("security groups", account.groups, own_groups),
+    ):
+        found = [each for each in there if each.discovery == account.cluster.name]
+        if found:
+            yield present(f"{what} with {tag}", some(each.id for each in found))
+        elif wanted.is_to_tag and own and not any(each.discovery for each in own):
+            ids = _ids(own)
+            yield made(f"{what} with {tag}", some(ids), Tag(ids))
+
+
+def _ids(tagged: list[Tagged]) -> tuple[str, ...]:
+    return tuple(each.id for each in tagged)
+
+
+def _nodes(target: Registration, account: Account) -> Iterator[Row]:
+    for name in target.node_roles:
+        role = account.node_roles.get(name)
+        what = f"role {name}"
+        if role is None:
+            if name == default_node_role(target.cluster):
+                yield made(what, f"with {', '.join(NODE_POLICIES)}", MakeNodeRole(name))
+            else:
+                continue
+        elif name == default_node_role(target.cluster):
+            yield _policies(what, name, role.policies, account)
+        else:
+            yield present(what)
+        yield _entry(account, account.role_arn(name), EC2_LINUX, "")
+
+
+def _policies(what: str, name: str, attached: frozenset[str], account: Account) -> Row:
+    """Let the role have the policies; a role of one's own may do without that of SSM, or pull by a wider one."""
+    bare = {arn.rpartition("/")[2] for arn in attached}
+    if {"AmazonEKSWorkerNodePolicy"} <= bare:
+        return present(what)
+    missing = tuple(policy_arn(account, each) for each in NODE_POLICIES if each not in bare)
+    return changed(
+        what, f"gets {', '.join(arn.rpartition('/')[2] for arn in missing)}", AttachPolicies(name, missing)
+    )
+
+
+def policy_arn(account: Account, policy: str) -> str:
+    """Give the ARN of a policy of AWS's own."""
+    return f"arn:{account.partition}:iam::aws:policy/{policy}"
+
+
+def _functions(target: Registration, account: Account) -> Iterator[Row]:
+    for principal, username in function_entries(account, target.reached_from).items():
+        yield _entry(account, principal, STANDARD, username)
+
+
+def _entry(account: Account, principal: str, kind: str, username: str) -> Row:
+    what, there = f"access entry of {principal.rpartition('/')[2]}", account.entries.get(principal)
+    if there is None:
+        return made(what, username or kind, MakeEntry(principal, kind, username))
+    if there.kind != kind:
+        detail = f"of the type {kind}, not {there.kind}"
+        return changed(what, detail, ReplaceEntry(principal, kind, username))
+    if username and there != Entry(kind, username, (), there.is_made):
+        return changed(what, username, ChangeEntry(principal, username))
+    return present(what, username or kind)
+
+
+def _forwarder(account: Account) -> Row:
+    what = f"Pod Identity association of {NAMESPACE}/{FORWARDER}"
+    role = account.stack.forwarder_role if account.stack else ""
+    bare, there = role.rpartition("/")[2], account.association
+    if there is None:
+        return made(what, bare, Associate(role))
+    if there.role != role:
+        return changed(what, bare, Associate(role, there.id))
+    return present(what, bare)
+
+
+def _registered(target: Registration, account: Account) -> Row:
+    what, there = f"registration {parameter_name(target.cluster)}", account.parameter
+    text = target.to_json()
+    if there is None:
+        return made(what, text, Register(text, is_new=True))
+    if readable(target.cluster, there) == target:
+        return present(what, text)
+    return changed(what, _difference(there, text), Register(text, is_new=False))
+
+
+def _difference(before: str, after: str) -> str:
+    try:
+        was: Any = json.loads(before)
+    except ValueError:
+        was = None
+    if not isinstance(was, dict):
+        return after
+    now = json.loads(after)
+    names = [name for name in now if was.get(name) != now[name]]
+    return ", ".join(f"{name}: {json.dumps(now[name])}" for name in names) or after

@@ -1,0 +1,116 @@
+"""How connect, disconnect and doctor print: tables of what there is and of what was found, for people and programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import typer
+
+from nodesmith.errors import NodesmithError
+from nodesmith_cli.connecting.actions import Row, Standing
+from nodesmith_cli.connecting.findings import Finding
+from nodesmith_cli.printing import printable
+from nodesmith_cli.sharing.findings import Severity
+
+_FILE_WIDTH = 200
+Line = tuple[Severity | Standing, str, str]
+_COLOURS: Mapping[Severity | Standing, str] = {
+    Severity.ERROR: "red",
+    Severity.WARNING: "yellow",
+    Severity.INFO: "dim",
+    Standing.PRESENT: "dim",
+    Standing.MADE: "green",
+    Standing.CHANGED: "yellow",
+    Standing.REMOVED: "red",
+    Standing.KEPT: "dim",
+}
+
+
+def print_rows(rows: Sequence[Row], findings: Sequence[Finding]) -> None:
+    """Print what is there, what will be made or changed, and what is wrong."""
+    lines: list[Line] = [(row.standing, row.object, row.detail) for row in rows]
+    lines += [(each.severity, each.object, _said(each)) for each in findings]
+    _print(lines)
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Print findings."""
+    _print([(each.severity, each.object, _said(each)) for each in findings])
+
+
+def as_items(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """Write findings for JSON."""
+    return [asdict(each) for each in findings]
+
+
+def row_items(rows: Iterable[Row]) -> list[dict[str, str]]:
+    """Write rows for JSON."""
+    return [{"object": row.object, "standing": str(row.standing), "detail": row.detail} for row in rows]
+
+
+def print_json(told: object) -> None:
+    """Print JSON."""
+    print(json.dumps(told, indent=2))
+
+
+@contextmanager
+def step(done: str) -> Iterator[None]:
+    """Show what is under way, and once it is done a line that says so; a line that it was not, where it fails."""
+    with working(done):
+        try:
+            yield
+        except NodesmithError:
+            say(f"not {done}; what came before it is done: run it again to go on from here")
+            raise
+    say(done)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show what is under way, on a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(printable(what)):
+        yield
+
+
+def say(line: str) -> None:
+    """Tell of progress."""
+    typer.echo(printable(line), err=True)
+
+
+def _said(finding: Finding) -> str:
+    return f"{finding.found}\n→ {finding.remedy}" if finding.remedy else finding.found
+
+
+def _print(lines: Iterable[Line]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    for word, thing, detail in lines:
+        table.add_row(Text(str(word), style=_COLOURS[word]), Text(printable(thing)), Text(_printable(detail)))
+    console = Console()
+    if console.is_terminal:
+        console.print(table)
+        return
+    wide = Console(width=_FILE_WIDTH)
+    with wide.capture() as captured:
+        wide.print(table)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def _printable(text: str) -> str:
+    return "\n".join(printable(line) for line in text.split("\n"))

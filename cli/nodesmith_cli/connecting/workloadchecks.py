@@ -1,0 +1,107 @@
+"""What of the cluster's own objects keeps nodesmith from its work: budgets, NodePools, EC2NodeClasses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from nodesmith.adapters.apiserver import ApiServer
+from nodesmith.model.ownership import nodeclass_name
+from nodesmith.model.poddisruptionbudgets import parse_budget
+from nodesmith.model.spelling import did_you_mean
+from nodesmith.observation.wire import UNREADABLE
+from nodesmith_cli.connecting.findings import Finding, error, warning
+from nodesmith_cli.local.manifests import Document
+from nodesmith_cli.sharing.survey import Manifest, Survey, listed, name_of
+
+BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
+
+
+def budget_findings(budgets: Iterable[Manifest]) -> Iterator[Finding]:
+    """Say which PodDisruptionBudgets can never allow an eviction: nodes with their pods are never drained."""
+    for manifest in budgets:
+        name = f"PodDisruptionBudget {manifest['metadata'].get('namespace', '')}/{name_of(manifest)}"
+        try:
+            budget = parse_budget(manifest)
+        except UNREADABLE as fault:
+            yield warning("budget", name, f"cannot be read: {fault}")
+            continue
+        if not (budget.never_allows and budget.expected_pods):
+            continue
+        what = (
+            f"maxUnavailable {budget.max_unavailable}"
+            if budget.max_unavailable
+            else f"minAvailable {budget.min_available or 'missing'} of {budget.expected_pods} pods"
+        )
+        namespace = manifest["metadata"].get("namespace", "default")
+        command = f"kubectl -n {namespace} edit poddisruptionbudget {name_of(manifest)}: allow one"
+        yield warning("budget", name, f"{what}: no pod may ever be evicted", command)
+
+
+def budgets_of(server: ApiServer) -> tuple[Manifest, ...]:
+    """List the cluster's budgets. Raises Transient, Rejected."""
+    return listed(server, BUDGETS)
+
+
+def pool_findings(survey: Survey, region: str) -> Iterator[Finding]:
+    """Say which NodePools can never be served, and which EC2NodeClasses are not ready."""
+    classes = {name_of(each): each for each in survey.nodeclasses}
+    for name, nodeclass in classes.items():
+        yield from _unready(f"EC2NodeClass {name}", nodeclass)
+    sound = []
+    for pool in survey.nodepools:
+        named = nodeclass_name(pool)
+        if named in classes or (named and any(name_of(each) == named for each in survey.nodetemplates)):
+            sound.append(pool)
+            continue
+        hint = did_you_mean(named, classes) or f"; there is {', '.join(sorted(classes)) or 'none'}"
+        found = f"its EC2NodeClass {named!r} does not exist{hint}"
+        yield error("nodepool", f"NodePool {name_of(pool)}", found, f"kubectl edit nodepool {name_of(pool)}")
+    if sound:
+        yield from _unbuyable(sound, survey.nodeclasses, region)
+
+
+def _unready(name: str, manifest: Manifest) -> Iterator[Finding]:
+    conditions = {c.get("type"): c for c in (manifest.get("status") or {}).get("conditions") or ()}
+    ready = conditions.get("Ready")
+    if ready is None or ready.get("status") == "True":
+        return
+    causes = [c for c in conditions.values() if c.get("status") == "False" and c.get("type") != "Ready"] or [
+        ready
+    ]
+    said = "; ".join(str(c.get("message") or c.get("reason") or c.get("type")) for c in causes)
+    remedy = f"kubectl describe ec2nodeclass {name_of(manifest)}: its conditions say what they ask for"
+    yield error("nodeclass", name, f"is not ready: {said}", remedy)
+
+
+def _unbuyable(pools: Iterable[Manifest], classes: Iterable[Manifest], region: str) -> Iterator[Finding]:
+    """Ask what `nodesmith validate` says: requirements that no instance type meets, limits that allow no node."""
+    from nodesmith_cli.validating.command import check
+
+    documents = [
+        *(_document("karpenter.sh/v1", "NodePool", each, number) for number, each in enumerate(pools)),
+        *(
+            _document("karpenter.k8s.aws/v1", "EC2NodeClass", each, number)
+            for number, each in enumerate(classes)
+        ),
+    ]
+    for finding in check(documents, region):
+        if finding.is_error:
+            fault = finding.fault
+            found = f"{fault.field} {fault.message}" if fault.field else fault.message
+            yield error(
+                "nodepool",
+                fault.object.replace("/", " ", 1),
+                found,
+                "nodesmith validate shows it at its line",
+            )
+
+
+def _document(version: str, kind: str, manifest: Mapping[str, Any], number: int) -> Document:
+    return Document({"apiVersion": version, "kind": kind, **_written(manifest)}, "cluster", number)
+
+
+def _written(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give an object as its author wrote it: what the API server adds is not theirs to mend."""
+    metadata = {k: v for k, v in manifest["metadata"].items() if k in ("name", "labels", "annotations")}
+    return {"metadata": metadata, "spec": manifest.get("spec") or {}}

@@ -1,0 +1,102 @@
+"""`nodesmith connect` on a real API server: it applies its objects once, and the functions have their rights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from nodesmith.adapters.apiserver import connect
+from nodesmith_cli.connecting.applying import Applier, State, reference
+from nodesmith_cli.connecting.clusterreading import look_inside, survey_of
+from nodesmith_cli.connecting.installedsteps import installed
+from nodesmith_cli.connecting.manifests import Served, manifests
+from nodesmith_cli.connecting.observed import Inside
+from nodesmith_cli.connecting.rightschecks import rights_findings
+from nodesmith_cli.local.controlplane import User
+from nodesmith_cli.local.ekstokens import access_key_of
+from nodesmith_cli.local.real import RealCluster
+from tests.connectable import Served as ConnectableServer
+from tests.connectable import connectable_on
+from tests.e2e.conftest import BUILD
+from tests.patience import eventually
+
+SERVED = Served(
+    "web", "us-east-1", "bucket", "https://sqs.us-east-1.amazonaws.com/123456789012", "", "forwarder:0.1.0"
+)
+WRITER = "/apis/rbac.authorization.k8s.io/v1/clusterroles/nodesmith-writer"
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[RealCluster]:
+    """Return a control plane that knows the caller of connect by the key that signs the token, as EKS does."""
+    caller = User("caller", ("system:masters",))
+    known = lambda token: caller if access_key_of(token) == "none" else None  # noqa: E731
+    with RealCluster(BUILD / "test_connected" / "plane", authenticate=known) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(plane: RealCluster) -> Applier:
+    return Applier(connect(plane.url, plane.ca_bundle, lambda: plane.token))
+
+
+def look(server: Applier) -> Inside:
+    return look_inside(server, manifests(SERVED), survey_of(server, datetime.now(UTC)))
+
+
+def states(inside: Inside) -> dict[str, State]:
+    return {reference(each.manifest): each.state for each in inside.objects}
+
+
+def test_what_is_applied_once_needs_nothing_afterwards(server: Applier) -> None:
+    before = states(look(server))
+    assert {state for name, state in before.items() if "CustomResource" not in name} == {State.MISSING}
+    for each in manifests(SERVED):
+        server.apply(each)
+    after = states(look(server))
+    assert set(after.values()) == {State.PRESENT}, {n: s for n, s in after.items() if s is not State.PRESENT}
+
+
+def test_a_right_that_somebody_has_taken_away_is_missed_and_given_again(server: Applier) -> None:
+    objects = manifests(SERVED)
+    for each in objects:
+        server.apply(each)
+    assert list(rights_findings(server, objects, "web")) == []
+    role = server.get(WRITER)
+    assert role is not None
+    server.patch(WRITER, {"rules": [r for r in role["rules"] if "pods/eviction" not in r["resources"]]})
+    (found,) = rights_findings(server, objects, "web")
+    assert found.object == "user nodesmith:writer:web"
+    assert found.found == "has no right to create pods/eviction"
+    assert [row.detail for row in installed(look(server)) if row.action] == ["ClusterRole/nodesmith-writer"]
+
+
+def test_users_of_another_cluster_have_no_rights(server: Applier) -> None:
+    objects = manifests(SERVED)
+    for each in objects:
+        server.apply(each)
+    assert [f.object for f in rights_findings(server, objects, "shop")] == [
+        "user nodesmith:reader:shop",
+        "user nodesmith:writer:shop",
+    ]
+
+
+def test_a_cluster_is_connected_by_an_eks_token_and_disconnected(
+    plane: RealCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served = ConnectableServer(plane.url, plane.ca_bundle, plane.token, plane.kubeconfig())
+    with connectable_on(served) as cluster:
+        assert cluster.run() == 0
+        capsys.readouterr()
+        assert cluster.run(is_dry=True) == 0
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        # Nobody here puts credentials into pods, as EKS does.
+        assert {row["object"] for row in rows if row["standing"] != "present"} <= {"pod of the forwarder"}
+        assert cluster.leave() == 0
+        assert "deleted Namespace/nodesmith" in capsys.readouterr().err
+        crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        eventually(lambda: cluster.server.get(f"{crds}/provisioners.karpenter.sh") is None)
+        assert cluster.server.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/nodesmith-writer") is None

@@ -1,0 +1,653 @@
+"""`nodesmith connect` on an account of moto's and an API server in memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer
+from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
+from typer.testing import CliRunner
+
+from nodesmith import __version__
+from nodesmith.errors import Rejected
+from nodesmith.registration import parameter_name, read_registration
+from nodesmith.settings import role_name
+from nodesmith_cli.connecting.applying import Applier
+from nodesmith_cli.connecting.awsreading import AwsReading
+from nodesmith_cli.connecting.clients import AwsSession
+from nodesmith_cli.connecting.clusterreading import image_of
+from nodesmith_cli.connecting.connectcommand import How
+from nodesmith_cli.connecting.connectcommand import connect as connect_cluster
+from nodesmith_cli.connecting.images import push as push_to
+from nodesmith_cli.connecting.wanted import Wanted
+from nodesmith_cli.main import app
+from tests.account import REGION, client
+from tests.connectable import CLUSTER, IMAGE, PODS, Connectable, connectable, deploy
+from tests.contract.worlds import lease
+
+POOLS = "/apis/karpenter.sh/v1/nodepools"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+REGISTRATION = parameter_name(CLUSTER)
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def cluster() -> Iterator[Connectable]:
+    with connectable() as made:
+        yield made
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> Json:
+    found: Json = json.loads(capsys.readouterr().out)
+    return found
+
+
+def checks(report: Json, severity: str = "error") -> list[str]:
+    return [each["check"] for each in report["findings"] if each["severity"] == severity]
+
+
+def refused(capsys: pytest.CaptureFixture[str], cluster: Connectable, **wanted: Any) -> Json:
+    """Run connect where something hinders it, and see that nothing was written."""
+    cluster.calls.clear()
+    assert cluster.run(**wanted) == 1
+    assert cluster.calls == []
+    return told(capsys)
+
+
+@contextmanager
+def denied(service: str, operation: str, message: str) -> Iterator[None]:
+    """Let AWS refuse one operation."""
+
+    def answer(**_: Any) -> Any:
+        http = type("Http", (), {"status_code": 403})()
+        error = {"Code": "AccessDeniedException", "Message": message}
+        return http, {"Error": error, "ResponseMetadata": {"HTTPStatusCode": 403}}
+
+    event = f"before-call.{service}.{operation}"
+    client(service).meta.events.register(event, answer, unique_id="denied")
+    try:
+        yield
+    finally:
+        client(service).meta.events.unregister(event, unique_id="denied")
+
+
+def test_a_cluster_is_connected_and_connecting_it_again_writes_nothing(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cluster.run() == 0
+    assert told(capsys)["state"] == "connected"
+    cluster.calls.clear()
+    assert cluster.run() == 0
+    report = told(capsys)
+    assert {row["standing"] for row in report["rows"]} == {"present"}
+    assert cluster.calls == []
+
+
+def test_the_registration_is_written_after_all_else_in_aws_and_before_the_cluster(
+    cluster: Connectable,
+) -> None:
+    cluster.run()
+    written = cluster.calls.index("PutParameter")
+    assert not [call for call in cluster.calls[:written] if "/" in call]
+    assert [call for call in cluster.calls[written + 1 :] if "/" not in call] == [
+        "PutObject"
+    ]  # the forwarder's
+    text = client("ssm").get_parameter(Name=REGISTRATION)["Parameter"]["Value"]
+    found = read_registration(CLUSTER, text)
+    assert (found.vpc_id, found.node_roles) == (cluster.network.vpc_id, ("KarpenterNodeRole-web",))
+
+
+def test_functions_come_in_as_users_that_their_session_names(cluster: Connectable) -> None:
+    cluster.run()
+    users = {}
+    for principal in client("eks").list_access_entries(clusterName=CLUSTER)["accessEntries"]:
+        entry = client("eks").describe_access_entry(clusterName=CLUSTER, principalArn=principal)[
+            "accessEntry"
+        ]
+        users[principal.rpartition("/")[2]] = (entry["type"], entry["username"], entry["kubernetesGroups"])
+    writers = ("disruption", "lifecycle", "termination", "readiness", "repair", "garbagecollection")
+    assert users.pop("KarpenterNodeRole-web")[0] == "EC2_LINUX"
+    assert users == {
+        **{role_name(each, REGION): ("STANDARD", "nodesmith:writer:{{SessionName}}", []) for each in writers},
+        role_name("observation", REGION): ("STANDARD", "nodesmith:reader:{{SessionName}}", []),
+    }
+
+
+def test_what_is_broken_is_mended_and_nothing_else_is_touched(cluster: Connectable) -> None:
+    cluster.run()
+    eks = client("eks")
+    lifecycle, repair = (
+        f"arn:aws:iam::123456789012:role/{role_name(each, REGION)}" for each in ("lifecycle", "repair")
+    )
+    eks.update_access_entry(clusterName=CLUSTER, principalArn=lifecycle, username="someone")
+    eks.delete_access_entry(clusterName=CLUSTER, principalArn=repair)
+    cluster.server.patch("/apis/rbac.authorization.k8s.io/v1/clusterroles/nodesmith-writer", {"rules": []})
+    cluster.server.delete(f"{CRDS}/provisioners.karpenter.sh")
+    cluster.calls.clear()
+    assert cluster.run() == 0
+    assert sorted(cluster.calls) == [
+        "CreateAccessEntry",
+        f"PATCH {CRDS}/provisioners.karpenter.sh",
+        "PATCH /apis/rbac.authorization.k8s.io/v1/clusterroles/nodesmith-writer",
+        "PutObject",
+        "UpdateAccessEntry",
+    ]
+
+
+def test_a_changed_setting_changes_the_registration_alone(cluster: Connectable) -> None:
+    cluster.run(settings={"RESERVED_ENIS": "1"})
+    cluster.calls.clear()
+    assert cluster.run(settings={"PREFIX_DELEGATION": "true"}) == 0
+    assert cluster.calls == ["PutParameter", "PutObject"]
+    text = client("ssm").get_parameter(Name=REGISTRATION)["Parameter"]["Value"]
+    assert read_registration(CLUSTER, text).settings == {"RESERVED_ENIS": "1", "PREFIX_DELEGATION": "true"}
+    cluster.run(settings={"RESERVED_ENIS": ""})
+    text = client("ssm").get_parameter(Name=REGISTRATION)["Parameter"]["Value"]
+    assert read_registration(CLUSTER, text).settings == {"PREFIX_DELEGATION": "true"}
+
+
+def test_a_dry_run_says_what_would_be_made_and_makes_nothing(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cluster.run(is_dry=True) == 0
+    report = told(capsys)
+    assert report["state"] == "planned"
+    assert {"CRDs", "role KarpenterNodeRole-web"} <= {
+        row["object"] for row in report["rows"] if row["standing"] == "will be made"
+    }
+    assert cluster.calls == []
+
+
+@pytest.mark.parametrize("calls", [1, 6, 12, 19, 24])
+def test_what_was_cut_off_half_way_goes_on_when_it_is_run_again(cluster: Connectable, calls: int) -> None:
+    class CutOff(BaseException):
+        pass
+
+    def stop(*_: Any, **__: Any) -> None:
+        if len(cluster.calls) > calls:
+            raise CutOff
+
+    for service in ("eks", "iam", "ssm", "ec2", "s3"):
+        client(service).meta.events.register("before-call", stop, unique_id="cut-off")
+    try:
+        with pytest.raises(CutOff):
+            cluster.run()
+    finally:
+        for service in ("eks", "iam", "ssm", "ec2", "s3"):
+            client(service).meta.events.unregister("before-call", unique_id="cut-off")
+    assert cluster.run() == 0
+    cluster.calls.clear()
+    assert cluster.run() == 0
+    assert cluster.calls == []
+
+
+def test_two_at_once_connect_the_cluster_once(
+    cluster: Connectable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other one runs while the first asks; what the first has planned is there by then."""
+
+    def confirm(_: str) -> bool:
+        return cluster.run() == 0
+
+    monkeypatch.setattr(typer, "confirm", confirm)
+    how = How("table", timeout=timedelta(minutes=1))
+    assert connect_cluster(Wanted(CLUSTER, image=IMAGE), cluster.around(), how) == 0
+    cluster.calls.clear()
+    capsys.readouterr()
+    assert cluster.run() == 0
+    assert cluster.calls == []
+
+
+def test_throttled_calls_are_made_again(cluster: Connectable) -> None:
+    left = {"CreateAccessEntry": 2, "PutParameter": 1}
+
+    def throttle(request: Any, event_name: str, **_: Any) -> AWSResponse | None:
+        operation = event_name.rpartition(".")[2]
+        if not left.get(operation):
+            return None
+        left[operation] -= 1
+        body = b'{"__type": "ThrottlingException", "message": "Rate exceeded"}'
+        headers = HTTPHeaders()
+        headers["x-amzn-ErrorType"] = "ThrottlingException"
+
+        class Raw:
+            def stream(self, **_: Any) -> Iterator[bytes]:
+                yield body
+
+        return AWSResponse(request.url, 429, headers, Raw())
+
+    for service in ("eks", "ssm"):
+        client(service).meta.events.register_first("before-send", throttle, unique_id="throttle")
+    try:
+        assert cluster.run() == 0
+    finally:
+        for service in ("eks", "ssm"):
+            client(service).meta.events.unregister("before-send", unique_id="throttle")
+    assert set(left.values()) == {0}
+
+
+# Bad input
+
+
+def test_a_cluster_that_is_not_there_is_not_found_and_a_near_one_is_named(cluster: Connectable) -> None:
+    around, how = cluster.around(), How("json", is_asked=False)
+    with pytest.raises(Rejected, match=r"there is no cluster 'webb' in us-east-1, did you mean 'web'\?"):
+        connect_cluster(Wanted("webb"), around, how)
+    with pytest.raises(Rejected, match="there is no cluster 'production' in us-east-1, there is web"):
+        connect_cluster(Wanted("production"), around, how)
+
+
+def test_a_cluster_of_another_region_is_looked_for_in_the_kubeconfig(
+    cluster: Connectable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text("name: arn:aws:eks:eu-west-1:123456789012:cluster/shop\n")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    with pytest.raises(
+        Rejected, match="your kubeconfig has one of that name in eu-west-1: give --region eu-west-1"
+    ):
+        connect_cluster(Wanted("shop"), cluster.around(), How("json", is_asked=False))
+
+
+def test_a_kubeconfig_of_another_cluster_is_refused(cluster: Connectable, tmp_path: Path) -> None:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "other", "cluster": {"server": "https://other.eks.amazonaws.com"}}],
+        "users": [{"name": "me", "user": {}}],
+        "contexts": [{"name": "other", "context": {"cluster": "other", "user": "me"}}],
+        "current-context": "other",
+    }
+    file = tmp_path / "config"
+    file.write_text(json.dumps(config))
+    around = cluster.around(kubeconfig=str(file))
+    with pytest.raises(Rejected, match=r"is for the API server https://other.*aws eks update-kubeconfig"):
+        connect_cluster(Wanted(CLUSTER, image=IMAGE), around, How("json", is_asked=False))
+    assert cluster.calls == []
+
+
+def test_a_kubeconfig_of_the_cluster_leads_there(cluster: Connectable, tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text(json.dumps(cluster.kubeconfig))
+    around = cluster.around(kubeconfig=str(file))
+    assert connect_cluster(Wanted(CLUSTER, image=IMAGE), around, How("json", is_asked=False)) == 0
+
+
+def test_a_cluster_without_access_entries_is_not_switched_unasked(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.access.mode = "CONFIG_MAP"
+    report = refused(capsys, cluster)
+    (found,) = [each for each in report["findings"] if each["check"] == "authentication-mode"]
+    assert "update-cluster-config" in found["remedy"]
+    assert "no way back" in found["remedy"]
+    assert cluster.run(is_to_switch_mode=True) == 0
+    assert cluster.access.mode == "API_AND_CONFIG_MAP"
+
+
+def test_rights_that_are_missing_are_named_all_at_once(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    user = "User: arn:aws:iam::123456789012:user/me is not authorized to perform:"
+    parameter = f"arn:aws:ssm:us-east-1:123456789012:parameter{REGISTRATION}"
+    with (
+        denied("ssm", "GetParameter", f"{user} ssm:GetParameter on resource: {parameter} because no policy"),
+        denied("ec2", "DescribeSubnets", "You are not authorized to perform this operation."),
+    ):
+        report = refused(capsys, cluster)
+    assert [each["found"] for each in report["findings"] if each["check"] == "rights"] == [
+        f"you may not ssm:GetParameter on {parameter}",
+        "you may not ec2:DescribeSubnets on *",
+    ]
+
+
+def test_a_right_that_is_missing_half_way_is_named_and_the_next_run_goes_on(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parameter = f"arn:aws:ssm:us-east-1:123456789012:parameter{REGISTRATION}"
+    user = "User: arn:aws:iam::123456789012:user/me is not authorized to perform:"
+    with (
+        denied("ssm", "PutParameter", f"{user} ssm:PutParameter on resource: {parameter} because no policy"),
+        pytest.raises(Rejected, match=f"you may not ssm:PutParameter on {parameter}"),
+    ):
+        cluster.run()
+    assert not [call for call in cluster.calls if "/" in call]
+    assert "not made registration /nodesmith/clusters/web" in capsys.readouterr().err
+    assert cluster.run() == 0
+
+
+def test_a_private_endpoint_needs_a_vpc_that_is_deployed(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.eks().resources_vpc_config |= {"endpointPublicAccess": False, "endpointPrivateAccess": True}
+    assert checks(refused(capsys, cluster)) == ["endpoint"]
+    assert checks(refused(capsys, cluster, vpc="shared")) == ["vpc"]
+    deploy(cluster.stacks, "shared")
+    assert cluster.run(vpc="shared") == 0
+    text = client("ssm").get_parameter(Name=REGISTRATION)["Parameter"]["Value"]
+    assert read_registration(CLUSTER, text).reached_from == "shared"
+    principals = client("eks").list_access_entries(clusterName=CLUSTER)["accessEntries"]
+    assert f"arn:aws:iam::123456789012:role/{role_name('lifecycle', REGION, 'shared')}" in principals
+
+
+def test_without_the_regions_stack_the_command_that_deploys_it_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with connectable(is_deployed=False) as cluster:
+        report = refused(capsys, cluster)
+    (found,) = [each for each in report["findings"] if each["check"] == "stack"]
+    assert found["remedy"].endswith("infra.cdk deploy nodesmith-us-east-1")
+
+
+def test_a_node_role_must_be_there_and_passable(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = refused(capsys, cluster, node_role="my-nodes")
+    assert [each["found"] for each in report["findings"] if each["check"] == "node-role"] == [
+        "does not exist",
+        "functions may not pass it, only KarpenterNodeRole-web, shared-nodes",
+    ]
+
+
+def test_a_running_karpenter_controller_hinders_it(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.server.create(
+        "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+        lease(datetime.now(UTC)),
+    )
+    assert checks(refused(capsys, cluster)) == ["karpenter-controller"]
+
+
+def test_beside_auto_mode_the_shared_crds_are_left_alone(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.run()
+    capsys.readouterr()
+    labels = {"metadata": {"labels": {"app.kubernetes.io/managed-by": "eks"}}}
+    for name in ("nodepools.karpenter.sh", "nodeclaims.karpenter.sh"):
+        cluster.server.patch(f"{CRDS}/{name}", {**labels, "spec": {"names": {"shortNames": ["other"]}}})
+    cluster.calls.clear()
+    assert cluster.run() == 0
+    assert cluster.calls == []
+    assert "shared-crds" in checks(told(capsys), "info")
+
+
+def test_a_crd_that_is_newer_is_left_as_it_is(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.run()
+    capsys.readouterr()
+    path = f"{CRDS}/ec2nodeclasses.karpenter.k8s.aws"
+    crd = cluster.server.get(path)
+    assert crd is not None
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["properties"]["hypervisor"] = {"type": "string"}
+    cluster.server.patch(path, {"spec": {"versions": crd["spec"]["versions"]}})
+    cluster.calls.clear()
+    assert cluster.run() == 0
+    assert cluster.calls == []
+    (found,) = [each for each in told(capsys)["findings"] if each["check"] == "crds"]
+    assert "newer" in found["found"]
+
+
+# The first snapshot
+
+
+def test_a_pod_without_credentials_is_replaced(cluster: Connectable) -> None:
+    cluster.run()
+    cluster.put_forwarder(has_credentials=False)
+    cluster.calls.clear()
+    assert cluster.run() == 0
+    assert cluster.calls == [f"DELETE {PODS}/nodesmith-forwarder-1", "PutObject"]
+
+
+def test_a_pod_that_was_made_before_eks_knew_the_association_is_replaced_meanwhile(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[bool] = []
+
+    def deployment_controller() -> None:
+        pod = cluster.server.get(f"{PODS}/nodesmith-forwarder-1")
+        if pod is not None and pod["metadata"].get("deletionTimestamp"):
+            cluster.server.delete(f"{PODS}/nodesmith-forwarder-1?gracePeriodSeconds=0")
+        elif pod is None:
+            cluster.put_forwarder(has_credentials=bool(made))
+            made.append(True)
+        elif len(made) > 1:
+            cluster.write_snapshot()
+
+    cluster.meanwhile = deployment_controller
+    assert cluster.run() == 0
+    assert len(made) == 2
+    assert "replacing nodesmith-forwarder-1" in capsys.readouterr().err
+
+
+def test_where_no_snapshot_comes_it_is_said_what_to_look_at(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = datetime.now(UTC)
+    cluster.now = lambda: begun + timedelta(seconds=cluster.waited)
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    pull = {"name": "forwarder", "state": {"waiting": waiting}, "ready": False, "restartCount": 0}
+
+    def pulls() -> None:
+        if cluster.server.get(f"{PODS}/nodesmith-forwarder-1") is None:
+            cluster.put_forwarder(containerStatuses=[{**pull, "image": IMAGE, "imageID": ""}])
+
+    cluster.meanwhile = pulls
+    assert cluster.run() == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["state"] == "waiting"
+    assert "pod nodesmith-forwarder-1: ImagePullBackOff: no such image" in said.err
+    assert "no snapshot has come within 0:01:00" in said.err
+
+
+# From the command line
+
+
+def test_the_command_connects_and_asks_for_confirmation(
+    cluster: Connectable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AwsSession, "client", lambda _, service: cluster.client(service))
+    monkeypatch.setattr(time, "sleep", cluster.sleep)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "none")
+    arguments = ["connect", CLUSTER, "--region", REGION, "--image", IMAGE]
+    refused = CliRunner().invoke(app, arguments, input="n\n")
+    assert isinstance(refused.exception, Rejected)
+    assert str(refused.exception) == "nothing was changed"
+    assert cluster.calls == []
+    told = CliRunner().invoke(app, [*arguments, "--setting", "RESERVED_ENIS=1"], input="y\n")
+    assert (told.exit_code, told.exception) == (0, None), told.output
+    assert "Connect web: " in told.output
+    assert told.output.rstrip().endswith("connected")
+    examined = CliRunner().invoke(app, ["doctor", CLUSTER, "--region", REGION])
+    assert "admission-policies" not in examined.output  # a table for people: it says what, not by which check
+    assert "Kubernetes 1.34 has no ValidatingAdmissionPolicies" in examined.output
+    left = CliRunner().invoke(app, ["disconnect", CLUSTER, "--region", REGION, "--yes"])
+    assert (left.exit_code, left.exception) == (0, None), left.output
+    assert left.output.rstrip().endswith("disconnected")
+
+
+def test_json_asks_nothing(cluster: Connectable) -> None:
+    with pytest.raises(Rejected, match="-o json asks nothing: add --yes"):
+        connect_cluster(Wanted(CLUSTER, image=IMAGE), cluster.around(), How("json"))
+
+
+def test_an_api_server_that_is_not_there_is_said_to_be_so(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.eks().endpoint = "https://127.0.0.1:1"
+    report = refused(capsys, cluster)
+    (found,) = [each for each in report["findings"] if each["check"] == "kubernetes-rights"]
+    assert found["found"].startswith("the API server of web cannot be reached: ")
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(401, "does not know you"), (201, "does not let you do everything")]
+)
+def test_who_has_no_rights_in_the_cluster_is_told_how_to_get_them(
+    cluster: Connectable,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    words: str,
+) -> None:
+    answer = (status, {"status": {"allowed": False}})
+    monkeypatch.setattr(Applier, "ask", lambda *_, **__: answer)
+    report = refused(capsys, cluster)
+    (found,) = [each for each in report["findings"] if each["check"] == "kubernetes-rights"]
+    assert words in found["found"]
+    assert "create-access-entry --cluster-name web --principal-arn" in found["found"]
+    assert "AmazonEKSClusterAdminPolicy" in found["found"]
+
+
+def test_aws_settings_that_do_not_do_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in (
+        "AWS_PROFILE",
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(Rejected, match="no AWS region is known: give --region"):
+        AwsSession()
+    with pytest.raises(Rejected, match=r"--profile 'work': .*there are: none"):
+        AwsSession(REGION, "work")
+    session = AwsSession(REGION)
+    with pytest.raises(Rejected, match="no AWS credentials are found: log in"):
+        session.credentials()
+    with pytest.raises(Rejected, match="no AWS credentials are found: log in"):
+        AwsReading(session.client, REGION).caller()
+
+
+def test_a_stack_of_the_cluster_keeps_its_part_in_aws(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.stacks.outputs[f"nodesmith-{REGION}-{CLUSTER}"] = {}
+    report = refused(capsys, cluster)
+    assert checks(report) == ["cdk"]
+    with pytest.raises(Rejected, match=r"infra\.cdk destroy nodesmith-us-east-1-web"):
+        cluster.leave()
+
+
+# Images
+
+
+def test_the_image_of_this_version_in_the_accounts_registry_is_taken_by_its_digest(
+    cluster: Connectable,
+) -> None:
+    ecr = client("ecr")
+    uri = ecr.create_repository(repositoryName="nodesmith-forwarder")["repository"]["repositoryUri"]
+    media = "application/vnd.oci.image.index.v1+json"
+    manifest = json.dumps({"schemaVersion": 2, "mediaType": media, "manifests": []})
+    pushed = ecr.put_image(
+        repositoryName="nodesmith-forwarder",
+        imageManifest=manifest,
+        imageManifestMediaType=media,
+        imageTag=__version__,
+    )
+    assert cluster.run(image="") == 0
+    assert image_of(cluster.server) == f"{uri}@{pushed['image']['imageId']['imageDigest']}"
+
+
+def test_without_any_image_it_says_how_to_push_one(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = refused(capsys, cluster, image="")
+    (found,) = [each for each in report["findings"] if each["check"] == "image"]
+    assert "--push 123456789012.dkr.ecr.us-east-1.amazonaws.com/nodesmith-forwarder" in found["remedy"]
+
+
+def test_the_image_that_runs_stays_where_none_is_named(cluster: Connectable) -> None:
+    cluster.run()
+    cluster.calls.clear()
+    assert cluster.run(image="") == 0
+    assert cluster.calls == []
+
+
+def test_an_image_is_pushed_once_all_is_checked_and_used_by_its_digest(cluster: Connectable) -> None:
+    digest = f"repo/forwarder@sha256:{'1' * 64}"
+
+    def push() -> str:
+        assert cluster.calls == []
+        return digest
+
+    how = How("json", is_asked=False, push=push)
+    assert connect_cluster(Wanted(CLUSTER, image="repo/forwarder"), cluster.around(), how) == 0
+    assert image_of(cluster.server) == digest
+
+
+def test_nothing_is_pushed_where_something_hinders_it(cluster: Connectable) -> None:
+    def push() -> str:
+        raise AssertionError("pushed")
+
+    cluster.access.mode = "CONFIG_MAP"
+    how = How("json", is_asked=False, push=push)
+    assert connect_cluster(Wanted(CLUSTER, image="repo/forwarder"), cluster.around(), how) == 1
+
+
+def test_push_does_what_image_push_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def push_image(repository: str, *, tell: Callable[[str, int], None]) -> Any:
+        for what in ("fetching wheels", "fetching wheels", "pushing"):
+            tell(what, 1)
+        return SimpleNamespace(reference_by_digest=f"{repository}@sha256:1")
+
+    monkeypatch.setitem(sys.modules, "nodesmith_cli.image", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "nodesmith_cli.image.pushing", SimpleNamespace(push_image=push_image))
+    assert push_to("registry/forwarder", said.append) == "registry/forwarder@sha256:1"
+    assert said == ["fetching wheels", "pushing"]
+
+
+def test_a_role_that_iam_has_just_made_is_tried_until_eks_knows_it(cluster: Connectable) -> None:
+    left = [3]
+
+    def unknown(params: Any, **_: Any) -> Any:
+        if b"KarpenterNodeRole" not in params["body"] or not left[0]:
+            return None
+        left[0] -= 1
+        error = {"Code": "InvalidParameterException", "Message": "invalid principal"}
+        http = type("Http", (), {"status_code": 400})()
+        return http, {"Error": error, "ResponseMetadata": {"HTTPStatusCode": 400}}
+
+    event = "before-call.eks.CreateAccessEntry"
+    client("eks").meta.events.register(event, unknown, unique_id="unknown")
+    try:
+        assert cluster.run() == 0
+    finally:
+        client("eks").meta.events.unregister(event, unique_id="unknown")
+    assert left == [0]
+    assert cluster.waited == 3 * 5
+
+
+def test_a_role_that_eks_never_knows_is_said_to_be_so(cluster: Connectable) -> None:
+    gone = role_name("repair", REGION)
+
+    def delete(**_: Any) -> None:
+        if gone in [role["RoleName"] for role in client("iam").list_roles()["Roles"]]:
+            client("iam").delete_role(RoleName=gone)
+
+    event = "before-call.eks.CreateAccessEntry"
+    client("eks").meta.events.register(event, delete, unique_id="delete")
+    try:
+        with pytest.raises(Rejected, match=f"InvalidParameterException: .*{gone}"):
+            cluster.run()
+    finally:
+        client("eks").meta.events.unregister(event, unique_id="delete")
+    assert cluster.waited == 60

@@ -1,0 +1,224 @@
+"""`nodesmith doctor` on an account of moto's and an API server in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.registration import parameter_name
+from nodesmith.settings import role_name
+from tests import builders
+from tests.account import REGION, client
+from tests.connectable import CLUSTER, PODS, Connectable, connectable, deploy
+
+Json = dict[str, Any]
+POOLS, CLASSES = "/apis/karpenter.sh/v1/nodepools", "/apis/karpenter.k8s.aws/v1/ec2nodeclasses"
+
+
+@pytest.fixture
+def cluster(capsys: pytest.CaptureFixture[str]) -> Iterator[Connectable]:
+    """Return a cluster that is connected and well."""
+    with connectable() as made:
+        assert made.run() == 0
+        made.put_forwarder()
+        capsys.readouterr()
+        made.calls.clear()
+        yield made
+        assert made.calls == [], "doctor writes nothing"
+
+
+def found(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> dict[str, list[Json]]:
+    """Give what doctor finds to be mended, by check. In memory there are no admission policies, which it says."""
+    cluster.calls.clear()
+    status = cluster.examine()
+    told: list[Json] = json.loads(capsys.readouterr().out)["findings"]
+    assert cluster.calls == []
+    assert status == (1 if [each for each in told if each["severity"] != "info"] else 0)
+    by_check: dict[str, list[Json]] = {}
+    for each in told:
+        if each["check"] != "admission-policies" and each["severity"] != "info":
+            by_check.setdefault(each["check"], []).append(each)
+    return by_check
+
+
+def only(cluster: Connectable, capsys: pytest.CaptureFixture[str], check: str) -> Json:
+    told = found(cluster, capsys)
+    assert set(told) == {check}
+    (one,) = told[check]
+    return one
+
+
+def test_nothing_is_found_in_a_cluster_that_is_well(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert found(cluster, capsys) == {}
+
+
+def test_a_cluster_that_is_not_connected_is_said_to_be_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with connectable() as cluster:
+        told = found(cluster, capsys)
+    assert told["registration"][0]["remedy"] == "nodesmith connect web"
+    assert "connection" not in told, "what connect would make is no fault of a cluster that is not connected"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "expected a JSON object"),
+        ('{"format": 2, "vpcId": "vpc-12345678", "nodeRoles": ["a"]}', "format: expected 1, found 2"),
+    ],
+)
+def test_a_registration_that_cannot_be_read(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str], text: str, message: str
+) -> None:
+    client("ssm").put_parameter(Name=parameter_name(CLUSTER), Value=text, Overwrite=True)
+    told = found(cluster, capsys)
+    assert message in told["registration"][0]["found"]
+    assert [each["object"] for each in told["connection"]] == [f"registration {parameter_name(CLUSTER)}"]
+
+
+def test_a_registration_that_names_a_vpc_without_functions(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deploy(cluster.stacks, "shared")
+    assert cluster.run(vpc="shared") == 0
+    for concern in (
+        "disruption",
+        "lifecycle",
+        "termination",
+        "readiness",
+        "observation",
+        "repair",
+        "garbagecollection",
+    ):
+        client("iam").delete_role(RoleName=role_name(concern, REGION, "shared"))
+    capsys.readouterr()
+    told = found(cluster, capsys)
+    assert told["vpc"][0]["found"] == "VPC 'shared' has no functions in this region"
+
+
+def test_a_functions_role_that_is_gone(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
+    client("iam").delete_role(RoleName=role_name("repair", REGION))
+    told = found(cluster, capsys)
+    assert told["function-role"][0]["object"] == "role nodesmith-repair-us-east-1"
+    assert told["function-role"][0]["remedy"].endswith("infra.cdk deploy nodesmith-us-east-1")
+
+
+def test_an_access_entry_that_is_gone(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
+    principal = f"arn:aws:iam::123456789012:role/{role_name('repair', REGION)}"
+    client("eks").delete_access_entry(clusterName=CLUSTER, principalArn=principal)
+    one = only(cluster, capsys, "connection")
+    assert one["object"] == "access entry of nodesmith-repair-us-east-1"
+    assert one["remedy"] == "nodesmith connect web"
+
+
+def test_crds_that_are_older_than_the_code(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodepools.karpenter.sh"
+    crd = cluster.server.get(path)
+    assert crd is not None
+    for version in crd["spec"]["versions"]:
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"].pop("weight", None)
+    cluster.server.patch(path, {"spec": {"versions": crd["spec"]["versions"]}})
+    one = only(cluster, capsys, "connection")
+    assert (one["object"], one["found"]) == ("CRDs", "is not as this version has it: nodepools.karpenter.sh")
+
+
+def test_a_snapshot_that_is_old_and_a_forwarder_that_does_not_run(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.server.delete(f"{PODS}/nodesmith-forwarder-1?gracePeriodSeconds=0")
+    later = datetime.now(UTC) + timedelta(minutes=20)
+    cluster.now = lambda: later
+    told = found(cluster, capsys)
+    assert told["snapshot"][0]["found"].startswith("the newest is 20 min old")
+    assert "what nodesmith-observation logs to /aws/lambda/nodesmith" in told["snapshot"][0]["remedy"]
+    assert told["forwarder"][0]["found"].startswith("the forwarder has no pod")
+
+
+def test_a_budget_that_can_never_allow_an_eviction(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    for name, spec in (
+        ("tight", {"minAvailable": 3}),
+        ("zero", {"maxUnavailable": 0}),
+        ("fine", {"minAvailable": 2}),
+    ):
+        cluster.server.create(path, {"metadata": {"name": name}, "spec": {**spec, "selector": {}}})
+        status = {"expectedPods": 3, "currentHealthy": 3, "desiredHealthy": 3, "disruptionsAllowed": 0}
+        cluster.server.patch(f"{path}/{name}/status", {"status": status})
+    told = found(cluster, capsys)
+    assert set(told) == {"budget"}
+    assert [(each["object"], each["found"]) for each in told["budget"]] == [
+        ("PodDisruptionBudget default/tight", "minAvailable 3 of 3 pods: no pod may ever be evicted"),
+        ("PodDisruptionBudget default/zero", "maxUnavailable 0: no pod may ever be evicted"),
+    ]
+
+
+def strip(manifest: Any) -> Json:
+    return {**manifest, "metadata": {"name": manifest["metadata"]["name"]}}
+
+
+def test_a_nodepool_whose_nodeclass_is_missing(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.server.create(CLASSES, strip(builders.nodeclass_manifest("defaults")))
+    cluster.server.create(POOLS, strip(builders.nodepool_manifest("default")))
+    one = only(cluster, capsys, "nodepool")
+    assert one["found"] == "its EC2NodeClass 'default' does not exist, did you mean 'defaults'?"
+
+
+def test_a_nodepool_for_which_there_is_no_instance_type(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.server.create(CLASSES, strip(builders.nodeclass_manifest()))
+    pool = strip(builders.nodepool_manifest("none"))
+    wanted = {"key": "karpenter.k8s.aws/instance-cpu", "operator": "In", "values": ["3"]}
+    pool["spec"]["template"]["spec"]["requirements"] = [wanted]
+    cluster.server.create(POOLS, pool)
+    one = only(cluster, capsys, "nodepool")
+    assert one["object"] == "NodePool none"
+    assert "leaves none of" in one["found"]
+
+
+def test_a_nodeclass_that_is_not_ready_says_why(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.server.create(CLASSES, strip(builders.nodeclass_manifest()))
+    conditions = [
+        {
+            "type": "SubnetsReady",
+            "status": "False",
+            "message": "no subnet matches",
+            "reason": "SubnetsNotFound",
+        },
+        {
+            "type": "Ready",
+            "status": "False",
+            "message": "SubnetsReady=False",
+            "reason": "UnhealthyDependents",
+        },
+    ]
+    stamped = [{**each, "lastTransitionTime": "2026-11-01T00:00:00Z"} for each in conditions]
+    cluster.server.patch(f"{CLASSES}/default/status", {"status": {"conditions": stamped}})
+    one = only(cluster, capsys, "nodeclass")
+    assert one["found"] == "is not ready: no subnet matches"
+
+
+def test_subnets_with_few_addresses(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
+    tags = [{"Key": "karpenter.sh/discovery", "Value": CLUSTER}]
+    made = client("ec2").create_subnet(VpcId=cluster.network.vpc_id, CidrBlock="10.0.240.0/28")["Subnet"]
+    client("ec2").create_tags(Resources=[made["SubnetId"]], Tags=tags)
+    one = only(cluster, capsys, "subnet-addresses")
+    assert one["object"] == f"subnet {made['SubnetId']}"
+    assert one["found"].startswith("has 11 free addresses")
+
+
+def test_a_lambda_quota_that_is_too_small(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.quotas.concurrency = 10
+    one = only(cluster, capsys, "lambda-concurrency")
+    assert one["found"] == "10 are left for all functions, and nodesmith's may need 24"

@@ -1,0 +1,282 @@
+"""What connect does with what it has seen: steps from values, in order, and none where nothing is missing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from nodesmith.errors import Rejected
+from nodesmith_cli.connecting.actions import (
+    Apply,
+    AttachPolicies,
+    ChangeEntry,
+    InstallAgent,
+    MakeEntry,
+    MakeNodeRole,
+    Register,
+    ReplaceEntry,
+    RestartForwarder,
+    SetMode,
+    Tag,
+)
+from nodesmith_cli.connecting.applying import State
+from nodesmith_cli.connecting.given import parsed_settings
+from nodesmith_cli.connecting.observed import (
+    Account,
+    Association,
+    Cluster,
+    Entry,
+    Inside,
+    NodeRole,
+    Object,
+    RegionStack,
+    Tagged,
+)
+from nodesmith_cli.connecting.problems import problems
+from nodesmith_cli.connecting.steps import rows
+from nodesmith_cli.connecting.wanted import (
+    NODE_POLICIES,
+    Wanted,
+    function_entries,
+    registration,
+)
+from nodesmith_cli.sharing.survey import Survey
+
+WANTED = Wanted("web", image="forwarder:1")
+CLUSTER = Cluster(
+    "web",
+    "ACTIVE",
+    "1.34",
+    "API",
+    "vpc-0123456789abcdef0",
+    "https://api",
+    "",
+    subnets=("subnet-1",),
+    security_group="sg-1",
+)
+FORWARDER = "arn:aws:iam::1:role/nodesmith-forwarder-us-east-1"
+STACK = RegionStack("0.1.0", "bucket", "https://sqs/1", FORWARDER, ("shared",))
+NODES = "KarpenterNodeRole-web"
+EMPTY = Inside(Survey({}))
+
+
+def bare(**changes: Any) -> Account:
+    """Give an account with a deployed stack and nothing of the cluster's."""
+    made = Account(
+        "1",
+        "aws",
+        "us-east-1",
+        "arn:aws:iam::1:user/me",
+        CLUSTER,
+        stack=STACK,
+        subnets=(Tagged("subnet-1"), Tagged("subnet-2")),
+        groups=(Tagged("sg-1"),),
+    )
+    return replace(made, **changes)
+
+
+def whole(**changes: Any) -> Account:
+    """Give an account in which nothing is missing."""
+    account = bare()
+    entries = {arn: Entry("STANDARD", user) for arn, user in function_entries(account, "").items()}
+    entries[account.role_arn(NODES)] = Entry("EC2_LINUX")
+    arns = frozenset(f"arn:aws:iam::aws:policy/{each}" for each in NODE_POLICIES)
+    made = replace(
+        account,
+        roles=frozenset(arn.rpartition("/")[2] for arn in function_entries(account, "")),
+        entries=entries,
+        association=Association("a-1", FORWARDER, datetime(2026, 1, 1, tzinfo=UTC)),
+        has_agent=True,
+        subnets=(Tagged("subnet-1", "web"),),
+        groups=(Tagged("sg-1", "web"),),
+        node_roles={NODES: NodeRole(NODES, arns)},
+        parameter=registration(WANTED, account).to_json(),
+    )
+    return replace(made, **changes)
+
+
+def actions(account: Account, wanted: Wanted = WANTED, inside: Inside = EMPTY) -> list[Any]:
+    return [row.action for row in rows(wanted, account, inside) if row.action is not None]
+
+
+def test_nothing_is_done_where_nothing_is_missing() -> None:
+    assert actions(whole()) == []
+
+
+def test_a_bare_account_gets_everything_and_the_registration_last() -> None:
+    done = actions(bare(has_spot_role=False))
+    kinds = list(dict.fromkeys(type(each).__name__ for each in done))
+    assert kinds == [
+        "InstallAgent",
+        "MakeSpotRole",
+        "Tag",
+        "MakeNodeRole",
+        "MakeEntry",
+        "Associate",
+        "Register",
+    ]
+    assert done[0] == InstallAgent()
+    assert MakeNodeRole(NODES) in done
+    assert [each.ids for each in done if isinstance(each, Tag)] == [("subnet-1",), ("sg-1",)]
+    assert len([each for each in done if isinstance(each, MakeEntry)]) == 8
+
+
+def test_auto_mode_brings_the_agent() -> None:
+    account = bare(cluster=replace(CLUSTER, is_auto_mode=True))
+    assert InstallAgent() not in actions(account)
+
+
+def test_the_mode_is_switched_first() -> None:
+    account = bare(cluster=replace(CLUSTER, mode="CONFIG_MAP"))
+    assert actions(account, replace(WANTED, is_to_switch_mode=True))[0] == SetMode()
+
+
+def test_an_entry_with_another_user_or_group_is_changed_and_one_of_another_type_is_replaced() -> None:
+    account = whole()
+    lifecycle = account.role_arn("nodesmith-lifecycle-us-east-1")
+    user = "nodesmith:writer:{{SessionName}}"
+    for entry, action in (
+        (Entry("STANDARD", "somebody"), ChangeEntry(lifecycle, user)),
+        (Entry("STANDARD", user, ("system:masters",)), ChangeEntry(lifecycle, user)),
+        (Entry("EC2_LINUX"), ReplaceEntry(lifecycle, "STANDARD", user)),
+    ):
+        assert actions(replace(account, entries={**account.entries, lifecycle: entry})) == [action]
+
+
+def test_a_node_role_without_its_policies_gets_those_that_it_lacks() -> None:
+    cni = "arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy"
+    account = whole(node_roles={NODES: NodeRole(NODES, frozenset({cni}))})
+    (action,) = actions(account)
+    assert isinstance(action, AttachPolicies)
+    assert cni not in action.policies
+    assert len(action.policies) == 3
+
+
+def test_a_role_of_ones_own_is_used_as_it_is_and_may_join() -> None:
+    account = whole(
+        node_roles={
+            "shared": NodeRole("shared"),
+            NODES: NodeRole(NODES, frozenset(["AmazonEKSWorkerNodePolicy"])),
+        }
+    )
+    done = actions(account, replace(WANTED, node_role="shared"))
+    register = done[-1]
+    assert isinstance(register, Register)
+    assert json.loads(register.text)["nodeRoles"] == ["shared", NODES]
+    assert done[:-1] == [MakeEntry(account.role_arn("shared"), "EC2_LINUX")]
+
+
+def test_a_registration_that_cannot_be_read_is_written_anew() -> None:
+    (action,) = actions(whole(parameter="{"))
+    assert action == Register(registration(WANTED, bare()).to_json(), is_new=False)
+
+
+def test_subnets_that_another_cluster_finds_are_not_tagged() -> None:
+    account = whole(subnets=(Tagged("subnet-1", "other"),))
+    assert actions(account) == []
+    (found,) = problems(WANTED, account)
+    assert (found.check, found.severity) == ("discovery", "warning")
+
+
+def test_only_what_is_missing_or_different_is_applied() -> None:
+    def made(kind: str, state: State, leave: str = "") -> Object:
+        return Object({"kind": kind, "metadata": {"name": kind.lower()}}, state, leave)
+
+    crd = "CustomResourceDefinition"
+    objects = (
+        made(crd, State.PRESENT),
+        made(crd, State.DIFFERENT, "is newer than this command's"),
+        made("ClusterRole", State.DIFFERENT),
+        made("ValidatingAdmissionPolicy", State.UNKNOWN_KIND),
+        made("ConfigMap", State.MISSING),
+    )
+    applied = [
+        each for each in actions(whole(), inside=Inside(Survey({}), objects)) if isinstance(each, Apply)
+    ]
+    assert [[m["kind"] for m in each.manifests] for each in applied] == [["ClusterRole"], ["ConfigMap"]]
+
+
+def test_a_pod_without_credentials_is_replaced() -> None:
+    inside = Inside(Survey({}), without_credentials=("nodesmith-forwarder-1",))
+    assert actions(whole(), inside=inside) == [RestartForwarder()]
+
+
+# Problems
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "words"),
+    [
+        ({"status": "CREATING"}, "status", "is CREATING"),
+        ({"version": "1.24"}, "version", "1.25 is the oldest"),
+        ({"version": ""}, "version", "an unknown version"),
+        ({"name": "x"}, "name", "2 to 64"),
+        ({"mode": "CONFIG_MAP"}, "authentication-mode", "CONFIG_MAP"),
+        ({"is_public": False}, "endpoint", "is private"),
+        ({"public_cidrs": ("10.0.0.0/8",)}, "endpoint", "public for 10.0.0.0/8 only"),
+    ],
+)
+def test_what_a_cluster_lacks_is_a_problem(changes: dict[str, Any], check: str, words: str) -> None:
+    found = [
+        each for each in problems(WANTED, whole(cluster=replace(CLUSTER, **changes))) if each.check == check
+    ]
+    assert len(found) == 1
+    assert found[0].severity == "error"
+    assert words in found[0].found
+    assert found[0].remedy
+
+
+def test_an_endpoint_that_is_open_among_others_is_no_problem() -> None:
+    cluster = replace(CLUSTER, public_cidrs=("10.0.0.0/8", "0.0.0.0/0"))
+    assert list(problems(WANTED, whole(cluster=cluster))) == []
+
+
+@pytest.mark.parametrize(
+    ("stack", "severity", "words"),
+    [
+        (None, "error", "is not deployed"),
+        (replace(STACK, queues_url=""), "error", "has no output QueuesUrl"),
+        (replace(STACK, version="0.0.1"), "warning", "is of version 0.0.1"),
+    ],
+)
+def test_a_stack_that_is_not_there_or_not_of_today(
+    stack: RegionStack | None, severity: str, words: str
+) -> None:
+    (found,) = [each for each in problems(WANTED, whole(stack=stack)) if each.check == "stack"]
+    assert found.severity == severity
+    assert words in found.found
+    assert found.remedy.endswith("deploy nodesmith-us-east-1")
+
+
+def test_a_node_role_that_the_stack_does_not_speak_of_is_a_warning() -> None:
+    roles = {"mine": NodeRole("mine"), NODES: NodeRole(NODES)}
+    account = whole(node_roles=roles, stack=replace(STACK, node_roles=None))
+    (found,) = problems(replace(WANTED, node_role="mine"), account)
+    assert (found.check, found.severity) == ("node-role", "warning")
+
+
+def test_a_node_role_that_ec2_cannot_assume_is_a_problem() -> None:
+    account = whole(node_roles={NODES: NodeRole(NODES, is_trusting_ec2=False)})
+    (found,) = problems(WANTED, account)
+    assert found.found == "does not trust ec2.amazonaws.com"
+
+
+def test_every_fault_in_settings_is_named() -> None:
+    with pytest.raises(Rejected) as caught:
+        parsed_settings(["RESERVED_ENI=1", "PREFIX_DELEGATION", "VM_MEMORY_OVERHEAD_PERCENT=2", "NOTHING="])
+    said = str(caught.value)
+    for words in (
+        "did you mean 'RESERVED_ENIS'?",
+        "'PREFIX_DELEGATION': write NAME=VALUE",
+        "less than 1",
+        "NOTHING",
+    ):
+        assert words in said
+    assert parsed_settings(["RESERVED_ENIS=1", "PREFIX_DELEGATION="]) == {
+        "RESERVED_ENIS": "1",
+        "PREFIX_DELEGATION": "",
+    }

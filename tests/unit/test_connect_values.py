@@ -1,0 +1,199 @@
+"""What connect, disconnect and doctor judge from values: leftovers, quotas, CRDs, principals, URLs, images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodesmith.errors import Rejected
+from nodesmith.model.events import Concern
+from nodesmith.model.schema.crds import custom_resource_definitions
+from nodesmith_cli.connecting.actions import Standing
+from nodesmith_cli.connecting.capacitychecks import QUOTAS, QuotaReading, Quotas, quota_findings
+from nodesmith_cli.connecting.crdages import Age, age
+from nodesmith_cli.connecting.given import refuse_image
+from nodesmith_cli.connecting.leftovers import Keeping, Leftovers, removals
+from nodesmith_cli.connecting.manifests import Served, hashed_name, manifests
+from nodesmith_cli.connecting.observed import Entry, NodeRole
+from nodesmith_cli.connecting.reaching import is_same, principal_of
+from nodesmith_cli.connecting.removing import DeleteEntries
+from nodesmith_forwarder.settings import read_forwarder_settings
+
+SERVED = Served("web", "us-east-1", "bucket", "https://sqs/1", "shared", "forwarder:1")
+ROLE = "arn:aws:iam::1:role"
+
+
+def test_a_config_map_is_named_by_its_content_as_kustomize_names_it() -> None:
+    names = "AWS_REGION BUCKET_NAME DISRUPTION_QUEUE_URL LIFECYCLE_QUEUE_URL PROVISIONING_QUEUE_URL".split()
+    data = {
+        **dict.fromkeys([*names, "READINESS_QUEUE_URL", "TERMINATION_QUEUE_URL"], ""),
+        "BATCH_IDLE_DURATION": "1s",
+        "BATCH_MAX_DURATION": "10s",
+        "CLUSTER_NAME": "web",
+        "LOG_LEVEL": "info",
+    }
+    assert hashed_name("nodesmith-forwarder", data) == "nodesmith-forwarder-72629m4mf7"  # kubectl kustomize's
+
+
+def test_the_forwarder_wakes_those_that_talk_to_the_api_server_in_the_vpc_of_the_cluster() -> None:
+    (written,) = [each for each in manifests(SERVED) if each["kind"] == "ConfigMap"]
+    urls = read_forwarder_settings(written["data"]).queue_urls
+    assert urls[Concern.PROVISIONING] == "https://sqs/1/nodesmith-provisioning"
+    assert urls[Concern.LIFECYCLE] == "https://sqs/1/nodesmith-shared-lifecycle"
+
+
+def test_nothing_of_another_cluster_is_bound() -> None:
+    subjects = [
+        subject["name"]
+        for each in manifests(SERVED)
+        if each["kind"] == "ClusterRoleBinding"
+        for subject in each["subjects"]
+    ]
+    assert sorted(subjects) == ["nodesmith-forwarder", "nodesmith:reader:web", "nodesmith:writer:web"]
+
+
+def test_the_namespace_and_the_crds_come_first_and_the_deployment_last() -> None:
+    kinds = [each["kind"] for each in manifests(SERVED)]
+    assert kinds[:2] == ["Namespace", "CustomResourceDefinition"]
+    assert kinds[-1] == "Deployment"
+
+
+@pytest.mark.parametrize(
+    ("host", "endpoint", "same"),
+    [
+        ("https://A.eks.amazonaws.com", "https://a.eks.amazonaws.com/", True),
+        ("https://a.eks.amazonaws.com:443", "https://a.eks.amazonaws.com", True),
+        ("https://b.eks.amazonaws.com", "https://a.eks.amazonaws.com", False),
+        ("https://127.0.0.1:6443", "https://127.0.0.1:6444", False),
+        ("", "", False),
+    ],
+)
+def test_two_urls_are_of_one_api_server_where_host_and_port_are_the_same(
+    host: str, endpoint: str, same: bool
+) -> None:
+    assert is_same(host, endpoint) is same
+
+
+def test_the_principal_of_a_session_is_its_role() -> None:
+    assert principal_of("arn:aws:sts::1:assumed-role/Admin/me@example.org") == f"{ROLE}/Admin"
+    assert principal_of("arn:aws:iam::1:user/me") == "arn:aws:iam::1:user/me"
+
+
+@pytest.mark.parametrize(
+    "image", ["nodesmith-forwarder", "repo/image", "repo:5000/image", "a b:1", "x@sha256:12"]
+)
+def test_an_image_without_tag_or_digest_is_refused(image: str) -> None:
+    with pytest.raises(Rejected, match="with its tag or digest"):
+        refuse_image(image)
+
+
+@pytest.mark.parametrize(
+    "image", ["forwarder:0.1.0", "r.example:5000/a/b:1", f"a/b@sha256:{'0' * 64}", f"b:1@sha256:{'0' * 64}"]
+)
+def test_an_image_with_tag_or_digest_is_taken(image: str) -> None:
+    refuse_image(image)
+
+
+def changed(crd: dict[str, Any], *, without: str = "", more: str = "") -> dict[str, Any]:
+    (version, *rest) = crd["spec"]["versions"]
+    properties = dict(version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"])
+    properties.pop(without, None)
+    if more:
+        properties[more] = {"type": "string"}
+    schema = version["schema"]["openAPIV3Schema"]
+    spec = {**schema["properties"]["spec"], "properties": properties}
+    whole = {**schema, "properties": {**schema["properties"], "spec": spec}}
+    return {
+        **crd,
+        "spec": {**crd["spec"], "versions": [{**version, "schema": {"openAPIV3Schema": whole}}, *rest]},
+    }
+
+
+def test_of_two_crds_the_one_that_knows_more_fields_is_the_newer() -> None:
+    ours = custom_resource_definitions()[0]
+    assert age(ours, ours) is Age.SAME
+    assert age(changed(ours, without="weight"), ours) is Age.OLDER
+    assert age(changed(ours, more="gravity"), ours) is Age.NEWER
+    assert age(changed(ours, without="weight", more="gravity"), ours) is Age.DIFFERENT
+
+
+# Disconnect
+
+
+def test_entries_of_functions_in_any_vpc_go_and_others_stay() -> None:
+    names = (
+        "nodesmith-lifecycle-us-east-1",
+        "nodesmith-shared-vpc-repair-us-east-1",
+        "nodesmith-lifecycle-us-west-2",
+        "nodesmith-forwarder-us-east-1",
+        "admin",
+    )
+    left = Leftovers("web", "us-east-1", entries={f"{ROLE}/{name}": Entry("STANDARD") for name in names})
+    (row,) = removals(left, Keeping())
+    assert isinstance(row.action, DeleteEntries)
+    assert set(row.action.principals) == {f"{ROLE}/{names[0]}", f"{ROLE}/{names[1]}"}
+
+
+def test_the_role_for_nodes_goes_only_if_connect_made_it_and_only_if_asked() -> None:
+    def standings(role: NodeRole, keeping: Keeping) -> list[str]:
+        return [row.standing for row in removals(Leftovers("web", "r", node_roles=(role,)), keeping)]
+
+    made, own = NodeRole("nodes", is_made=True), NodeRole("nodes")
+    assert standings(own, Keeping(node_role=False)) == []
+    assert standings(made, Keeping()) == [Standing.KEPT]
+    assert standings(made, Keeping(node_role=False)) == [Standing.REMOVED]
+    assert standings(made, Keeping(nodes=True, node_role=False)) == [Standing.KEPT]
+
+
+def test_an_agent_that_others_use_stays() -> None:
+    rows = removals(Leftovers("web", "r", is_agent_made=True, is_only_association=False), Keeping())
+    assert [row.standing for row in rows] == [Standing.KEPT]
+
+
+# Quotas
+
+
+def test_quotas_are_nearly_used_up_from_four_fifths_on() -> None:
+    quotas = Quotas({"spot": 100, "on-demand": 100}, {"spot": 80, "on-demand": 79}, concurrency=1000)
+    (found,) = quota_findings(quotas, "us-east-1")
+    assert found.object == "EC2's quota of spot vCPUs"
+    assert found.found == "80 of 100 vCPUs are used"
+    assert "--quota-code L-34B43A08 --desired-value 200" in found.remedy
+
+
+def test_quotas_that_nobody_may_read_are_said_to_be_left_out() -> None:
+    (found,) = quota_findings(Quotas(denied=("you may not servicequotas:GetServiceQuota on ec2",)), "r")
+    assert found.severity == "info"
+
+
+def test_vcpus_are_counted_of_the_families_that_the_quotas_are_for() -> None:
+    def instance(kind: str, cores: int, **more: Any) -> dict[str, Any]:
+        return {"InstanceType": kind, "CpuOptions": {"CoreCount": cores, "ThreadsPerCore": 2}, **more}
+
+    instances = [
+        instance("m5.large", 1),
+        instance("c7i.xlarge", 2, InstanceLifecycle="spot"),
+        instance("g5.xlarge", 2),
+        instance("inf2.xlarge", 2),
+    ]
+
+    class Client:
+        def get_service_quota(self, ServiceCode: str, QuotaCode: str) -> Any:  # noqa: N803 (AWS's names)
+            return {"Quota": {"Value": 5.0 if (ServiceCode, QuotaCode) == ("ec2", QUOTAS["spot"]) else 64.0}}
+
+        def get_paginator(self, name: str) -> Any:
+            assert name == "describe_instances"
+            return self
+
+        def paginate(self, Filters: Any) -> Any:  # noqa: N803
+            assert Filters[0]["Values"] == ["pending", "running"]
+            return [{"Reservations": [{"Instances": instances}]}]
+
+        def get_account_settings(self) -> Any:
+            return {"AccountLimit": {"UnreservedConcurrentExecutions": 900}}
+
+    read = QuotaReading(lambda _: Client(), "us-east-1").quotas()
+    assert read.used == {"on-demand": 2, "spot": 4}
+    assert read.vcpus == {"on-demand": 64.0, "spot": 5.0}
+    assert read.concurrency == 900
