@@ -78,6 +78,10 @@ def instances_of(cluster: ServedCluster) -> set[str]:
     return {str(n["spec"]["providerID"]).rpartition("/")[2] for n in cluster.objects.list("nodes")}
 
 
+def node_names(cluster: ServedCluster) -> set[str]:
+    return {str(node["metadata"]["name"]) for node in cluster.objects.list("nodes")}
+
+
 def logged(system: LocalSystem, *words: str) -> Callable[[], bool]:
     """Tell whether a line of the log has all these words."""
     return lambda: any(all(w in line for w in words) for line in system.log.read_text().splitlines())
@@ -127,6 +131,9 @@ def test_a_node_is_interrupted_in_its_own_cluster_whichever_context_is_current(
         interrupt(victim, within="30s", kubeconfig=kubeconfig, context="nodesmith-local-3")
     with pytest.raises(Rejected, match=f"no Node.*{victim}"):
         interrupt(victim, within="30s", kubeconfig=kubeconfig, context="nodesmith-local")
+    (name, *_) = sorted(node_names(first) & node_names(second))  # both VPCs have the same addresses
+    with pytest.raises(Rejected, match=f"{name}: nodesmith-local and nodesmith-local-2 .*--context"):
+        interrupt(name, within="30s", kubeconfig=kubeconfig)
     assert interrupt(victim, within="30s", kubeconfig=kubeconfig) == 0
     assert "of cluster nodesmith-local-2" in capsys.readouterr().out
     eventually(lambda: victim not in instances(system), "EC2 has taken it")

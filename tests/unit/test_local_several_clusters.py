@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,13 +11,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import yaml
 from rich.console import Console
 from typer.testing import CliRunner
 
 from nodesmith.registration import CLUSTER_NAME
+from nodesmith_cli.explaincommands import Where
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.greeting import greeting
-from nodesmith_cli.local.kubeconfigs import merged, renamed
+from nodesmith_cli.local.kubeconfigs import kubeconfig_at, merged, renamed
 from nodesmith_cli.local.manifests import Document, load_manifests
 from nodesmith_cli.local.ownmanifests import of_cluster
 from nodesmith_cli.local.places import numbered
@@ -96,6 +99,30 @@ def test_a_kubeconfig_of_several_clusters_has_a_context_for_each_and_the_first_i
         "nodesmith-local-2": "http://2",
     }
     assert merged([kubeconfig("http://1")]) == kubeconfig("http://1")
+
+
+def test_the_kubeconfig_goes_with_the_clusters_also_where_kubectl_has_chosen_another_context(
+    tmp_path: Path,
+) -> None:
+    second = renamed(kubeconfig("http://127.0.0.1:9"), "nodesmith-local-2")
+    both = merged([kubeconfig("http://127.0.0.1:8"), second])
+    with kubeconfig_at(tmp_path / "config", both) as path:
+        path.write_text(yaml.safe_dump({**both, "current-context": "nodesmith-local-2"}))
+    assert not path.exists()
+
+
+def test_where_a_folder_keeps_decisions_of_several_clusters_it_is_said_whose_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for age, name in enumerate(("web", "web-2")):
+        folder = tmp_path / "clusters" / name / "decisions"
+        folder.mkdir(parents=True)
+        os.utime(folder, (1_000_000 - age,) * 2)
+        records, _ = Where(keep=tmp_path).records()
+        assert records.cluster == "web"
+    assert capsys.readouterr().err == ("of cluster web, which decided last; --cluster names another: web-2\n")
+    assert Where("web-2", keep=tmp_path).records()[0].cluster == "web-2"
+    assert capsys.readouterr().err == ""
 
 
 def test_a_milestone_names_its_cluster_where_there_are_several() -> None:
