@@ -67,7 +67,7 @@ def _installed(python: Path) -> Path:
         environment = uv_environment()
         run([str(UV), "venv", "--quiet", "--no-project", f"--python={python}", str(VENV)], environment)
         install = [str(UV), "pip", "install", "--quiet", "--no-deps", f"--python={theirs}"]
-        hashed = ["--require-hashes", "--only-binary=:all:", *(f"--requirements={file}" for file in pins)]
+        hashed = ["--require-hashes", *(f"--requirements={file}" for file in pins)]
         run([*install, *hashed], environment)
         run([*install, "--no-build-isolation", "--editable=."], environment)
         stamp.write_text(wanted)

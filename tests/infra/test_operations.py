@@ -7,29 +7,34 @@ import re
 from infra.cdk import VERSION
 from infra.clustercontext import CLUSTER_KEYS
 from infra.regioncontext import REGION_KEYS
+from nodesmith.decisions.health import KINDS
 from nodesmith.registration import SETTINGS
+from tests.benchmarks.bill import ALARMS
 from tests.infra.deployment import ROOT
 from tests.infra.templates import Template
 
-TEXT = (ROOT / "docs" / "operations.md").read_text()
+TEXT, HEALTH = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("operations", "health"))
 
 
 def test_every_alarm_is_explained(plain: Template) -> None:
     names = {each["AlarmName"] for each in plain.of_type("CloudWatch::Alarm").values()}
-    explained = re.findall(r"^\| `…(-[a-z-]+)` \|", TEXT, re.MULTILINE)
-    assert {name for name in names if not name.endswith(tuple(explained))} == set()
-    assert {end for end in explained if not any(name.endswith(end) for name in names)} == set()
+    assert set(re.findall(r"^\| `(nodesmith-[a-z-]+)` \|", HEALTH, re.MULTILINE)) == names
+
+
+def test_every_kind_of_finding_is_explained() -> None:
+    assert set(re.findall(r"^\| `([A-Z]\w+)` \|", HEALTH, re.MULTILINE)) == KINDS.keys()
 
 
 def test_the_bill_counts_the_alarms_that_there_are(plain: Template) -> None:
     assert f"{len(plain.of_type('CloudWatch::Alarm'))} alarms" in TEXT
+    assert len(plain.of_type("CloudWatch::Alarm")) == ALARMS
 
 
-def test_the_sum_of_the_bill_is_right() -> None:
-    costs = [float(cost) for cost in re.findall(r"^\|[^*\n]* \| (\d+\.\d\d) \|$", TEXT, re.MULTILINE)]
-    (total,) = re.findall(r"\*\*(\d+\.\d\d)\*\*", TEXT)
-    assert len(costs) == 9
-    assert round(sum(costs), 2) == float(total)
+def test_the_sums_of_the_bill_are_right() -> None:
+    rows = re.findall(r"^\|[^*\n]* \| (\d+\.\d\d) \| (\d+\.\d\d) \|$", TEXT, re.MULTILINE)
+    totals = re.findall(r"\*\*(\d+\.\d\d)\*\*", TEXT)
+    assert len(rows) == 7
+    assert [f"{sum(map(float, column)):.2f}" for column in zip(*rows, strict=True)] == totals
 
 
 def test_every_key_of_a_region_and_of_a_cluster_and_every_setting_is_told() -> None:

@@ -173,6 +173,22 @@ def test_a_mistake_whose_meaning_is_beyond_doubt_is_repaired_and_said(
         assert len(said(found, Fate.REPAIRED)) == 1
 
 
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"template": {"spec": {"requirements": [], "nodeClassRef": {"name": "default", "kind": []}}}},
+        {"disruption": {"consolidationPolicy": []}},
+        {"disruption": {"expireAfter": []}},
+        {"disruption": {"expireAfter": "1h"}, "template": {"spec": {"requirements": [], "expireAfter": {}}}},
+    ],
+    ids=["kind", "policy", "expiry", "today's expiry"],
+)
+def test_a_list_where_a_text_belongs_is_for_the_reader_to_refuse(nonsense: dict[str, Any]) -> None:
+    pool = {**beta_pool(), "spec": {**beta_pool()["spec"], **nonsense}}
+
+    assert made(convert([pool]), "NodePool")["metadata"]["name"] == pool["metadata"]["name"]
+
+
 def today(**template_spec: Any) -> dict[str, Any]:
     ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
     return {**beta_pool(**{"nodeClassRef": ref, **template_spec}), "apiVersion": "karpenter.sh/v1"}

@@ -64,9 +64,9 @@ def _nodeclass_ref(draft: Draft, field: str) -> None:
     if not isinstance(given, Mapping):
         return
     kind, api_version = given.get("kind"), draft.take(f"{field}.apiVersion")
-    if kind in _TODAYS_KIND:
-        draft.put(f"{field}.kind", _TODAYS_KIND[str(kind)], f"{field}.kind")
-        draft.old.note(Fate.MOVED, f"{field}.kind", f"is {_TODAYS_KIND[str(kind)]} today")
+    if isinstance(kind, str) and kind in _TODAYS_KIND:
+        draft.put(f"{field}.kind", _TODAYS_KIND[kind], f"{field}.kind")
+        draft.old.note(Fate.MOVED, f"{field}.kind", f"is {_TODAYS_KIND[kind]} today")
     if given.get("group") is None and isinstance(api_version, str):
         draft.put(f"{field}.group", api_version.partition("/")[0], f"{field}.apiVersion")
         draft.old.note(Fate.MOVED, f"{field}.apiVersion", "is group, without the version")
@@ -91,7 +91,7 @@ def _expire(draft: Draft) -> None:
     target, age = f"{_TEMPLATE}.expireAfter", draft.take(_OLD_EXPIRY)
     if age is None:
         return
-    if draft.get(target) not in {None, EXPIRE_AFTER.default, age}:
+    if draft.get(target) not in (None, EXPIRE_AFTER.default, age):
         why = f"has no effect: {target} is given as well, and holds"
         draft.old.note(Fate.DROPPED, _OLD_EXPIRY, why)
         return
@@ -107,7 +107,7 @@ def _consolidate(draft: Draft) -> None:
         draft.put(_POLICY, _UNDERUTILIZED, _POLICY)
         draft.old.note(*_old_policy(draft.old.manifest))
     has_no_time = isinstance(draft.get("spec.disruption"), Mapping) and draft.get(_AFTER) is None
-    if is_old and has_no_time and draft.get(_POLICY) in {None, _UNDERUTILIZED}:
+    if is_old and has_no_time and draft.get(_POLICY) in (None, _UNDERUTILIZED):
         draft.add(_AFTER, "0s", "was at once, and has to be said today")
 
 
