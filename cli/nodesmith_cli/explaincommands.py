@@ -63,6 +63,12 @@ class Where:
                 "or name a --bucket and a --cluster"
             )
         blobs = Folder(folder)
+        if not self.cluster and len(known) > 1:
+            others = ", ".join(sorted(known[1:]))
+            print(
+                f"of cluster {known[0]}, which decided last; --cluster names another: {others}",
+                file=sys.stderr,
+            )
         return Records(blobs, self.cluster or known[0]), blobs
 
 

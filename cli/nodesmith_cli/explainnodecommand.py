@@ -63,8 +63,12 @@ def snapshot_of(where: Where, kubeconfig: str, now: datetime) -> tuple[Snapshot,
 def _live(kubeconfig: str, now: datetime) -> Snapshot:
     from nodesmith.adapters.observer import Observer
     from nodesmith.observation.wire import decode, encode
+    from nodesmith_cli.local.reaching import one_of_several
     from nodesmith_cli.planning.cluster import server_of
 
+    cluster = one_of_several(kubeconfig)
+    if cluster:
+        print(f"of cluster {cluster}:", file=sys.stderr)
     observed = Observer(server_of(kubeconfig)).observe()
     return decode(encode(kubeconfig or "of the current context", now, observed))
 

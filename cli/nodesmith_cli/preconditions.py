@@ -13,6 +13,8 @@ from nodesmith.errors import Rejected
 from nodesmith.model.spelling import did_you_mean
 
 STDIN = "-"
+MOST_CLUSTERS = 5
+_LAST_PORT = 65535
 _DEFAULT_KUBECONFIG = "~/.kube/config"
 
 
@@ -44,6 +46,16 @@ def require_speed(speed: float, control_plane: str = "embedded") -> None:
         raise Rejected(
             f"--speed {speed:g}: Kubernetes' own parts live by the machine's clock: leave it out, "
             "or take --control-plane embedded"
+        )
+
+
+def require_clusters(clusters: int, port: int) -> None:
+    """Refuse a number of local clusters that there cannot be. Raises Rejected."""
+    if not 1 <= clusters <= MOST_CLUSTERS:
+        raise Rejected(f"--clusters {clusters}: one machine runs 1 to {MOST_CLUSTERS}")
+    if port and port + clusters - 1 > _LAST_PORT:
+        raise Rejected(
+            f"--port {port}: {clusters} clusters need the ports after it, and {_LAST_PORT} is the last"
         )
 
 

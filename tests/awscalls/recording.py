@@ -38,13 +38,13 @@ class Recorder:
         from moto.core.botocore_stubber import BotocoreStubber
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
-        from nodesmith_cli.local import system
+        from nodesmith_cli.local import served
 
         for owner, name, listening in (
             (DomainDispatcherApplication, "__call__", self._served),
             (BotocoreStubber, "process_request", self._stubbed),
             (parts, "set_session", _for_roles),
-            (system, "forwarder_here", _for_forwarders),
+            (served, "forwarder_here", _for_forwarders),
         ):
             patch.object(owner, name, listening(getattr(owner, name))).start()
 

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from nodesmith.adapters.store import DynamoStore
+from nodesmith.decisions.launch.tags import CLUSTER_TAG
 from nodesmith.model.events import Concern
 from nodesmith.model.labels import INITIALIZED, NODEPOOL
 from nodesmith.model.launches import LaunchRequest, OfferingKey
@@ -27,27 +28,25 @@ from nodesmith.settings import queue_urls
 from nodesmith_cli.local.apiserver.store import Write
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
-from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.cloud.machines import MotoMachines
 from nodesmith_cli.local.cloud.stages import Delays
 from nodesmith_cli.local.controlplane import ControlPlane, User
 from nodesmith_cli.local.decisions import reasons_of
 from nodesmith_cli.local.embedded import EmbeddedCluster
-from nodesmith_cli.local.queuetime import queues_run_on
 from nodesmith_cli.local.quiet import undecided_nodepools
 from nodesmith_cli.local.real import RealCluster
+from nodesmith_cli.local.served import forwarder_here
 from nodesmith_cli.local.started import Started
-from nodesmith_cli.local.system import forwarder_here
 from nodesmith_cli.local.timeline import condition, pod_key
 from nodesmith_cli.records import Bucket, Records
 from tests.e2e.deployed import Deployed, Faults
 from tests.e2e.incluster import InCluster
 from tests.e2e.incluster.site import kwok_node
+from tests.e2e.region import REGION, start_region
 from tests.patience import eventually, patient
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = "nodesmith-local"  # as examples/ call it
-REGION = "us-east-1"
 QUICK = Delays(running=1.0, registered=1.5, initialized=0.3, ready=0.7)
 """Seconds of the clock from one stage to the next, each a node's own within ±15 %: 3.5 s from CreateFleet to Ready."""
 HURRIED = 10.0
@@ -66,85 +65,60 @@ class Waited:
     node: str = ""
 
 
-class System(Started):
-    """One cluster on the real control plane (or the embedded one), its AWS account, the functions, the forwarder.
+class ClusterSide:
+    """A cluster on the real control plane (or the embedded one), with its forwarder and its kubelets.
 
-    A context manager. `own_node` is a node of a managed node group for the forwarder to run on; without it the cluster
-    has no node at all. `speed` hurries everything but the control plane.
+    AWS and the functions are its region's: `start_region` starts them for all clusters together. `own_node` is a node
+    of a managed node group for the forwarder to run on; without it the cluster has no node at all.
     """
 
     def __init__(
         self,
         folder: Path,
+        clock: LocalClock,
         *,
+        name: str = CLUSTER,
         real: bool = True,
-        speed: float = 1.0,
-        faults: Faults = Faults(),  # noqa: B008 frozen
         delays: Delays = QUICK,
-        no_capacity: Sequence[str] = (),
         own_node: bool = True,
     ) -> None:
-        self.folder, self.real, self.clock = folder, real, LocalClock(speed)
-        self._faults, self._delays, self._no_capacity, self._own_node = faults, delays, no_capacity, own_node
+        self.folder, self.clock, self.name, self.real = folder, clock, name, real
+        self._delays, self._own_node = delays, own_node
         self.cluster: RealCluster | EmbeddedCluster
         self.aws: LocalAws
         self.deployed: Deployed
         self.forwarder: InCluster
-        self._stopping = threading.Event()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        ungranted = self.deployed.ungranted()
-        super().__exit__(kind, error, trace)
-        assert error is not None or not ungranted, f"called without a grant: {ungranted}"
-
-    def _start(self, stack: ExitStack) -> None:
-        self.cluster = self._side()
+    def start_control_plane(self, stack: ExitStack) -> None:
+        """The functions are let in by the template's access entries, everybody else by Kubernetes' own means."""
+        if self.real:
+            self.cluster = RealCluster(self.folder / "controlplane", authenticate=self._who)
+        else:
+            self.cluster = EmbeddedCluster(self.clock)
         stack.enter_context(self.cluster)
-        stack.enter_context(queues_run_on(self.clock, self._stopping))
-        self.aws = stack.enter_context(
-            LocalAws(
-                REGION,
-                cluster=CLUSTER,
-                endpoint=Endpoint(self.cluster.url, self.cluster.ca_bundle),
-                clock=self.clock,
-                zones=[f"{REGION}{letter}" for letter in "abc"],
-                no_capacity=self._no_capacity,
-            )
-        )
-        self.deployed = stack.enter_context(
-            Deployed(
-                self.aws,
-                self.folder / "functions",
-                self.clock,
-                faults=self._faults,
-            )
-        )
-        kubelets = self.aws.kubelets(self.cluster.objects, self._delays, kwok=self.cluster.kwok)
-        self._thread(stack, "kubelets", lambda: kubelets.run(self.clock, self._stopping))
+
+    def start_rest(
+        self, stack: ExitStack, aws: LocalAws, deployed: Deployed, stopping: threading.Event
+    ) -> None:
+        """Start what needs AWS and what is deployed there."""
+        self.aws, self.deployed = aws, deployed
+        kubelets = aws.kubelets(self.cluster.objects, self._delays, kwok=self.cluster.kwok, cluster=self.name)
+        self._thread(stack, "kubelets", lambda: kubelets.run(self.clock, stopping))
         if self._own_node:
             self.cluster.objects.create("nodes", managed_node())
-        self._start_forwarder(stack)
-        stack.callback(self._stopping.set)
-
-    def _side(self) -> RealCluster | EmbeddedCluster:
-        """The functions are let in by the access entries of the template, everybody else by Kubernetes' own means."""
-        if self.real:
-            return RealCluster(self.folder / "controlplane", authenticate=self._who)
-        return EmbeddedCluster(self.clock)
+        self._start_forwarder(stack, stopping)
 
     def _who(self, token: str) -> User | None:
-        found = self.deployed.authenticate(token) if hasattr(self, "deployed") else None
+        found = self.deployed.authenticate(token, self.name) if hasattr(self, "deployed") else None
         return User(*found) if found else None
 
-    def _start_forwarder(self, stack: ExitStack) -> None:
+    def _start_forwarder(self, stack: ExitStack, stopping: threading.Event) -> None:
         """On the real control plane its Deployment is applied and followed; else it is a thread of this process."""
         if isinstance(self.cluster, RealCluster):
             self.forwarder = InCluster(
                 self.cluster.plane,
                 self.folder / "forwarder",
-                environment=self.deployed.forwarder_environment(),
+                environment=self.deployed.forwarder_environment(self.name),
                 values=self._forwarder_values(),
                 clock=self.clock,
             )
@@ -153,14 +127,14 @@ class System(Started):
             return
         bucket = self.deployed.outputs["BucketName"]
         thread = forwarder_here(
-            CLUSTER, self.cluster, self.aws.client, bucket, self._queue_urls(), self.clock
+            self.name, self.cluster, self.aws.client, bucket, self._queue_urls(), self.clock
         )
-        self._thread(stack, "forwarder", lambda: thread.run(self._stopping))
+        self._thread(stack, "forwarder", lambda: thread.run(stopping))
 
     def _forwarder_values(self) -> Mapping[str, str]:
         """What operations.md tells users to put into forwarder.env: the stack's outputs under these names."""
         bucket, queues = (self.deployed.outputs[name] for name in ("BucketName", "QueuesUrl"))
-        return {"CLUSTER_NAME": CLUSTER, "AWS_REGION": REGION, "BUCKET_NAME": bucket, "QUEUES_URL": queues}
+        return {"CLUSTER_NAME": self.name, "AWS_REGION": REGION, "BUCKET_NAME": bucket, "QUEUES_URL": queues}
 
     def _queue_urls(self) -> Mapping[Concern, str]:
         return queue_urls(self.deployed.outputs["QueuesUrl"])
@@ -196,7 +170,7 @@ class System(Started):
 
     def nodesmith(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the nodesmith command against the deployment's bucket."""
-        where = ("--cluster", CLUSTER, "--bucket", self.deployed.outputs["BucketName"], "--region", REGION)
+        where = ("--cluster", self.name, "--bucket", self.deployed.outputs["BucketName"], "--region", REGION)
         command = [sys.executable, "-m", "nodesmith_cli.main", *arguments, *where]
         paths = os.pathsep.join(str(ROOT / path) for path in ("layers/core/python", "cli", "forwarder"))
         environment = {**os.environ, **self.aws.environment, "PYTHONPATH": paths}
@@ -219,8 +193,9 @@ class System(Started):
         return list(self.cluster.objects.list("nodeclaims"))
 
     def instances(self) -> list[Mapping[str, Any]]:
-        """Give the instances that EC2 runs, of whatever state but ended."""
-        pages = self.aws.client("ec2").get_paginator("describe_instances").paginate()
+        """Give the instances that EC2 runs, of whatever state but ended; of several clusters only this one's."""
+        whose = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [self.name]}] if len(self.aws.networks) > 1 else []
+        pages = self.aws.client("ec2").get_paginator("describe_instances").paginate(Filters=whose)
         found = (i for page in pages for r in page["Reservations"] for i in r["Instances"])
         return [i for i in found if i["State"]["Name"] not in _ENDED]
 
@@ -235,11 +210,11 @@ class System(Started):
 
     def ledger(self) -> Ledger:
         """Give what nodesmith knows and the cluster does not."""
-        return DynamoStore(self.aws.client("dynamodb"), "nodesmith", CLUSTER, self.clock.now).load()
+        return DynamoStore(self.aws.client("dynamodb"), "nodesmith", self.name, self.clock.now).load()
 
     def records(self) -> Records:
         """Give the records of decisions."""
-        return Records(Bucket(self.aws.client("s3"), self.deployed.outputs["BucketName"]), CLUSTER)
+        return Records(Bucket(self.aws.client("s3"), self.deployed.outputs["BucketName"]), self.name)
 
     def decided(self, app: str) -> bool:
         """Tell whether the newest decision speaks of a pod of an app."""
@@ -256,7 +231,13 @@ class System(Started):
 
     def launched_at(self) -> dict[str, datetime]:
         """Give when EC2 was asked for each instance, by the name of its node; EC2's own answer is in whole seconds."""
-        return {machine.private_dns_name: machine.launched_at for machine in MotoMachines(REGION).all()}
+        return {
+            machine.private_dns_name: machine.launched_at
+            for machine in MotoMachines(REGION, self._is_own).all()
+        }
+
+    def _is_own(self, cluster: str) -> bool:
+        return len(self.aws.networks) == 1 or cluster == self.name
 
     # Waiting
 
@@ -380,6 +361,35 @@ class System(Started):
                 f"logs in {self.folder}",
             ]
         )
+
+
+class System(ClusterSide, Started):
+    """One cluster, its AWS account, the functions, the forwarder. A context manager.
+
+    `speed` hurries everything but the control plane.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        speed: float = 1.0,
+        faults: Faults = Faults(),  # noqa: B008 frozen
+        no_capacity: Sequence[str] = (),
+        **how: Any,
+    ) -> None:
+        super().__init__(folder, LocalClock(speed), **how)
+        self._faults, self._no_capacity = faults, no_capacity
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        ungranted = self.deployed.ungranted()
+        super().__exit__(kind, error, trace)
+        assert error is not None or not ungranted, f"called without a grant: {ungranted}"
+
+    def _start(self, stack: ExitStack) -> None:
+        start_region(stack, self.folder, self.clock, [self], self._faults, self._no_capacity)
 
 
 def _of(app: str) -> str:

@@ -24,6 +24,7 @@ from nodesmith.model.nodeclassstatus import ClusterInfo
 from nodesmith.parts import system_time
 from nodesmith_cli.local.apiserver import Store
 from nodesmith_cli.local.cloud import Endpoint, LocalAws
+from nodesmith_cli.local.cloud.machines import MotoMachines
 from tests.account import NODECLASS, SETTINGS
 from tests.launching import CLAIM, options
 
@@ -296,3 +297,20 @@ def test_an_sdk_finds_its_way_by_the_environment_alone(
 def test_a_region_or_pool_that_does_not_exist_is_quoted(region: str, pool: str) -> None:
     with pytest.raises(Rejected, match=pool or region):
         LocalAws(region, cluster="express", endpoint=ENDPOINT, no_capacity=[pool] if pool else [])
+
+
+def test_an_instance_is_of_the_cluster_that_its_tag_names(aws: LocalAws) -> None:
+    ec2 = aws.client("ec2")
+    image = ec2.describe_images()["Images"][0]["ImageId"]
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": "eks:eks-cluster-name", "Value": "other"}]}]
+    how = {"ImageId": image, "MinCount": 1, "MaxCount": 1, "InstanceType": "m5.large"}
+    tagged, untagged = (
+        ec2.run_instances(**how, **more)["Instances"][0]["InstanceId"]
+        for more in ({"TagSpecifications": tags}, {})
+    )
+    of_other = [machine.id for machine in MotoMachines("us-east-1", "other".__eq__).all()]
+    of_none = [machine.id for machine in MotoMachines("us-east-1", "".__eq__).all()]
+    ec2.terminate_instances(InstanceIds=[tagged, untagged])
+    assert of_other == [tagged]
+    assert untagged in of_none
+    assert tagged not in of_none

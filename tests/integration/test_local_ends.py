@@ -14,6 +14,7 @@ from nodesmith_cli.local.apiserver.objects import View, dig, is_true
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.manifests import Document, load_manifests
 from nodesmith_cli.local.running import apply, settle
+from nodesmith_cli.local.served import ServedCluster
 from nodesmith_cli.local.system import LocalSystem, Place
 from nodesmith_cli.main import app
 from tests.patience import eventually, hurried
@@ -54,24 +55,24 @@ def workloads() -> list[Document]:
 
 
 @pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSystem]:
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCluster]:
     place = Place("us-east-1", "nodesmith-local", zones=("us-east-1a",), speed=hurried(20))
     pools = load_manifests([str(EXPRESS / name) for name in ("nodeclass.yaml", "nodepool.yaml")])
     with LocalSystem(place, tmp_path_factory.mktemp("ends")) as running:
-        assert apply(running, [*pools.documents, *workloads()]) == []
-        assert settle(running, _LONGEST_SECONDS) == ""
-        yield running
+        assert apply(running.first, [*pools.documents, *workloads()]) == []
+        assert settle(running.first, _LONGEST_SECONDS) == ""
+        yield running.first
 
 
-def pods_of(system: LocalSystem, app: str) -> list[View]:
+def pods_of(system: ServedCluster, app: str) -> list[View]:
     return list(system.objects.list("pods", labels=f"app={app}"))
 
 
-def ready(system: LocalSystem, app: str) -> int:
+def ready(system: ServedCluster, app: str) -> int:
     return sum(is_true(p, "Ready") and "deletionTimestamp" not in p["metadata"] for p in pods_of(system, app))
 
 
-def test_a_node_deleted_by_hand_drains_by_its_budgets_and_leaves_nothing(system: LocalSystem) -> None:
+def test_a_node_deleted_by_hand_drains_by_its_budgets_and_leaves_nothing(system: ServedCluster) -> None:
     (db,) = pods_of(system, "db")
     doomed = str(dig(db, "spec", "nodeName"))
     claims = system.claims_by_node()
@@ -100,7 +101,7 @@ def test_a_node_deleted_by_hand_drains_by_its_budgets_and_leaves_nothing(system:
     assert attached[0] in places
 
 
-def test_an_instance_that_dies_takes_its_kubelet_along_and_its_node_follows(system: LocalSystem) -> None:
+def test_an_instance_that_dies_takes_its_kubelet_along_and_its_node_follows(system: ServedCluster) -> None:
     assert settle(system, _LONGEST_SECONDS) == ""
     doomed = str(dig(pods_of(system, "web")[0], "spec", "nodeName"))
     claims = system.claims_by_node()
@@ -114,7 +115,7 @@ def test_an_instance_that_dies_takes_its_kubelet_along_and_its_node_follows(syst
 
 
 def test_a_node_that_nobody_may_empty_is_explained_and_goes_when_it_is_helped(
-    system: LocalSystem, tmp_path: Path
+    system: ServedCluster, tmp_path: Path
 ) -> None:
     assert settle(system, _LONGEST_SECONDS) == ""
     doomed = str(dig(pods_of(system, "db")[0], "spec", "nodeName"))
@@ -145,6 +146,6 @@ def test_a_node_that_nobody_may_empty_is_explained_and_goes_when_it_is_helped(
     eventually(lambda: system.objects.find("nodes", doomed) is None, f"Node {doomed} is gone")
 
 
-def test_the_log_of_the_functions_tells_of_no_failure(system: LocalSystem) -> None:
-    log = Path(system.log).read_text(encoding="utf-8")
+def test_the_log_of_the_functions_tells_of_no_failure(system: ServedCluster) -> None:
+    log = (system.keep.path / "local.log").read_text(encoding="utf-8")
     assert '"level":"ERROR"' not in log

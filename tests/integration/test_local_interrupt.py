@@ -15,12 +15,13 @@ from nodesmith_cli.explainnodecommand import snapshot_of
 from nodesmith_cli.local.commands import place_of
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.interruptcommand import interrupt
+from nodesmith_cli.local.kubeconfigs import kubeconfig_at
 from nodesmith_cli.local.manifests import load_manifests
 from nodesmith_cli.local.reaching import now_at, reachable
 from nodesmith_cli.local.running import apply, settle
+from nodesmith_cli.local.served import ServedCluster
 from nodesmith_cli.local.system import LocalSystem
 from nodesmith_cli.local.timeline import LAUNCHED
-from nodesmith_cli.local.upcommand import kubeconfig_at
 from nodesmith_cli.status import tell
 from tests.patience import eventually, hurried
 
@@ -29,37 +30,40 @@ PODS = 20
 
 
 @pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSystem]:
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCluster]:
     """Give a system that runs the example of 20 pods, and has settled."""
     manifests = load_manifests([str(shipped("_examples", "examples") / "express-test")])
-    with LocalSystem(place_of(manifests, "", hurried(SPEED)), tmp_path_factory.mktemp("state")) as system:
+    with LocalSystem(place_of(manifests, "", hurried(SPEED)), tmp_path_factory.mktemp("state")) as running:
+        system = running.first
         apply(system, manifests.documents)
         assert settle(system, 300) == ""
         yield system
 
 
 @pytest.fixture(scope="module")
-def kubeconfig(system: LocalSystem, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    access = reachable(system.cluster.kubeconfig(), system.aws.url, system.place.region, system.clock)
+def kubeconfig(system: ServedCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    access = reachable(
+        system.cluster.kubeconfig(), system.aws.url, system.aws.region, system.clock, system.name
+    )
     with kubeconfig_at(tmp_path_factory.mktemp("kube") / "config", access) as path:
         yield path
 
 
-def nodes(system: LocalSystem) -> list[str]:
+def nodes(system: ServedCluster) -> list[str]:
     return [str(node["metadata"]["name"]) for node in system.objects.list("nodes")]
 
 
-def instance_of(system: LocalSystem, node: str) -> str:
+def instance_of(system: ServedCluster, node: str) -> str:
     return str(system.objects.get("nodes", node)["spec"]["providerID"]).rpartition("/")[2]
 
 
-def reasons(system: LocalSystem, claim: str) -> set[str]:
+def reasons(system: ServedCluster, claim: str) -> set[str]:
     """Give the reasons in a NodeClaim's conditions; none where it is gone."""
     found = system.objects.find("nodeclaims", claim) or {}
     return {str(each.get("reason")) for each in (found.get("status") or {}).get("conditions") or ()}
 
 
-def states(system: LocalSystem) -> dict[str, str]:
+def states(system: ServedCluster) -> dict[str, str]:
     """Give the states of all instances by id."""
     found = system.aws.client("ec2").describe_instances()["Reservations"]
     return {i["InstanceId"]: i["State"]["Name"] for each in found for i in each["Instances"]}
@@ -94,7 +98,7 @@ def test_a_system_that_has_ended_is_told_from_one_that_runs(kubeconfig: Path, tm
 
 
 def test_a_node_that_is_not_there_is_answered_with_those_that_may_be_meant(
-    system: LocalSystem, kubeconfig: Path
+    system: ServedCluster, kubeconfig: Path
 ) -> None:
     (name, *_) = nodes(system)
     with pytest.raises(Rejected, match=f"no Node.*did you mean .*{name}"):
@@ -102,7 +106,7 @@ def test_a_node_that_is_not_there_is_answered_with_those_that_may_be_meant(
 
 
 def test_an_interrupted_node_is_replaced_before_ec2_takes_its_instance(
-    system: LocalSystem, kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+    system: ServedCluster, kubeconfig: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (name, *_) = nodes(system)
     claim, instance = system.claims_by_node()[name], instance_of(system, name)
@@ -123,7 +127,7 @@ def test_an_interrupted_node_is_replaced_before_ec2_takes_its_instance(
     assert bought[0] < began + timedelta(seconds=90)
 
 
-def test_ec2_takes_an_instance_on_which_pods_are_left(system: LocalSystem, kubeconfig: Path) -> None:
+def test_ec2_takes_an_instance_on_which_pods_are_left(system: ServedCluster, kubeconfig: Path) -> None:
     (name, *_) = nodes(system)
     instance = instance_of(system, name)
     interrupt(name, within="1s", kubeconfig=kubeconfig)

@@ -13,26 +13,27 @@ from nodesmith_cli.local.commands import place_of
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.manifests import load_manifests
 from nodesmith_cli.local.running import apply, settle
+from nodesmith_cli.local.served import ServedCluster
 from nodesmith_cli.local.shrinking import Shrunk, shrink
 from nodesmith_cli.local.system import LocalSystem
-from nodesmith_cli.records import Folder
 from tests.patience import eventually, hurried
 
 SPEED, LONGEST_SECONDS = 20.0, 3600.0
 
 
 @pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSystem]:
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCluster]:
     """Give a system that runs the example of 20 pods, and has settled."""
     manifests = load_manifests([str(shipped("_examples", "examples") / "express-test")])
-    with LocalSystem(place_of(manifests, "", hurried(SPEED)), tmp_path_factory.mktemp("state")) as system:
+    with LocalSystem(place_of(manifests, "", hurried(SPEED)), tmp_path_factory.mktemp("state")) as running:
+        system = running.first
         apply(system, manifests.documents)
         assert settle(system, LONGEST_SECONDS) == ""
         yield system
 
 
 @pytest.fixture(scope="module")
-def shrunk(system: LocalSystem) -> Shrunk:
+def shrunk(system: ServedCluster) -> Shrunk:
     found = shrink(system, "express-test", 10, LONGEST_SECONDS)
     assert found.unrest == ""
     return found
@@ -50,30 +51,28 @@ def test_the_saving_of_a_year_is_that_of_the_prices(shrunk: Shrunk) -> None:
     assert shrunk.saving_yearly_usd == pytest.approx(hourly * 8760)
 
 
-def test_no_node_stays_closed_to_new_pods(system: LocalSystem, shrunk: Shrunk) -> None:
+def test_no_node_stays_closed_to_new_pods(system: ServedCluster, shrunk: Shrunk) -> None:
     there = {node.name for node in shrunk.after.nodes}
     nodes = [node for node in system.objects.list("nodes") if node["metadata"]["name"] in there]
     assert len(nodes) == len(there)
     assert not [t for node in nodes for t in node["spec"].get("taints") or () if t["key"] == DISRUPTED.key]
 
 
-def test_the_decision_is_on_record_and_replays(system: LocalSystem, shrunk: Shrunk) -> None:
+def test_the_decision_is_on_record_and_replays(system: ServedCluster, shrunk: Shrunk) -> None:
     (first, *_) = shrunk.decisions
     assert first["plan"]["moves"]
-    snapshot = Folder(system.log.parent).get(
-        f"clusters/{first['cluster']}/decisions/{first['id']}.snapshot.json.gz"
-    )
+    snapshot = system.keep.get(f"clusters/{first['cluster']}/decisions/{first['id']}.snapshot.json.gz")
     assert snapshot is not None
     assert replayed(first, snapshot, lambda _: system.catalog)
 
 
-def test_kubectl_describe_tells_why(system: LocalSystem, shrunk: Shrunk) -> None:
+def test_kubectl_describe_tells_why(system: ServedCluster, shrunk: Shrunk) -> None:
     assert shrunk.after.nodes
     reasons = {event["reason"] for event in system.objects.list("events")}
     assert {"ConsolidationCandidate", "DisruptionTerminating"} <= reasons
 
 
-def told(system: LocalSystem) -> dict[str, float]:
+def told(system: ServedCluster) -> dict[str, float]:
     """Give what Prometheus gets, by series."""
     with urllib.request.urlopen(system.metrics_url, timeout=30) as answer:  # noqa: S310 it is ours
         lines = answer.read().decode().splitlines()
@@ -82,7 +81,7 @@ def told(system: LocalSystem) -> dict[str, float]:
 
 
 def test_prometheus_is_told_of_the_fleet_and_of_what_the_functions_did(
-    system: LocalSystem, shrunk: Shrunk
+    system: ServedCluster, shrunk: Shrunk
 ) -> None:
     def cost() -> float | None:
         return told(system).get('karpenter_nodepools_cost_total{nodepool="default"}')

@@ -331,8 +331,11 @@ def test_a_local_cluster_is_told_of_by_its_own_clock(tmp_path: Path) -> None:
     kept.put(snapshot_key("shop"), encode("shop", NOW, Observed(nodes=(lone,))))
     (tmp_path / "clusters/shop/decisions").mkdir()
     clock = LocalClock(1, start=NOW + timedelta(seconds=90))
-    cluster = {"clusters": [{"name": "local", "cluster": {"server": "http://127.0.0.1"}}]}
-    kubeconfig.write_text(yaml.safe_dump(reachable(cluster, "http://127.0.0.1", "us-east-1", clock)))
+    cluster = {
+        "clusters": [{"name": "local", "cluster": {"server": "http://127.0.0.1"}}],
+        "contexts": [{"name": "local", "context": {"cluster": "local"}}],
+    }
+    kubeconfig.write_text(yaml.safe_dump(reachable(cluster, "http://127.0.0.1", "us-east-1", clock, "shop")))
 
     options = ["--keep", str(tmp_path), "--kubeconfig", str(kubeconfig), "-o", "json"]
     told = json.loads(CliRunner().invoke(app, ["explain", "node", "lone", *options]).stdout)

@@ -12,11 +12,11 @@ from rich.console import Console, RenderableType
 
 from nodesmith.errors import Rejected
 from nodesmith.model.resources import Resources
+from nodesmith_cli.local.kubeconfigs import kubeconfig_at
 from nodesmith_cli.local.latency import Latency
 from nodesmith_cli.local.progress import RunProgress
 from nodesmith_cli.local.report import NodeReport, PendingPod, Price, Report
 from nodesmith_cli.local.timeline import Entry
-from nodesmith_cli.local.upcommand import kubeconfig_at
 from nodesmith_cli.local.view import latency_table, screen
 
 GIB = 2**30

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from nodesmith_cli.local import running
-from nodesmith_cli.local.system import LocalSystem
+from nodesmith_cli.local.served import ServedCluster
 
 BEGAN = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -35,7 +35,7 @@ class Run:
             decisions=SimpleNamespace(collect=lambda: None),
             last_change=lambda: max((each for each in self._changes if each <= self.now), default=BEGAN),
         )
-        left = running.wait_for(cast(LocalSystem, system), patience_seconds, still)
+        left = running.wait_for(cast(ServedCluster, system), patience_seconds, still)
         return left, (self.now - BEGAN).total_seconds()
 
 

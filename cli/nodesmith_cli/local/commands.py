@@ -19,6 +19,7 @@ from nodesmith_cli.local.manifests import Fault, Manifests, load_manifests
 from nodesmith_cli.local.places import cluster_of, region_of, zones_of
 from nodesmith_cli.local.progress import RunProgress
 from nodesmith_cli.local.running import Outcome, simulate, todays, with_defaults
+from nodesmith_cli.local.served import ServedCluster
 from nodesmith_cli.local.shrinking import Shrunk, grow, shrink
 from nodesmith_cli.local.system import ControlPlaneKind, LocalSystem, Place
 from nodesmith_cli.local.timeline import Timeline
@@ -76,10 +77,10 @@ def demo(*, speed: float, keep: Path | None) -> int:
     shrunk: list[Shrunk] = []
     interrupted: list[Interrupted | None] = []
 
-    def further_acts(system: LocalSystem) -> None:
-        shrunk.append(shrink(system, "express-test", _DEMO_LEFT, seconds))
-        grow(system, "express-test", _DEMO_AGAIN, seconds)
-        interrupted.append(interrupt_two(system, seconds))
+    def further_acts(cluster: ServedCluster) -> None:
+        shrunk.append(shrink(cluster, "express-test", _DEMO_LEFT, seconds))
+        grow(cluster, "express-test", _DEMO_AGAIN, seconds)
+        interrupted.append(interrupt_two(cluster, seconds))
 
     outcome, decisions = _simulate(place, manifests, seconds, keep, to_user, further_acts)
     show_faults(to_user, outcome.faults)
@@ -99,17 +100,20 @@ def _simulate(
     seconds: float,
     keep: Path | None,
     progress_to: Console,
-    then: Callable[[LocalSystem], None] = lambda _: None,
+    then: Callable[[ServedCluster], None] = lambda _: None,
 ) -> tuple[Outcome, Sequence[Mapping[str, Any]]]:
     with RunProgress(progress_to) as progress:
-        timeline = Timeline(progress.entry)
-        with LocalSystem(
-            place, keep or writable_state_folder(), timeline=timeline, stage=progress.stage
-        ) as system:
-            outcome = simulate(system, manifests, seconds)
-            decisions = [record for record in system.decisions.all if record["plan"]["nodes"]]
+        system = LocalSystem(
+            place,
+            keep or writable_state_folder(),
+            timeline=lambda _: Timeline(progress.entry),
+            stage=progress.stage,
+        )
+        with system:
+            outcome = simulate(system.first, manifests, seconds)
+            decisions = [record for record in system.first.decisions.all if record["plan"]["nodes"]]
             if not outcome.unrest:
-                then(system)
+                then(system.first)
     for complaint in system.invoker.complaints():
         progress_to.print(f"{complaint}; see {system.log}", style="yellow")
     return outcome, decisions
@@ -122,6 +126,7 @@ def place_of(
     no_capacity: Sequence[str] = (),
     port: int = 0,
     control_plane: ControlPlaneKind = "embedded",
+    clusters: int = 1,
 ) -> Place:
     """Read off the manifests what the options leave open. Raises Rejected."""
     require_speed(speed, control_plane)
@@ -129,7 +134,7 @@ def place_of(
     region = region or region_of(objects)
     sold_in = {offering.zone for sold in embedded_catalog(region).offerings.values() for offering in sold}
     zones = zones_of(objects, region, sold_in)
-    return Place(region, cluster_of(objects), zones, speed, port, tuple(no_capacity), control_plane)
+    return Place(region, cluster_of(objects), zones, speed, port, tuple(no_capacity), control_plane, clusters)
 
 
 def exit_status(outcome: Outcome) -> int:

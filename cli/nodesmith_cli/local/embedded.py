@@ -25,25 +25,25 @@ class EmbeddedCluster(Started):
     def __init__(self, clock: LocalClock, port: int = 0) -> None:
         self._clock = clock
         self._port = port
-        self._server: ApiServer
+        self.server: ApiServer
 
     @property
     def url(self) -> str:
         """The API server's base URL, without a slash at the end."""
-        return self._server.url
+        return self.server.url
 
     @property
     def objects(self) -> Store:
         """The cluster's objects."""
-        return self._server.store
+        return self.server.store
 
     def kubeconfig(self) -> Object:
         """Give a kubeconfig, ready to be written as JSON or YAML."""
-        return self._server.kubeconfig()
+        return self.server.kubeconfig()
 
     def _start(self, stack: ExitStack) -> None:
         """Raises Rejected for a port that cannot be had."""
-        self._server = stack.enter_context(self._api_server())
+        self.server = stack.enter_context(self._api_server())
         cluster = Cluster(self.objects).start(self._clock.speed)
         stack.callback(cluster.stop)
 

@@ -6,6 +6,7 @@ What takes seconds to import is imported once it is known that a system runs.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,28 +15,44 @@ from nodesmith.errors import Rejected, Transient
 from nodesmith.model.durations import duration_seconds
 from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, SPOT, ZONE
 from nodesmith.model.notices import WARNING
+from nodesmith.model.spelling import did_you_mean
 from nodesmith_cli.local.reaching import Reached, default_kubeconfig, reach
 
 if TYPE_CHECKING:
+    from nodesmith.model.snapshot import Snapshot
     from nodesmith_cli.explainnode import Subject
 
 _OK = 0
 _DURATION = re.compile(r"(?:\d+[ms])+", re.ASCII)
 
 
-def interrupt(node: str, *, within: str, kubeconfig: Path | None) -> int:
+def interrupt(node: str, *, within: str, kubeconfig: Path | None, context: str = "") -> int:
     """Send the warning and say what comes. Raises Rejected, with what would be right."""
     ahead = _ahead(within)
     system = reach(kubeconfig or default_kubeconfig())
+    contexts = _contexts(system, context)
     from nodesmith_cli.local.cloud.announcing import announce_interruption
 
     now = system.clock.now()
-    victim = _victim(node, system, now)
+    home, victim = _victim(node, system, contexts, now)
     instance = next(name for name in victim.names if name.startswith("i-"))
     announce_interruption(system.client("events"), system.region, instance, now + ahead - WARNING)
-    print(f"EC2 takes {instance} at {now + ahead:%H:%M:%S} UTC: Node {victim.name}, {_kind(victim)}")
-    print(f"  nodesmith status --kubeconfig {system.kubeconfig}   # what becomes of it")
+    several = len(system.clusters) > 1
+    whose = f" of cluster {system.clusters[home]}" if several else ""
+    print(f"EC2 takes {instance} at {now + ahead:%H:%M:%S} UTC: Node {victim.name}{whose}, {_kind(victim)}")
+    status = f"nodesmith status --kubeconfig {system.kubeconfig}"
+    if several:
+        status = f"KUBECONFIG={system.kubeconfig} nodesmith status --kubeconfig {home}"
+    print(f"  {status}   # what becomes of it")
     return _OK
+
+
+def _contexts(system: Reached, context: str) -> Sequence[str]:
+    """Give the contexts of the clusters among whose nodes to look."""
+    if context and context not in system.clusters:
+        hint = did_you_mean(context, system.clusters) or f", there is {', '.join(system.clusters)}"
+        raise Rejected(f"--context {context}: no context of {system.kubeconfig}{hint}")
+    return [context] if context else list(system.clusters)
 
 
 def _ahead(text: str) -> timedelta:
@@ -47,30 +64,58 @@ def _ahead(text: str) -> timedelta:
     return ahead
 
 
-def _victim(name: str, system: Reached, now: datetime) -> Subject:
-    """Find a node by its name (also as `local up` shows it, cut short), its NodeClaim's or its instance's id."""
+def _victim(name: str, system: Reached, contexts: Sequence[str], now: datetime) -> tuple[str, Subject]:
+    """Find a node by its name (also as `local up` shows it, cut short), its NodeClaim's or its instance's id.
+
+    Gives its cluster's context, too.
+    """
+    from nodesmith_cli.explainnode import nobody
+
+    seen = {context: _snapshot(system, context, now) for context in contexts}
+    found = {
+        context: subject
+        for context, snapshot in seen.items()
+        if (subject := _subject(name, snapshot, now)) is not None
+    }
+    if not found:
+        raise Rejected("; ".join(nobody(name, snapshot, now) for snapshot in seen.values()))
+    if len(found) > 1:
+        raise Rejected(f"{name}: {' and '.join(found)} have a node of that name: choose with --context")
+    ((home, subject),) = found.items()
+    _require_spot_node(subject)
+    return home, subject
+
+
+def _subject(name: str, snapshot: Snapshot, now: datetime) -> Subject | None:
+    from nodesmith_cli.explainnode import named, subjects
+
+    short = [each for each in subjects(snapshot, now) if each.name.partition(".")[0] == name]
+    return named(name, snapshot, now) or (short[0] if len(short) == 1 else None)
+
+
+def _snapshot(system: Reached, context: str, now: datetime) -> Snapshot:
     from nodesmith.adapters.observer import Observer
     from nodesmith.observation.wire import decode, encode
-    from nodesmith_cli.explainnode import label_of, named, nobody, subjects
     from nodesmith_cli.planning.cluster import server_of
 
     try:
-        observed = Observer(server_of(str(system.kubeconfig))).observe()
+        observed = Observer(server_of(context, str(system.kubeconfig))).observe()
     except Transient as error:
         raise Rejected(
             f"{system.kubeconfig}: nothing runs any more where it leads: start `nodesmith local up` again ({error})"
         ) from None
-    snapshot = decode(encode("local", now, observed))
-    short = [each for each in subjects(snapshot, now) if each.name.partition(".")[0] == name]
-    found = named(name, snapshot, now) or (short[0] if len(short) == 1 else None)
-    if found is None:
-        raise Rejected(nobody(name, snapshot, now))
+    return decode(encode("local", now, observed))
+
+
+def _require_spot_node(found: Subject) -> None:
+    """Refuse what EC2 does not interrupt."""
+    from nodesmith_cli.explainnode import label_of
+
     if label_of(found, CAPACITY_TYPE) != SPOT:
         sold = label_of(found, CAPACITY_TYPE) or "not nodesmith's"
         raise Rejected(f"Node {found.name}: it is {sold}, and EC2 interrupts spot instances only")
     if found.node is None:
         raise Rejected(f"NodeClaim {found.name}: its instance has not joined yet: wait until it is a Node")
-    return found
 
 
 def _kind(subject: Subject) -> str:

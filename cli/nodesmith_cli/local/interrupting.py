@@ -10,7 +10,7 @@ from nodesmith.model.labels import SPOT
 from nodesmith.model.notices import WARNING
 from nodesmith_cli.local.cloud.announcing import announce_interruption
 from nodesmith_cli.local.running import wait_for
-from nodesmith_cli.local.system import LocalSystem
+from nodesmith_cli.local.served import ServedCluster
 from nodesmith_cli.local.timeline import BOUND, DELETED, LAUNCHED, PENDING, READY, Entry
 
 NOTICE_SECONDS = WARNING.total_seconds()
@@ -50,29 +50,29 @@ class Interrupted:
     nodes: int = 0
 
 
-def interrupt_two(system: LocalSystem, patience_seconds: float) -> Interrupted | None:
+def interrupt_two(cluster: ServedCluster, patience_seconds: float) -> Interrupted | None:
     """Let EC2 take two spot nodes, and wait until they are gone and all pods run; None where there are no such."""
-    before = system.report()
+    before = cluster.report()
     victims = [node.name for node in before.nodes if node.capacity_type == SPOT][:_VICTIMS]
     if not victims:
         return None
     homes = {pod: node.name for node in before.nodes for pod in node.pods}
-    events, began = system.aws.client("events"), system.clock.now()
-    with system.stage(f"EC2 announces that it takes {len(victims)} nodes in two minutes"):
+    events, began = cluster.aws.client("events"), cluster.clock.now()
+    with cluster.stage(f"EC2 announces that it takes {len(victims)} nodes in two minutes"):
         for node in victims:
-            provider_id = str(system.objects.get("nodes", node)["spec"]["providerID"])
-            announce_interruption(events, system.aws.region, provider_id.rpartition("/")[2], began)
+            provider_id = str(cluster.objects.get("nodes", node)["spec"]["providerID"])
+            announce_interruption(events, cluster.aws.region, provider_id.rpartition("/")[2], began)
 
     def under_way() -> str:
-        there = {str(node["metadata"]["name"]) for node in system.objects.list("nodes")}
-        still, running = sorted(there & set(victims)), system.report().running
+        there = {str(node["metadata"]["name"]) for node in cluster.objects.list("nodes")}
+        still, running = sorted(there & set(victims)), cluster.report().running
         if still:
             return f"{still[0]} is still there"
         return f"{running} of {before.running} pods run" if running < before.running else ""
 
-    left = wait_for(system, patience_seconds, under_way)
-    entries = [entry for entry in system.timeline.entries if entry.at >= began]
-    bought = _bought(entries, began, {name: node for node, name in system.claims_by_node().items()})
+    left = wait_for(cluster, patience_seconds, under_way)
+    entries = [entry for entry in cluster.timeline.entries if entry.at >= began]
+    bought = _bought(entries, began, {name: node for node, name in cluster.claims_by_node().items()})
     taken = [_taken(name, entries, began, homes) for name in victims]
     stay = [Life(node.name, "stays") for node in before.nodes if node.name not in victims]
     return Interrupted(

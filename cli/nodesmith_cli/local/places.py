@@ -17,6 +17,7 @@ DEFAULT_REGION = "us-east-1"
 DEFAULT_CLUSTER = "nodesmith-local"
 DISCOVERY_TAG = "karpenter.sh/discovery"
 USUAL_ZONES = 3
+LONGEST_NAME = 64
 _REGION_OF_ZONE = re.compile(r"([a-z]{2,}(?:-[a-z]+)+-\d+)(?:[a-z]|-.+)")
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -78,6 +79,14 @@ def cluster_of(manifests: Iterable[Mapping[str, Any]]) -> str:
     if not named or DEFAULT_CLUSTER in named:
         return DEFAULT_CLUSTER
     return named.most_common(1)[0][0]
+
+
+def numbered(name: str, number: int) -> str:
+    """Name the first, second, … of several after the first: `web`, `web-2`, `web-3`.
+
+    A name is cut short where it would be longer than names of clusters may be.
+    """
+    return name if number == 1 else f"{name[: LONGEST_NAME - 2]}-{number}"
 
 
 def selected_tags(nodeclasses: Iterable[Mapping[str, Any]]) -> tuple[dict[str, str], dict[str, str]]:

@@ -23,12 +23,15 @@ EXTENSION = "nodesmith.dev/local"
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A local system as other processes see it."""
+    """A local system as other processes see it. `clusters` are the names of its clusters, by context."""
 
     kubeconfig: Path
     aws_url: str
     region: str
     clock: LocalClock
+    clusters: Mapping[str, str]
+    current: str
+    """the context that kubectl takes where none is named"""
 
     def client(self, service: str) -> Any:
         """Give a boto3 client of a service of its AWS."""
@@ -40,12 +43,14 @@ def default_kubeconfig() -> Path:
     return Path.home() / ".kube" / "nodesmith-local"
 
 
-def reachable(kubeconfig: Mapping[str, Any], aws_url: str, region: str, clock: LocalClock) -> dict[str, Any]:
-    """Give a kubeconfig of one cluster that also says what `reach` has to know."""
-    told = {"aws": aws_url, "region": region, "clock": clock.to_json()}
+def reachable(
+    kubeconfig: Mapping[str, Any], aws_url: str, region: str, clock: LocalClock, cluster: str
+) -> dict[str, Any]:
+    """Give a kubeconfig of one cluster that also says what `reach` has to know. `cluster` is its name on EKS."""
+    told = {"aws": aws_url, "region": region, "clock": clock.to_json(), "cluster": cluster}
     (named,) = kubeconfig["clusters"]
-    cluster = {**named["cluster"], "extensions": [{"name": EXTENSION, "extension": told}]}
-    return {**kubeconfig, "clusters": [{**named, "cluster": cluster}]}
+    reached = {**named["cluster"], "extensions": [{"name": EXTENSION, "extension": told}]}
+    return {**kubeconfig, "clusters": [{**named, "cluster": reached}]}
 
 
 def reach(kubeconfig: Path) -> Reached:
@@ -59,31 +64,51 @@ def reach(kubeconfig: Path) -> Reached:
         ) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise Rejected(f"{kubeconfig}: cannot be read as a kubeconfig: {error}") from None
-    told = _extension(found)
-    if told is None:
+    told = _told(found)
+    if not told:
         raise Rejected(
             f"{kubeconfig}: leads to a cluster that `nodesmith local up` has not made: name its with --kubeconfig"
         )
-    return Reached(kubeconfig, told["aws"], told["region"], LocalClock.from_json(told["clock"]))
+    any_of_them = next(iter(told.values()))
+    clock = LocalClock.from_json(any_of_them["clock"])
+    clusters = {context: each["cluster"] for context, each in told.items()}
+    current = str(found.get("current-context") or "")
+    return Reached(kubeconfig, any_of_them["aws"], any_of_them["region"], clock, clusters, current)
 
 
 def now_at(kubeconfig: str) -> datetime:
-    """Give the time of the cluster behind a kubeconfig: a local one may live faster than life."""
-    path = kubeconfig or os.environ.get("KUBECONFIG", "")
+    """Give the time of the cluster behind a kubeconfig, or a context: a local one may live faster than life."""
+    system = _reached(kubeconfig)
+    return system.clock.now() if system else datetime.now(UTC)
+
+
+def one_of_several(kubeconfig: str) -> str:
+    """Name the cluster behind a kubeconfig, or a context, where it is one of several of a local system; else empty."""
+    system = _reached(kubeconfig)
+    if system is None or len(system.clusters) == 1:
+        return ""
+    context = system.current if kubeconfig == "" or Path(kubeconfig).is_file() else kubeconfig
+    return system.clusters.get(context, "")
+
+
+def _reached(kubeconfig: str) -> Reached | None:
+    """Reach the local system behind a kubeconfig, or a context of the usual one; None where there is none."""
+    path = kubeconfig if Path(kubeconfig).is_file() else os.environ.get("KUBECONFIG", "")
     try:
-        return reach(Path(path)).clock.now() if path else datetime.now(UTC)
+        return reach(Path(path)) if path else None
     except Rejected:
-        return datetime.now(UTC)
+        return None
 
 
-def _extension(kubeconfig: Any) -> Mapping[str, str] | None:
-    clusters = (kubeconfig.get("clusters") if isinstance(kubeconfig, dict) else None) or ()
-    return next(
-        (
-            each["extension"]
-            for named in clusters
-            for each in (named.get("cluster") or {}).get("extensions") or ()
-            if each.get("name") == EXTENSION
-        ),
-        None,
-    )
+def _told(kubeconfig: Any) -> dict[str, Mapping[str, str]]:
+    """Give what `reachable` has written of each cluster, by context."""
+    if not isinstance(kubeconfig, dict):
+        return {}
+    told = {
+        named["name"]: each["extension"]
+        for named in kubeconfig.get("clusters") or ()
+        for each in (named.get("cluster") or {}).get("extensions") or ()
+        if each.get("name") == EXTENSION
+    }
+    contexts = {each["name"]: each["context"]["cluster"] for each in kubeconfig.get("contexts") or ()}
+    return {context: told[cluster] for context, cluster in contexts.items() if cluster in told}

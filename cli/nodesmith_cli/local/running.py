@@ -16,7 +16,7 @@ from nodesmith_cli.local.manifests import Document, Fault, Manifests, load_manif
 from nodesmith_cli.local.places import selected_images, selected_tags
 from nodesmith_cli.local.quiet import undecided_nodepools, unrest
 from nodesmith_cli.local.report import Report
-from nodesmith_cli.local.system import LocalSystem
+from nodesmith_cli.local.served import ServedCluster
 
 _GLANCE_SECONDS = 0.2
 _MOST_PATIENCES = 10
@@ -51,56 +51,58 @@ def with_defaults(manifests: Manifests) -> Manifests:
     return replace(manifests, documents=(*missing, *manifests.documents))
 
 
-def apply(system: LocalSystem, documents: Sequence[Document]) -> list[Fault]:
+def apply(cluster: ServedCluster, documents: Sequence[Document]) -> list[Fault]:
     """Apply what pods live in, let it become ready as in a cluster that is there already, then apply the pods."""
     surroundings, workloads = surroundings_first(documents)
     nodeclasses = [each for each in todays(surroundings) if each["kind"] == "EC2NodeClass"]
-    system.aws.ensure_tags(*selected_tags(nodeclasses))
+    cluster.aws.ensure_tags(*selected_tags(nodeclasses), cluster.name)
     for term in selected_images(nodeclasses):
-        system.aws.ensure_image(term)
+        cluster.aws.ensure_image(term)
     for nodeclass in nodeclasses:
         spec = nodeclass.get("spec") or {}
         for name, ensure in (
-            ("role", system.aws.ensure_role),
-            ("instanceProfile", system.aws.ensure_instance_profile),
+            ("role", cluster.aws.ensure_role),
+            ("instanceProfile", cluster.aws.ensure_instance_profile),
         ):
             if isinstance(spec.get(name), str) and spec[name]:
                 ensure(spec[name])
-    faults = apply_documents(system.objects, surroundings)
-    wait_for(system, _READY_WITHIN_SECONDS, lambda: ", ".join(undecided_nodepools(system.scene().nodepools)))
-    return faults + apply_documents(system.objects, workloads)
+    faults = apply_documents(cluster.objects, surroundings)
+    wait_for(
+        cluster, _READY_WITHIN_SECONDS, lambda: ", ".join(undecided_nodepools(cluster.scene().nodepools))
+    )
+    return faults + apply_documents(cluster.objects, workloads)
 
 
-def settle(system: LocalSystem, patience_seconds: float) -> str:
+def settle(cluster: ServedCluster, patience_seconds: float) -> str:
     """Run until quiet; say what is still under way where patience ended first."""
-    return wait_for(system, patience_seconds, lambda: unrest(system.scene()))
+    return wait_for(cluster, patience_seconds, lambda: unrest(cluster.scene()))
 
 
-def simulate(system: LocalSystem, manifests: Manifests, patience_seconds: float) -> Outcome:
+def simulate(cluster: ServedCluster, manifests: Manifests, patience_seconds: float) -> Outcome:
     """Apply manifests and run until quiet."""
-    with system.stage(f"applying {len(manifests.documents)} objects"):
+    with cluster.stage(f"applying {len(manifests.documents)} objects"):
         faults = sorted(
-            (*manifests.faults, *apply(system, manifests.documents)),
+            (*manifests.faults, *apply(cluster, manifests.documents)),
             key=lambda fault: (fault.file, fault.line),
         )
-    left = settle(system, patience_seconds)
-    report = system.report()
-    return Outcome(report, latencies(report.timeline, system.claims_by_node()), tuple(faults), left)
+    left = settle(cluster, patience_seconds)
+    report = cluster.report()
+    return Outcome(report, latencies(report.timeline, cluster.claims_by_node()), tuple(faults), left)
 
 
-def wait_for(system: LocalSystem, patience_seconds: float, unrest: Callable[[], str]) -> str:
+def wait_for(cluster: ServedCluster, patience_seconds: float, unrest: Callable[[], str]) -> str:
     """Look again and again until there is no unrest; say what there is once patience is over.
 
     It is over when nothing has happened for so many seconds of the cluster's time, for what a busy machine does slowly
     has not failed, and at ten times as many whatever happens.
     """
-    began, patience = system.clock.now(), timedelta(seconds=patience_seconds)
+    began, patience = cluster.clock.now(), timedelta(seconds=patience_seconds)
     while left := unrest():
-        now = system.clock.now()
-        if now - max(began, system.last_change()) > patience or now - began > _MOST_PATIENCES * patience:
+        now = cluster.clock.now()
+        if now - max(began, cluster.last_change()) > patience or now - began > _MOST_PATIENCES * patience:
             break
         time.sleep(_GLANCE_SECONDS)
-        system.decisions.collect()  # one invocation may decide many times
+        cluster.decisions.collect()  # one invocation may decide many times
     return left
 
 

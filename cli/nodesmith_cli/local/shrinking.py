@@ -10,7 +10,7 @@ from nodesmith.decisions.disruption.record import DISRUPTION
 from nodesmith_cli.local.quiet import unrest
 from nodesmith_cli.local.report import HOURS_A_YEAR, Report
 from nodesmith_cli.local.running import wait_for
-from nodesmith_cli.local.system import LocalSystem
+from nodesmith_cli.local.served import ServedCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,31 +32,31 @@ class Shrunk:
         return hourly * HOURS_A_YEAR
 
 
-def shrink(system: LocalSystem, deployment: str, replicas: int, patience_seconds: float) -> Shrunk:
+def shrink(cluster: ServedCluster, deployment: str, replicas: int, patience_seconds: float) -> Shrunk:
     """Scale a Deployment and wait until a node has gone and all is quiet, or patience is over."""
-    before, known = system.report(), len(system.decisions.all)
+    before, known = cluster.report(), len(cluster.decisions.all)
     there = {node.name for node in before.nodes}
-    with system.stage(f"scaling Deployment/{deployment} to {replicas} replicas"):
-        system.objects.patch("deployments", deployment, {"spec": {"replicas": replicas}}, "default")
+    with cluster.stage(f"scaling Deployment/{deployment} to {replicas} replicas"):
+        cluster.objects.patch("deployments", deployment, {"spec": {"replicas": replicas}}, "default")
 
     def under_way() -> str:
-        now = {str(node["metadata"]["name"]) for node in system.objects.list("nodes")}
-        return "no node has gone yet" if there <= now else unrest(system.scene())
+        now = {str(node["metadata"]["name"]) for node in cluster.objects.list("nodes")}
+        return "no node has gone yet" if there <= now else unrest(cluster.scene())
 
-    left = wait_for(system, patience_seconds, under_way)
-    made = [record for record in system.decisions.all[known:] if record["concern"] == DISRUPTION]
-    return Shrunk(before, system.report(), tuple(made), left)
+    left = wait_for(cluster, patience_seconds, under_way)
+    made = [record for record in cluster.decisions.all[known:] if record["concern"] == DISRUPTION]
+    return Shrunk(before, cluster.report(), tuple(made), left)
 
 
-def grow(system: LocalSystem, deployment: str, replicas: int, patience_seconds: float) -> None:
+def grow(cluster: ServedCluster, deployment: str, replicas: int, patience_seconds: float) -> None:
     """Scale a Deployment up and wait until all pods run on ready nodes, or patience is over."""
-    with system.stage(f"scaling Deployment/{deployment} to {replicas} replicas"):
-        system.objects.patch("deployments", deployment, {"spec": {"replicas": replicas}}, "default")
+    with cluster.stage(f"scaling Deployment/{deployment} to {replicas} replicas"):
+        cluster.objects.patch("deployments", deployment, {"spec": {"replicas": replicas}}, "default")
 
     def under_way() -> str:
-        report = system.report()
+        report = cluster.report()
         if report.running < replicas:
             return f"{report.running} of {replicas} pods run"
         return next((f"Node/{node.name} is not ready" for node in report.nodes if not node.ready), "")
 
-    wait_for(system, patience_seconds, under_way)
+    wait_for(cluster, patience_seconds, under_way)

@@ -4,46 +4,32 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext, redirect_stdout
+from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, assert_never
+from typing import Literal, assert_never
 
 from nodesmith import parts
-from nodesmith.adapters.apiserver import ApiServer, connect
-from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.catalogs import embedded_catalog
-from nodesmith.adapters.messages import SqsHints
-from nodesmith.model.events import Concern
 from nodesmith.registration import Registration
-from nodesmith.settings import queue_urls
-from nodesmith_cli.local.apiserver.history import Watcher
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.clusters import LocalCluster, RunningCluster
-from nodesmith_cli.local.decisions import Decisions
 from nodesmith_cli.local.deployment import DISPATCH, WOKEN_BY_QUEUES, Deployment, deploy, register
 from nodesmith_cli.local.embedded import EmbeddedCluster
-from nodesmith_cli.local.functions import environment, load_function
+from nodesmith_cli.local.functions import Function, environment, load_function
 from nodesmith_cli.local.invoker import Invoker
 from nodesmith_cli.local.logs import logs_to
-from nodesmith_cli.local.objects import Objects
-from nodesmith_cli.local.prices import prices
+from nodesmith_cli.local.places import numbered
 from nodesmith_cli.local.queuetime import queues_run_on
-from nodesmith_cli.local.quiet import CALM, WORKLOADS, Scene
-from nodesmith_cli.local.report import Report, build_report
+from nodesmith_cli.local.served import Region, ServedCluster, Stage
 from nodesmith_cli.local.sharedclients import SharedClients
 from nodesmith_cli.local.started import Started
-from nodesmith_cli.local.timeline import DECIDED, FOLLOWED, Timeline
-from nodesmith_cli.records import Bucket, Folder
-from nodesmith_forwarder.forwarder import Forwarder
-from nodesmith_forwarder.health import METRICS, serve_health
+from nodesmith_cli.local.timeline import Timeline
+from nodesmith_cli.records import Folder
 
 ControlPlaneKind = Literal["embedded", "real"]
-Stage = Callable[[str], AbstractContextManager[None]]
 _LAMBDAS_OWN = {
     "POWERTOOLS_TRACE_DISABLED": "true",
     "POWERTOOLS_METRICS_DISABLED": "true",
@@ -53,9 +39,6 @@ _LAMBDAS_OWN = {
     "NO_PROXY": "127.0.0.1,localhost",
     "no_proxy": "127.0.0.1,localhost",
 }
-_LOOPBACK = "127.0.0.1"
-_CALM_OF_LIFE_SECONDS = 0.5  # however fast the clock, the functions must have had the time to act
-_DECIDED_UPON = ("nodepools", "provisioners", "ec2nodeclasses", "awsnodetemplates")
 _THE_USERS = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN")
 
 
@@ -63,7 +46,9 @@ _THE_USERS = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN")
 class Place:
     """Where and how a local system runs.
 
-    `zones` are those with subnets, none for all. `port` 0 takes a free one; `no_capacity` are patterns of pools.
+    `cluster` names the first of `clusters`; the others are called `<cluster>-2` and so on. `zones` are those with
+    subnets, none for all. `port` 0 takes a free one; further clusters take the ports after it. `no_capacity` are
+    patterns of pools.
     """
 
     region: str
@@ -73,13 +58,20 @@ class Place:
     port: int = 0
     no_capacity: tuple[str, ...] = ()
     control_plane: ControlPlaneKind = "embedded"
+    clusters: int = 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all clusters, the first one first."""
+        return tuple(numbered(self.cluster, number) for number in range(1, self.clusters + 1))
 
 
 class LocalSystem(Started):
-    """A context manager. Inside it the cluster lives: use `store` in process, or `api.url` from outside.
+    """A context manager. Inside it the clusters live, served by one set of functions: see `clusters`, or `first`.
 
-    `state` is the folder for the log and the records of decisions, `stage` wraps each part of the start, `timeline`
-    collects what happens. Raises Rejected for a region or pattern that does not exist.
+    `state` is the folder for the log and the records of decisions, `stage` wraps each part of the start. `timeline`
+    gives, by the name of a cluster, what collects what happens there. Raises Rejected for a region or pattern that does
+    not exist.
     """
 
     def __init__(
@@ -87,130 +79,97 @@ class LocalSystem(Started):
         place: Place,
         state: Path,
         *,
-        timeline: Timeline | None = None,
+        timeline: Callable[[str], Timeline] = lambda cluster: Timeline(),  # noqa: ARG005
         stage: Stage = lambda what: nullcontext(),  # noqa: ARG005
     ) -> None:
         self.place = place
         self.log = state / "local.log"
         self.clock = LocalClock(place.speed)
         self.catalog = embedded_catalog(place.region)
-        self.timeline = timeline or Timeline()
-        self.started_at = self.clock.now()
-        self.decisions: Decisions
+        self.clusters: tuple[ServedCluster, ...]
         self.invoker: Invoker
-        self.cluster: RunningCluster
         self.aws: LocalAws
-        self.metrics_url: str
-        self._keep = Folder(state)
         self.stage = stage
+        self._state = state
+        self._timeline = timeline
         self._stopping = threading.Event()
 
     @property
-    def objects(self) -> Objects:
-        """The cluster's objects."""
-        return self.cluster.objects
-
-    def scene(self) -> Scene:
-        """Give the cluster as it is now, for judging whether it is quiet."""
-        return Scene(
-            now=self.clock.now(),
-            last_change=self.last_change(),
-            refused=self.decisions.refused(),
-            calm=max(CALM, timedelta(seconds=_CALM_OF_LIFE_SECONDS * self.clock.speed)),
-            pods=self.objects.list("pods"),
-            nodeclaims=self.objects.list("nodeclaims"),
-            nodepools=[each for kind in _DECIDED_UPON for each in self.objects.list(kind)],
-            workloads={resource: self.objects.list(resource) for resource in WORKLOADS},
-        )
-
-    def last_change(self) -> datetime:
-        """Give when something last happened to the cluster's objects."""
-        entries = self.timeline.entries
-        return max((e.at for e in entries if e.what != DECIDED), default=self.started_at)
-
-    def report(self) -> Report:
-        """Give the outcome so far."""
-        return build_report(
-            self.objects.list("pods"),
-            self.objects.list("nodes"),
-            price_of=prices(self.catalog),
-            reasons=self.decisions.reasons(),
-            timeline=self.timeline.entries,
-            problems=self.decisions.problems(),
-        )
-
-    def claims_by_node(self) -> dict[str, str]:
-        """Give the NodeClaims' names by the names of their nodes."""
-        claims = self.objects.list("nodeclaims")
-        named = {(claim.get("status") or {}).get("nodeName"): claim["metadata"]["name"] for claim in claims}
-        return {str(node): claim for node, claim in named.items() if node}
+    def first(self) -> ServedCluster:
+        """The first cluster, mostly the only one."""
+        return self.clusters[0]
 
     def _start(self, stack: ExitStack) -> None:
         """Start what others lean on first; the stack ends it in the opposite order."""
         # What functions print is their log, as on Lambda; whoever talks to the user has opened a console before.
         stack.enter_context(redirect_stdout(stack.enter_context(logs_to(self.log))))
         stack.enter_context(environment(_LAMBDAS_OWN, without=_THE_USERS))
-        with self.stage("starting the cluster"):
-            self.cluster = stack.enter_context(self._cluster())
+        with self.stage("starting the cluster" if self.place.clusters == 1 else "starting the clusters"):
+            running = {
+                name: stack.enter_context(self._cluster(name, number))
+                for number, name in enumerate(self.place.names)
+            }
         with self.stage("starting AWS"):
-            self.aws = self._start_aws(stack)
-            client = self.aws.client
-            deployment = deploy(client, self.place.region)
-            register(client, Registration(self.place.cluster, self.aws.network.vpc_id, (self.aws.role,)))
+            self.aws = self._start_aws(stack, running)
+            deployment = deploy(self.aws.client, self.place.region)
+            for name, network in self.aws.networks.items():
+                registration = Registration(name, network.vpc_id, (self.aws.roles[name],))
+                register(self.aws.client, registration)
         with self.stage("starting the functions"):
-            self._start_functions(stack, client, deployment)
-            forwarder = forwarder_here(
-                self.place.cluster,
-                self.cluster,
-                client,
-                deployment.bucket,
-                queue_urls(deployment.queues_url, ""),
-                self.clock,
-            )
-            self._run(stack, "forwarder", forwarder.run)
-            answering = serve_health(0, {}, forwarder.metrics, _LOOPBACK)
-            stack.callback(answering.server_close)
-            stack.callback(answering.shutdown)
-            self.metrics_url = f"http://{_LOOPBACK}:{answering.server_port}{METRICS}"
-            kubelets = self.aws.kubelets(self.objects, kwok=self.cluster.kwok)
-            self._run(stack, "kubelets", lambda stop: kubelets.run(self.clock, stop))
+            self.clusters = self._served(running, deployment)
+            self._start_functions(stack, deployment)
+            for each in self.clusters:
+                each.start(stack)
         stack.callback(self._stopping.set)
 
-    def _cluster(self) -> LocalCluster:
+    def _cluster(self, name: str, number: int) -> LocalCluster:
+        """Give the cluster of a name, the first having the number 0."""
+        port = self.place.port + number if self.place.port else 0
         match self.place.control_plane:
             case "embedded":
-                return EmbeddedCluster(self.clock, self.place.port)
+                return EmbeddedCluster(self.clock, port)
             case "real":
                 from nodesmith_cli.local.real import RealCluster, functions_of
 
                 return RealCluster(
-                    self.log.parent / "controlplane",
-                    authenticate=functions_of("local", self.place.cluster),
-                    rights=self.place.cluster,
-                    port=self.place.port,
+                    self._state / numbered("controlplane", number + 1),
+                    authenticate=functions_of("local", name),
+                    rights=name,
+                    port=port,
                     stage=self.stage,
                 )
             case _:
                 assert_never(self.place.control_plane)
 
-    def _start_aws(self, stack: ExitStack) -> LocalAws:
+    def _start_aws(self, stack: ExitStack, running: Mapping[str, RunningCluster]) -> LocalAws:
         stack.enter_context(queues_run_on(self.clock, self._stopping))
+        endpoints = {name: Endpoint(each.url, each.ca_bundle) for name, each in running.items()}
         aws = LocalAws(
             self.place.region,
             cluster=self.place.cluster,
-            endpoint=Endpoint(self.cluster.url, self.cluster.ca_bundle),
+            endpoint=endpoints.pop(self.place.cluster),
             clock=self.clock,
             catalog=self.catalog,
             zones=self.place.zones,
             no_capacity=self.place.no_capacity,
         )
         stack.enter_context(aws)
+        for name, endpoint in endpoints.items():
+            aws.join(name, endpoint)
         stack.enter_context(environment(aws.environment))
         return aws
 
-    def _start_functions(
-        self, stack: ExitStack, client: Callable[[str], Any], deployment: Deployment
-    ) -> None:
+    def _served(
+        self, running: Mapping[str, RunningCluster], deployment: Deployment
+    ) -> tuple[ServedCluster, ...]:
+        region = Region(self.aws, deployment, self.clock, self.catalog, self.stage, self._stopping)
+        keep, is_alone = Folder(self._state), len(running) == 1
+        return tuple(
+            ServedCluster(name, each, region, self._timeline(name), keep, is_alone=is_alone)
+            for name, each in running.items()
+        )
+
+    def _start_functions(self, stack: ExitStack, deployment: Deployment) -> None:
         stack.enter_context(environment(deployment.environment()))
         # The queues live by the same clock, so that no delay need be turned into seconds of life.
         parts.set_clock(self.clock.now)
@@ -218,52 +177,20 @@ class LocalSystem(Started):
         clients = SharedClients()
         parts.set_session(lambda concern, cluster: clients)  # noqa: ARG005 - one for all
         stack.callback(parts.set_session, parts.own_session)
-        functions = {c.name: load_function(c.name, c.timeout_seconds) for c in WOKEN_BY_QUEUES}
-        functions[DISPATCH] = load_function(DISPATCH)
-        records = Bucket(client("s3"), deployment.bucket)
-        self.decisions = Decisions(records, self.place.cluster, self.timeline, self._keep)
-        for concern in ("provisioning", "disruption"):
-            functions[concern] = functions[concern].followed_by(self.decisions.collect)
-        self._follow(stack)
+        functions = self._functions()
+        for each in self.clusters:
+            each.follow(stack)
         self.invoker = Invoker(deployment, functions, self.clock, self._stopping)
         stack.callback(self.invoker.join)
         self.invoker.start()
 
-    def _follow(self, stack: ExitStack) -> None:
-        """Put what happens to the cluster's objects on the timeline."""
-        for resource in FOLLOWED:
-            watcher = self.objects.watch(resource)
-            self._thread(stack, f"follow-{resource}", partial(self._observe, watcher))
-            stack.callback(watcher.close)
+    def _functions(self) -> dict[str, Function]:
+        functions = {c.name: load_function(c.name, c.timeout_seconds) for c in WOKEN_BY_QUEUES}
+        functions[DISPATCH] = load_function(DISPATCH)
+        for concern in ("provisioning", "disruption"):
+            functions[concern] = functions[concern].followed_by(self._collect)
+        return functions
 
-    def _observe(self, watcher: Watcher) -> None:
-        while (change := watcher.queue.get()) is not None:
-            after = None if change.verb == "DELETED" else change.after.object
-            before = change.before.object if change.before else None
-            self.timeline.observe(self.clock.now(), before, after)
-
-    def _run(self, stack: ExitStack, name: str, job: Callable[[threading.Event], None]) -> None:
-        self._thread(stack, name, partial(job, self._stopping))
-
-    def _thread(self, stack: ExitStack, name: str, job: Callable[[], None]) -> None:
-        thread = threading.Thread(target=job, name=name, daemon=True)
-        thread.start()
-        stack.callback(thread.join, 5)
-
-
-def forwarder_here(
-    name: str,
-    cluster: RunningCluster,
-    client: Callable[[str], Any],
-    bucket: str,
-    queue_urls: Mapping[Concern, str],
-    clock: LocalClock,
-) -> Forwarder:
-    """Give a forwarder that runs in this process. `name` is the cluster's, `queue_urls` go by concern."""
-    return Forwarder(
-        cluster=name,
-        server=ApiServer(connect(cluster.url, cluster.ca_bundle, lambda: cluster.token)),
-        blobs=S3Blobs(client("s3"), bucket),
-        hints=SqsHints(client("sqs"), queue_urls),
-        clock=clock,
-    )
+    def _collect(self) -> None:
+        for each in self.clusters:
+            each.decisions.collect()

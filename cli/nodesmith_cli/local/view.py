@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
@@ -40,6 +40,16 @@ def screen(report: Report, width: int = _WIDTH) -> RenderableType:
     if report.pending:
         parts += ["", pending_table(report.pending)]
     return Group(*parts)
+
+
+def screens(reports: Mapping[str, Report], width: int = _WIDTH) -> RenderableType:
+    """Show each cluster under its name; a single one without it."""
+    if len(reports) == 1:
+        return screen(next(iter(reports.values())), width)
+    parts: list[RenderableType] = []
+    for cluster, report in reports.items():
+        parts += [Text(f"cluster {cluster}", style="bold"), screen(report, width), ""]
+    return Group(*parts[:-1])
 
 
 def header(report: Report, width: int = _WIDTH) -> RenderableType:

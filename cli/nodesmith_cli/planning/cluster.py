@@ -34,9 +34,9 @@ def cluster_documents(context: str) -> Iterator[Document]:
             yield Document({"apiVersion": group_version, "kind": kind, **item}, where, number)
 
 
-def server_of(context: str) -> ApiServer:
-    """Give the API server of a kubeconfig; `context` as above. Raises Rejected."""
-    return ApiServer(_client(context), _PATIENCE_SECONDS)
+def server_of(context: str, kubeconfig: str = "") -> ApiServer:
+    """Give the API server of a kubeconfig; `context` as above, or one of the file `kubeconfig`. Raises Rejected."""
+    return ApiServer(_client(context, kubeconfig), _PATIENCE_SECONDS)
 
 
 def _items(server: ApiServer, path: str) -> Iterator[dict[str, object]]:
@@ -48,13 +48,15 @@ def _items(server: ApiServer, path: str) -> Iterator[dict[str, object]]:
         return
 
 
-def _client(context: str) -> ApiClient:
-    require_kubeconfig(context)
+def _client(context: str, kubeconfig: str) -> ApiClient:
+    if not kubeconfig:
+        require_kubeconfig(context)
+        if context and Path(context).is_file():
+            context, kubeconfig = "", context
     configuration = Configuration()
-    file = context if context and Path(context).is_file() else None
     try:
         load_kube_config(  # type: ignore[no-untyped-call]
-            config_file=file, context=None if file else context or None, client_configuration=configuration
+            config_file=kubeconfig or None, context=context or None, client_configuration=configuration
         )
     except ConfigException as error:
         raise Rejected(f"{f'--kubeconfig {context}'.rstrip()}: {error}") from None

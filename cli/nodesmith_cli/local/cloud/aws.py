@@ -1,4 +1,4 @@
-"""AWS for one cluster, in this process: moto's server with our seam, and a furnished account."""
+"""AWS for one cluster or several, in this process: moto's server with our seam, and a furnished account."""
 
 from __future__ import annotations
 
@@ -83,13 +83,16 @@ class LocalAws:
         self.clock = clock or LocalClock()
         self.catalog = catalog or embedded_catalog(region)
         self.zones = tuple(zones) or _zones_of(self.catalog)
-        self.role = role or f"KarpenterNodeRole-{cluster}"
+        self.role = role or usual_role(cluster)
         self.pools = Pools(no_capacity, self.catalog)
         self.seam = Ec2Seam(self.catalog, self.pools, now=self.clock.now)
         self.strict = StrictAws(self.clock.now)
         self.reclaims = Reclaims(self.clock.now)
         self.networks: dict[str, Network] = {}
         """Of each cluster, the first one first."""
+        self.roles: dict[str, str] = {}
+        """The nodes' role, of each cluster."""
+        self._endpoints: dict[str, Endpoint] = {}
         self.client: Callable[[str], Any] = cache(self._connect)
         """Gives the boto3 client of a service here."""
         self._server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
@@ -128,7 +131,9 @@ class LocalAws:
 
     def join(self, cluster: str, endpoint: Endpoint, role: str = "") -> None:
         """Furnish the account for a cluster: a VPC of its own, a role for its nodes, its entry in EKS."""
-        role = role or f"KarpenterNodeRole-{cluster}"
+        role = role or usual_role(cluster)
+        self.roles[cluster] = role
+        self._endpoints[cluster] = endpoint
         self.networks[cluster] = furnish(
             self.client, cluster, self.region, self.zones, self.version, endpoint, role
         )
@@ -176,9 +181,9 @@ class LocalAws:
         with suppress(Unresolved):
             publish_selected(self.region, self.version, term)
 
-    def ensure_tags(self, subnets: Mapping[str, str], groups: Mapping[str, str]) -> None:
-        """Tag the network's subnets and its security group as manifests select them, likewise."""
-        network = self.network
+    def ensure_tags(self, subnets: Mapping[str, str], groups: Mapping[str, str], cluster: str = "") -> None:
+        """Tag a cluster's subnets and security group as manifests select them, likewise; for no name the first's."""
+        network = self.networks[cluster or self.cluster]
         for resources, tags in (
             ([*network.subnets.values()], subnets),
             ([network.security_group_id], groups),
@@ -187,13 +192,23 @@ class LocalAws:
                 written = [{"Key": key, "Value": value} for key, value in tags.items()]
                 self.client("ec2").create_tags(Resources=resources, Tags=written)
 
-    def kubelets(self, nodes: Objects, delays: Delays = USUAL, *, kwok: bool = False) -> Kubelets:
-        """Give the simulation that makes this region's instances join a cluster."""
+    def kubelets(
+        self, nodes: Objects, delays: Delays = USUAL, *, kwok: bool = False, cluster: str = ""
+    ) -> Kubelets:
+        """Give the simulation that makes a cluster's instances join it; for no name the first cluster's.
+
+        An instance is of the cluster that its tag names. One whose tag names none that is here is the first's.
+        """
+        name = cluster or self.cluster
+
+        def of(tagged: str) -> bool:
+            return (tagged if tagged in self.networks else self.cluster) == name
+
         return Kubelets(
-            MotoMachines(self.region),
+            MotoMachines(self.region, of),
             nodes,
             self.catalog,
-            endpoint=self.endpoint.url,
+            endpoint=self._endpoints[name].url,
             version=self.version,
             announce=partial(self._announce, self.client("events")),
             reclaims=self.reclaims,
@@ -204,6 +219,11 @@ class LocalAws:
     def _announce(self, events: Any, machine: Machine, state: str) -> None:
         """Send what EC2 sends to EventBridge on every change of state."""
         announce_state(events, self.region, machine.id, state, self.clock.now())
+
+
+def usual_role(cluster: str) -> str:
+    """Give the name of the role that a cluster's nodes usually have."""
+    return f"KarpenterNodeRole-{cluster}"
 
 
 def _zones_of(catalog: Catalog) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ class _Life:
 
 
 class Kubelets:
-    """All machines of one region, and the cluster they join.
+    """All machines of one cluster, and how they join it.
 
     `step` moves everything to a moment, `run` follows a clock. `announce` is told of every change of an instance's
     state, as EventBridge is. With `kwok`, leases and pods are left to it.

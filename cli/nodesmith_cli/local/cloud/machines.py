@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2 import ec2_backends
 from moto.ec2.models.instances import InstanceState
 
+from nodesmith.decisions.launch.tags import CLUSTER_TAG
 from nodesmith.model.devices import GIB
 from nodesmith_cli.local.cloud.nodes import Machine
 
@@ -18,19 +19,24 @@ _CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "s
 
 
 class MotoMachines:
-    """The instances of one region."""
+    """The instances of one region whose cluster, as their tag names it, is one of those that are asked for."""
 
-    def __init__(self, region: str) -> None:
+    def __init__(self, region: str, of: Callable[[str], bool] = lambda cluster: True) -> None:  # noqa: ARG005
         self._region = region
+        self._of = of
         self._known: dict[str, Machine] = {}
 
     def all(self) -> Iterator[Machine]:
-        """Give every instance that EC2 still shows, the terminated too. Looks are many, and changes few."""
+        """Give every instance that EC2 still shows, the terminated too. Looks are many, and changes few.
+
+        moto tags an instance a moment after it is there: one without the tag is looked at again.
+        """
         for instance in list(self._backend.all_instances()):
             known = self._known.get(instance.id)
-            if known is None or known.state != instance.state:
+            if known is None or known.state != instance.state or not known.cluster:
                 known = self._known[instance.id] = self._machine(instance)
-            yield known
+            if self._of(known.cluster):
+                yield known
 
     def become(self, instance_id: str, state: str) -> None:
         """Move an instance into another state, unless it has been terminated meanwhile."""
@@ -55,6 +61,7 @@ class MotoMachines:
             launched_at=_aware(instance.launch_time),
             root_volume_bytes=_root_volume_bytes(instance),
             image_id=instance.image_id,
+            cluster=self._backend.tags.get(instance.id, {}).get(CLUSTER_TAG, ""),
         )
 
 

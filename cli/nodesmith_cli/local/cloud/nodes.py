@@ -31,7 +31,10 @@ _CLOUD_LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """An EC2 instance, as far as it shows in a node. Times are aware; `user_data` is plain text."""
+    """An EC2 instance, as far as it shows in a node. Times are aware; `user_data` is plain text.
+
+    `cluster` is what its tag `eks:eks-cluster-name` says; empty without that tag.
+    """
 
     id: str
     instance_type: str
@@ -44,6 +47,7 @@ class Machine:
     launched_at: datetime
     root_volume_bytes: int
     image_id: str = ""
+    cluster: str = ""
 
     @property
     def provider_id(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -20,12 +21,16 @@ SHUTDOWN = timedelta(seconds=20)
 
 
 class Reclaims:
-    """The instances that EC2 will take. Inside `listening` warnings are noted, `step` does what is due."""
+    """The instances that EC2 will take. Inside `listening` warnings are noted, `step` does what is due.
+
+    Safe to share between threads.
+    """
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._due: dict[str, datetime] = {}
         self._ending: dict[str, datetime] = {}
+        self._lock = threading.Lock()
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -43,18 +48,20 @@ class Reclaims:
 
     def step(self, become: Callable[[str, str], None], now: datetime) -> None:
         """End what is due: an instance shuts down, and is terminated a little later."""
-        for instance in [i for i, until in self._due.items() if until <= now]:
-            self._ending[instance] = self._due.pop(instance) + SHUTDOWN
-            become(instance, "shutting-down")
-        for instance in [i for i, until in self._ending.items() if until <= now]:
-            del self._ending[instance]
-            become(instance, "terminated")
+        with self._lock:
+            for instance in [i for i, until in self._due.items() if until <= now]:
+                self._ending[instance] = self._due.pop(instance) + SHUTDOWN
+                become(instance, "shutting-down")
+            for instance in [i for i, until in self._ending.items() if until <= now]:
+                del self._ending[instance]
+                become(instance, "terminated")
 
     def _note(self, event: Mapping[str, Any]) -> None:
         instance = str(json.loads(event["Detail"]).get("instance-id"))
         until = _time(event.get("Time"), self._now()) + WARNING
-        if instance not in self._ending:
-            self._due[instance] = min(until, self._due.get(instance, until))
+        with self._lock:
+            if instance not in self._ending:
+                self._due[instance] = min(until, self._due.get(instance, until))
 
 
 def _time(given: object, now: datetime) -> datetime:

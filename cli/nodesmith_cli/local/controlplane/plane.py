@@ -92,8 +92,16 @@ class ControlPlane:
 
     def restart_api_server(self, away_seconds: float = 0.0) -> None:
         """Kill the API server, leave it away for a time, start it again at the same port, wait until it is ready."""
-        self._processes["kube-apiserver"].kill()
+        self.kill_api_server()
         time.sleep(away_seconds)
+        self.start_api_server()
+
+    def kill_api_server(self) -> None:
+        """Kill the API server, and no other program."""
+        self._processes["kube-apiserver"].kill()
+
+    def start_api_server(self) -> None:
+        """Start the API server that was killed again, at the same port, and wait until it is ready."""
         self._run("kube-apiserver", commands.apiserver(self.folder, self._ports))
         self._wait(self._apiserver_probes())
 

@@ -1,0 +1,49 @@
+"""What `nodesmith local up` says when its clusters are there: where they are, and what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from nodesmith_cli.local.kubeconfigs import CONTEXT
+from nodesmith_cli.local.places import numbered
+from nodesmith_cli.local.system import LocalSystem
+
+
+def greet(to: Console, system: LocalSystem, kubeconfig: Path) -> None:
+    """Print it."""
+    for line in greeting(system, kubeconfig):
+        to.print(line)
+
+
+def greeting(system: LocalSystem, kubeconfig: Path) -> Iterator[str]:
+    """Give it, line by line. Of several clusters it says which context leads to which."""
+    several = len(system.clusters) > 1
+    for number, each in enumerate(system.clusters, start=1):
+        context = f", context {numbered(CONTEXT, number)}" if several else ""
+        yield f"cluster {each.name} in {system.place.region}, API server {each.cluster.url}{context}"
+    yield f"AWS at {system.aws.url}, log in {system.log}"
+    for each in system.clusters:
+        of = f" of {each.name}" if several else ""
+        yield f"metrics for Prometheus{of} at {each.metrics_url}"
+    yield ""
+    yield f"  export KUBECONFIG={kubeconfig}"
+    yield from _to_try(several)
+    yield ""
+    whose = " of each cluster" if several else ""
+    yield f"Ctrl-C ends it; nothing is kept but the records of decisions{whose}."
+
+
+def _to_try(several: bool) -> Iterator[str]:
+    second = numbered(CONTEXT, 2)
+    kubectl = f"kubectl --context {second}" if several else "kubectl"
+    yield f"  {kubectl} create deployment web --image=busybox --replicas=0 -- sleep infinity"
+    yield f"  {kubectl} set resources deployment web --requests=cpu=1"
+    yield f"  {kubectl} scale deployment web --replicas=20"
+    yield f"  {kubectl} get nodes,pods,nodeclaims,nodepools -o wide"
+    if several:
+        yield f"  nodesmith status --kubeconfig {second}"
+    yield "  nodesmith explain decision latest" + (" --cluster CLUSTER" if several else "")
+    yield "  nodesmith local interrupt NODE"

@@ -1,0 +1,57 @@
+"""Manifests as each of several local clusters is given them: EC2NodeClasses find that cluster's network and role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from nodesmith_cli.local.cloud.aws import usual_role
+from nodesmith_cli.local.manifests import Document
+from nodesmith_cli.local.places import DISCOVERY_TAG
+
+_TERMS = ("subnetSelectorTerms", "securityGroupSelectorTerms")
+_SELECTORS = ("subnetSelector", "securityGroupSelector")
+"""Their names in an AWSNodeTemplate, where they are maps of tags."""
+_NO_TAGS = ("aws-ids", "aws::")
+"""What the keys of such a map begin with that are no tags."""
+
+
+def of_cluster(documents: Iterable[Document], cluster: str, first: str) -> list[Document]:
+    """Give the documents of a cluster. `first` is the cluster for which the files are written.
+
+    Clusters may have subnets with the same tags, so that selectors by tags ask for the cluster's own as well. Where a
+    role is the usual one of the first cluster, it becomes that of this one.
+    """
+    return [_own(each, cluster, first) for each in documents]
+
+
+def _own(document: Document, cluster: str, first: str) -> Document:
+    manifest = document.manifest
+    spec = manifest.get("spec")
+    if manifest.get("kind") not in {"EC2NodeClass", "AWSNodeTemplate"} or not isinstance(spec, Mapping):
+        return document
+    changed = {key: _spec_field(key, value, cluster, first) for key, value in spec.items()}
+    return replace(document, manifest={**manifest, "spec": changed})
+
+
+def _spec_field(key: str, value: Any, cluster: str, first: str) -> Any:
+    if key == "role" and value == usual_role(first):
+        return usual_role(cluster)
+    if key in _SELECTORS:
+        return _tags(value, cluster, first)
+    if key in _TERMS and isinstance(value, list):
+        return [
+            {**term, "tags": _tags(term["tags"], cluster, first)}
+            if isinstance(term, Mapping) and "tags" in term
+            else term
+            for term in value
+        ]
+    return value
+
+
+def _tags(tags: Any, cluster: str, first: str) -> Any:
+    """Give the tags with the cluster's own; what selects by ids or names stays as it is."""
+    if not isinstance(tags, Mapping) or any(str(key).startswith(_NO_TAGS) for key in tags):
+        return tags
+    return {**tags, DISCOVERY_TAG: cluster} if tags.get(DISCOVERY_TAG, first) == first else tags

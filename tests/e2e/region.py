@@ -1,0 +1,57 @@
+"""What clusters of a region share: one AWS account, one set of functions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.cloud import LocalAws
+from nodesmith_cli.local.cloud.account import Endpoint
+from nodesmith_cli.local.queuetime import queues_run_on
+from tests.e2e.deployed import Deployed, Faults
+
+if TYPE_CHECKING:
+    from tests.e2e.system import ClusterSide
+
+REGION = "us-east-1"
+
+
+def start_region(
+    stack: ExitStack,
+    folder: Path,
+    clock: LocalClock,
+    clusters: Sequence[ClusterSide],
+    faults: Faults = Faults(),  # noqa: B008 frozen
+    no_capacity: Sequence[str] = (),
+) -> Deployed:
+    """Start clusters, one AWS account for them, and one set of functions; the stack ends it all."""
+    stopping = threading.Event()
+    for each in clusters:
+        each.start_control_plane(stack)
+    stack.enter_context(queues_run_on(clock, stopping))
+    first, *others = clusters
+    zones = [f"{REGION}{letter}" for letter in "abc"]
+    aws = LocalAws(
+        REGION,
+        cluster=first.name,
+        endpoint=_endpoint(first),
+        clock=clock,
+        zones=zones,
+        no_capacity=no_capacity,
+    )
+    stack.enter_context(aws)
+    for each in others:
+        aws.join(each.name, _endpoint(each))
+    deployed = stack.enter_context(Deployed(aws, folder / "functions", clock, faults=faults))
+    for each in clusters:
+        each.start_rest(stack, aws, deployed, stopping)
+    stack.callback(stopping.set)
+    return deployed
+
+
+def _endpoint(of: ClusterSide) -> Endpoint:
+    return Endpoint(of.cluster.url, of.cluster.ca_bundle)

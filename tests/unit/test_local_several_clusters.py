@@ -1,0 +1,180 @@
+"""What `local up` says and writes where it runs several clusters, and that it stays as it was for one."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import yaml
+from rich.console import Console
+from typer.testing import CliRunner
+
+from nodesmith.registration import CLUSTER_NAME
+from nodesmith_cli.explaincommands import Where
+from nodesmith_cli.local.functions import shipped
+from nodesmith_cli.local.greeting import greeting
+from nodesmith_cli.local.kubeconfigs import kubeconfig_at, merged, renamed
+from nodesmith_cli.local.manifests import Document, load_manifests
+from nodesmith_cli.local.ownmanifests import of_cluster
+from nodesmith_cli.local.places import numbered
+from nodesmith_cli.local.report import Report
+from nodesmith_cli.local.system import LocalSystem, Place
+from nodesmith_cli.local.timeline import Entry
+from nodesmith_cli.local.upcommand import told
+from nodesmith_cli.local.view import screens
+from nodesmith_cli.main import app
+
+EXPRESS = shipped("_examples", "examples") / "express-test"
+ENTRY = Entry(datetime(2026, 11, 21, 8, 0, 5, tzinfo=UTC), "bound", "Pod/default/web", "ip-10-0-0-4")
+NOTHING = Report((), ())
+
+
+def kubeconfig(server: str) -> dict[str, Any]:
+    """Give a kubeconfig as an API server gives it."""
+    name = "nodesmith-local"
+    return {
+        "clusters": [{"name": name, "cluster": {"server": server}}],
+        "users": [{"name": name, "user": {}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+
+
+def drawn(*clusters: str) -> str:
+    file = io.StringIO()
+    Console(file=file, width=120).print(screens(dict.fromkeys(clusters, NOTHING)))
+    return file.getvalue()
+
+
+def greeted(*names: str) -> Sequence[str]:
+    clusters = [
+        SimpleNamespace(
+            name=name, cluster=SimpleNamespace(url=f"http://{name}"), metrics_url=f"http://{name}/metrics"
+        )
+        for name in names
+    ]
+    system = SimpleNamespace(
+        clusters=clusters,
+        place=SimpleNamespace(region="us-east-1"),
+        aws=SimpleNamespace(url="http://aws"),
+        log="local.log",
+    )
+    return list(greeting(cast(LocalSystem, system), Path("config")))
+
+
+@pytest.mark.parametrize("count", ["0", "6"])
+def test_a_number_of_clusters_that_no_machine_runs_is_refused_with_the_bounds(count: str) -> None:
+    ran = CliRunner().invoke(app, ["local", "up", "--clusters", count])
+    assert ran.exit_code != 0
+    assert f"--clusters {count}: one machine runs 1 to 5" in str(ran.exception) + ran.output
+
+
+def test_ports_that_there_are_not_are_refused() -> None:
+    ran = CliRunner().invoke(app, ["local", "up", "--clusters", "2", "--port", "65535"])
+    assert ran.exit_code != 0
+    assert "65535 is the last" in str(ran.exception) + ran.output
+
+
+def test_clusters_are_numbered_and_their_names_stay_such_as_clusters_may_have() -> None:
+    assert Place("us-east-1", "web", clusters=3).names == ("web", "web-2", "web-3")
+    longest = "c" * 64
+    assert CLUSTER_NAME.fullmatch(numbered(longest, 2))
+    assert len({numbered(longest, number) for number in range(1, 6)}) == 5
+
+
+def test_a_kubeconfig_of_several_clusters_has_a_context_for_each_and_the_first_is_current() -> None:
+    second = renamed(kubeconfig("http://2"), "nodesmith-local-2")
+    both = merged([kubeconfig("http://1"), second])
+    assert both["current-context"] == "nodesmith-local"
+    assert [each["name"] for each in both["contexts"]] == ["nodesmith-local", "nodesmith-local-2"]
+    assert both["contexts"][1]["context"] == {"cluster": "nodesmith-local-2", "user": "nodesmith-local-2"}
+    assert {each["name"]: each["cluster"]["server"] for each in both["clusters"]} == {
+        "nodesmith-local": "http://1",
+        "nodesmith-local-2": "http://2",
+    }
+    assert merged([kubeconfig("http://1")]) == kubeconfig("http://1")
+
+
+def test_the_kubeconfig_goes_with_the_clusters_also_where_kubectl_has_chosen_another_context(
+    tmp_path: Path,
+) -> None:
+    second = renamed(kubeconfig("http://127.0.0.1:9"), "nodesmith-local-2")
+    both = merged([kubeconfig("http://127.0.0.1:8"), second])
+    with kubeconfig_at(tmp_path / "config", both) as path:
+        path.write_text(yaml.safe_dump({**both, "current-context": "nodesmith-local-2"}))
+    assert not path.exists()
+
+
+def test_where_a_folder_keeps_decisions_of_several_clusters_it_is_said_whose_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for age, name in enumerate(("web", "web-2")):
+        folder = tmp_path / "clusters" / name / "decisions"
+        folder.mkdir(parents=True)
+        os.utime(folder, (1_000_000 - age,) * 2)
+        records, _ = Where(keep=tmp_path).records()
+        assert records.cluster == "web"
+    assert capsys.readouterr().err == ("of cluster web, which decided last; --cluster names another: web-2\n")
+    assert Where("web-2", keep=tmp_path).records()[0].cluster == "web-2"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_milestone_names_its_cluster_where_there_are_several() -> None:
+    assert told(ENTRY) == "08:00:05 Pod/default/web bound ip-10-0-0-4"
+    assert told(ENTRY, "web-2") == "08:00:05 web-2 Pod/default/web bound ip-10-0-0-4"
+
+
+def test_each_of_several_clusters_is_shown_under_its_name() -> None:
+    assert "cluster" not in drawn("web")
+    assert [line for line in drawn("web", "web-2").splitlines() if "cluster" in line] == [
+        "cluster web",
+        "cluster web-2",
+    ]
+
+
+def test_the_greeting_of_one_cluster_names_no_context_and_that_of_several_each() -> None:
+    alone = greeted("web")
+    assert alone[0] == "cluster web in us-east-1, API server http://web"
+    assert "metrics for Prometheus at http://web/metrics" in alone
+    assert not [line for line in alone if "context" in line]
+    both = greeted("web", "web-2")
+    assert both[:2] == [
+        "cluster web in us-east-1, API server http://web, context nodesmith-local",
+        "cluster web-2 in us-east-1, API server http://web-2, context nodesmith-local-2",
+    ]
+    assert "metrics for Prometheus of web-2 at http://web-2/metrics" in both
+
+
+def test_manifests_for_the_first_cluster_become_those_of_another_and_what_names_others_stays() -> None:
+    documents = load_manifests([str(EXPRESS / "nodeclass.yaml")]).documents
+    (own,) = of_cluster(documents, "web-2", "nodesmith-local")
+    assert own.manifest["spec"]["role"] == "KarpenterNodeRole-web-2"
+    assert own.manifest["spec"]["subnetSelectorTerms"] == [{"tags": {"karpenter.sh/discovery": "web-2"}}]
+    others = Document(
+        {
+            "apiVersion": "karpenter.k8s.aws/v1",
+            "kind": "EC2NodeClass",
+            "metadata": {"name": "others"},
+            "spec": {
+                "role": "nodes",
+                "subnetSelectorTerms": [{"tags": {"tier": "private"}}, {"id": "subnet-1"}],
+                "securityGroupSelectorTerms": [{"tags": {"karpenter.sh/discovery": "another"}}],
+            },
+        },
+        "x.yaml",
+    )
+    (kept,) = of_cluster([others], "web-2", "web")
+    assert kept.manifest["spec"] == {
+        "role": "nodes",
+        "subnetSelectorTerms": [
+            {"tags": {"tier": "private", "karpenter.sh/discovery": "web-2"}},
+            {"id": "subnet-1"},
+        ],
+        "securityGroupSelectorTerms": [{"tags": {"karpenter.sh/discovery": "another"}}],
+    }
