@@ -9,7 +9,7 @@ from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.adapters.observer import Observer
 from nodesmith.model.events import Concern, Hint
 from nodesmith.observation.wire import encode
-from nodesmith.settings import snapshot_key
+from nodesmith.settings import queue_urls, snapshot_key
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, System
@@ -36,7 +36,7 @@ def publish(system: System, forgery: Forgery) -> None:
     data = gzip.compress(json.dumps(document).encode())
     system.aws.client("s3").put_object(Bucket=outputs["BucketName"], Key=snapshot_key(CLUSTER), Body=data)
     for concern in (Concern.READINESS, Concern.PROVISIONING):
-        url = outputs[f"{concern.capitalize()}QueueUrl"]
+        url = queue_urls(outputs["QueuesUrl"])[concern]
         system.aws.client("sqs").send_message(QueueUrl=url, MessageBody=Hint(CLUSTER, "forged").to_json())
 
 

@@ -208,7 +208,8 @@ def test_a_drain_goes_tier_by_tier_and_its_steps_show(shared: System) -> None:
     name, node = claim["metadata"]["name"], claim["status"]["nodeName"]
     order: list[str] = []
     steps: list[str] = []
-    gone_names: list[str] = []
+    gone_at: dict[int, str] = {}
+    """Who is gone, by the version of the cluster: two watches tell in no order."""
 
     def note_pod(each: Manifest, now: datetime, *, gone: bool) -> None:  # noqa: ARG001
         app = each["metadata"]["labels"].get("app", "")
@@ -220,7 +221,7 @@ def test_a_drain_goes_tier_by_tier_and_its_steps_show(shared: System) -> None:
         if each["metadata"]["name"] not in (name, node):
             return
         if gone:
-            gone_names.append(each["metadata"]["name"])
+            gone_at[int(each["metadata"]["resourceVersion"])] = each["metadata"]["name"]
         steps.extend(f"{c['type']} {c['status']} {c['reason']}" for c in each["status"]["conditions"])
 
     began = datetime.now(UTC)
@@ -232,12 +233,14 @@ def test_a_drain_goes_tier_by_tier_and_its_steps_show(shared: System) -> None:
         system.kubectl("delete", "nodeclaim", name, "--wait=false")
         system.until("the Node is closed", lambda: is_closed(node_named(system, node)))
         closed = node_named(system, node)["metadata"]
-        system.until("both are gone", lambda: len(gone_names) == 2, seconds=90)
+        system.until("both are gone", lambda: len(gone_at) == 2, seconds=90)
     lasted = (datetime.now(UTC) - began).total_seconds()
     assert closed["labels"]["node.kubernetes.io/exclude-from-external-load-balancers"] == "karpenter"
     assert lasted >= 5, "a Node is kept for five seconds at least"
     assert order[:4] == list(apps[:4])
-    assert gone_names == [node, name], "a NodeClaim goes after its Node"
+    assert [gone_at[version] for version in sorted(gone_at)] == [node, name], (
+        "a NodeClaim goes after its Node"
+    )
     drained = [step for step in steps if step.startswith("Drained")]
     assert list(dict.fromkeys(drained)) == ["Drained Unknown Draining", "Drained True Drained"]
     assert {f"{each} True {each}" for each in ("VolumesDetached", "InstanceTerminating")} <= {*steps}
