@@ -109,7 +109,7 @@ def test_a_call_without_a_grant_is_found_with_the_resource_and_what_nobody_calls
     folder: Path,
 ) -> None:
     def other_partition(text: str) -> str:
-        own = "${aws:PrincipalTag/nodesmith.dev/cluster}"
+        own = "${aws:PrincipalTag/nodesmith-cluster}"
         return text.replace(f'"CLUSTER#{own}"', '"CLUSTER#other"').replace(
             '"eks:DescribeCluster"', '"eks:ListClusters"'
         )

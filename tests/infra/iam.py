@@ -75,8 +75,8 @@ def may(template: Template, concern: str, action: str, resource: str, **context:
 def session(cluster: str, vpc_id: str) -> dict[str, str | list[str]]:
     """Give the tags of the session in which a function works for a cluster, as IAM sees them."""
     return {
-        "aws:PrincipalTag/nodesmith.dev/cluster": cluster,
-        "aws:PrincipalTag/nodesmith.dev/vpc": vpc_id,
+        "aws:PrincipalTag/nodesmith-cluster": cluster,
+        "aws:PrincipalTag/nodesmith-vpc": vpc_id,
     }
 
 

@@ -16,7 +16,7 @@ from tests.infra.isolation import ASKING, FORWARDER, TABLE, role_violations, rol
 from tests.infra.templates import Template
 from tests.infra.universe import ATTACHING
 
-TAGS = {"nodesmith.dev/cluster": "alpha", "nodesmith.dev/vpc": VPC}
+TAGS = {"nodesmith-cluster": "alpha", "nodesmith-vpc": VPC}
 ALL = [concern.name for concern in CLUSTER_CONCERNS]
 TALKING = [concern.name for concern in CLUSTER_CONCERNS if concern.talks]
 VARIABLE = "${aws:PrincipalTag/"
@@ -82,7 +82,7 @@ def test_variables_reach_iam_as_they_are(region: Template) -> None:
     raw = json.loads(region.text)
     for substituted in _values_of("Fn::Sub", raw):
         assert "aws:" not in json.dumps(substituted)
-    assert '"StringEquals":{"sts:RoleSessionName":"${aws:RequestTag/nodesmith.dev/cluster}"}' in json.dumps(
+    assert '"StringEquals":{"sts:RoleSessionName":"${aws:RequestTag/nodesmith-cluster}"}' in json.dumps(
         raw, separators=(",", ":")
     )
 
@@ -113,7 +113,7 @@ def test_a_session_is_named_as_its_tag_says_and_has_both_tags_and_no_others(
     for key in TAGS:
         assert not may_assume(region, own, own, "alpha", {k: v for k, v in TAGS.items() if k != key})
         assert not may_assume(region, own, own, "alpha", {**TAGS, key: ""})
-    assert not may_assume(region, own, own, "alpha", {**TAGS, "nodesmith.dev/vpc": "*"})
+    assert not may_assume(region, own, own, "alpha", {**TAGS, "nodesmith-vpc": "*"})
     assert not may_assume(region, own, own, "alpha", {**TAGS, "team": "a"})
 
 
@@ -121,7 +121,7 @@ def test_a_session_is_named_as_its_tag_says_and_has_both_tags_and_no_others(
 def test_no_session_begins_another(region: Template, concern: str) -> None:
     own = region.role_of(concern)
     for cluster in ("alpha", "beta"):
-        tags = {**TAGS, "nodesmith.dev/cluster": cluster}
+        tags = {**TAGS, "nodesmith-cluster": cluster}
         assert not may_assume(region, own, own, cluster, tags, by=session("alpha", VPC))
 
 

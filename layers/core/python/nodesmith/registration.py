@@ -26,8 +26,8 @@ VPC_ID = re.compile(r"vpc-([0-9a-f]{8}|[0-9a-f]{17})", re.ASCII)
 ROLE_NAME = re.compile(r"[\w+=,.@/-]{1,512}", re.ASCII)
 VPC_NAME = re.compile(r"[a-z][a-z0-9-]{0,15}", re.ASCII)
 """What cdk.json may call a VPC: a part of the names of functions and roles, which have 64 characters at the most."""
-CLUSTER_TAG, VPC_TAG = "nodesmith.dev/cluster", "nodesmith.dev/vpc"
-"""The tags of the session in which a function works for a cluster."""
+CLUSTER_TAG, VPC_TAG = "nodesmith-cluster", "nodesmith-vpc"
+"""The tags of the session in which a function works for a cluster, named as IAM's policy variables may be."""
 _KEYS = ("format", "vpcId", "nodeRoles", "reachedFrom", "settings")
 _OF_DEPLOYMENT = frozenset(
     {
