@@ -26,6 +26,8 @@ class Recorder:
     def __init__(self) -> None:
         self.called: dict[str, set[str]] = defaultdict(set)
         self.refused: list[str] = []
+        self._sessions: set[tuple[str, str]] = set()
+        """Those that roles have begun: ARN of the role, name of the session"""
         self._lock = threading.Lock()
         self._started = False
 
@@ -54,16 +56,34 @@ class Recorder:
         for call in calls_of(request):
             granted = is_granted(statements, call, tags)
             with self._lock:
+                if call.action == "sts:AssumeRole":
+                    self._sessions.add((call.resource, str(call.context["sts:RoleSessionName"])))
                 self.called[role.concern].add(call.action)
                 if not granted:
                     what = call.resource or "anything"
                     self.refused.append(f"{role.concern}: {call.action} on {what}, {dict(call.context)}")
 
+    def _role(self, headers: Mapping[str, str], scope: tuple[str, str, str] | None) -> Role | None:
+        """Tell in whose name a request is made; None for nobody's, as those of end-to-end scenarios are."""
+        said = Role.parse(headers.get(HEADER, ""))
+        if said is not None or scope is None:
+            return said
+        return Role.parse(scope[0]) or self._of_session(*scope[:2])
+
+    def _of_session(self, access_key: str, region: str) -> Role | None:
+        """Tell whose a session is that a role has begun here: it has the name of its cluster."""
+        session = assumed(access_key)
+        if session is None or (session.role_arn, session.session) not in self._sessions:
+            return None
+        role = session.role_arn.rpartition("/")[2]
+        concern = role.removeprefix("nodesmith-").removesuffix(f"-{region}")
+        return Role(concern, session.session, region) if role == role_name(concern, region) else None
+
     def _served(self, application: Callable[..., Any]) -> Callable[..., Any]:
         def listen(self_: Any, environ: dict[str, Any], start_response: Any) -> Any:
             headers = {HEADER: environ.get("HTTP_" + HEADER.upper().replace("-", "_"), "")}
             scope = credential_scope(environ.get("HTTP_AUTHORIZATION", ""))
-            role = _role(headers, scope)
+            role = self._role(headers, scope)
             if role is None or scope is None:
                 return application(self_, environ, start_response)
             body = b"" if scope[2] in NOT_READ else body_of(environ)
@@ -82,7 +102,7 @@ class Recorder:
         def listen(self_: Any, request: Any) -> Any:
             headers = {name.lower(): _text(value) for name, value in request.headers.items()}
             scope = credential_scope(headers.get("authorization", ""))
-            role = _role(headers, scope)
+            role = self._role(headers, scope)
             answer = process(self_, request)
             if role is not None and scope is not None and answer is not None:
                 body = b"" if scope[2] in NOT_READ else _bytes(request.body)
@@ -92,22 +112,6 @@ class Recorder:
             return answer
 
         return listen
-
-
-def _role(headers: Mapping[str, str], scope: tuple[str, str, str] | None) -> Role | None:
-    return Role.parse(headers.get(HEADER, "")) or (
-        Role.parse(scope[0]) or _of_session(*scope[:2]) if scope else None
-    )
-
-
-def _of_session(access_key: str, region: str) -> Role | None:
-    """Tell whose a session is that STS has given for a function's role: it has the name of its cluster."""
-    session = assumed(access_key)
-    if session is None:
-        return None
-    role = session.role_arn.rpartition("/")[2]
-    concern = role.removeprefix("nodesmith-").removesuffix(f"-{region}")
-    return Role(concern, session.session, region) if role == role_name(concern, region) else None
 
 
 def _for_roles(set_session: Callable[..., None]) -> Callable[..., None]:
