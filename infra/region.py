@@ -13,10 +13,7 @@ from constructs import Construct
 from infra import alarms, names
 from infra.access import forwarder_role
 from infra.concerns import (
-    CATALOG_TICK_MINUTES,
     CLUSTER_CONCERNS,
-    DISPATCH_TICK_MINUTES,
-    ROUTING_TICK_MINUTES,
     Concern,
 )
 from infra.dashboard import dashboard
@@ -29,6 +26,7 @@ from infra.shared import catalog, dispatch, routing
 from infra.storage import make_bucket, make_table
 from infra.ticks import SCHEDULED_TIME, Ticker
 from nodesmith import __version__
+from nodesmith.settings import REGION_TICK_MINUTES
 
 TICK = {"why": "tick"}
 
@@ -93,11 +91,12 @@ class RegionStack(Stack):
         self._queues += [each for each in made_queues.every if each is not made_queues.live]
         refuse_plain_http(self, self._queues)
         listed = catalog(rooms["catalog"], may, shared, isolated=self._region.isolated)
-        return {
-            "catalog": (CATALOG_TICK_MINUTES, listed),
-            "dispatch": (DISPATCH_TICK_MINUTES, dispatch(rooms["dispatch"], may, shared)),
-            "routing": (ROUTING_TICK_MINUTES, routed),
+        made = {
+            "catalog": listed,
+            "dispatch": dispatch(rooms["dispatch"], may, shared),
+            "routing": routed,
         }
+        return {str(c): (minutes, made[c]) for c, minutes in REGION_TICK_MINUTES.items()}
 
     def _tick(self, ticked: dict[str, tuple[int, lambda_.Function]]) -> None:
         """Make bucket and table once all else is there but the ticks, so that a first deployment can be undone.

@@ -6,8 +6,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
-from infra.concerns import CATALOG_TICK_MINUTES, DISPATCH_TICK_MINUTES, ROUTING_TICK_MINUTES
-from nodesmith.model.events import TICK_MINUTES, Concern
+from nodesmith.model.events import REGION_TICK_MINUTES, TICK_MINUTES, Concern
 from tests import builders
 from tests.benchmarks.bill import MONTH_HOURS
 from tests.world import World, pod_manifest
@@ -24,7 +23,7 @@ ALIVE = {
 
 def ticks_a_month() -> int:
     """Return how often schedules invoke functions in a month: those of a cluster, and those of its region."""
-    every = [*TICK_MINUTES.values(), CATALOG_TICK_MINUTES, DISPATCH_TICK_MINUTES, ROUTING_TICK_MINUTES]
+    every = [*TICK_MINUTES.values(), *REGION_TICK_MINUTES.values()]
     return sum(_MONTH_MINUTES // minutes for minutes in every)
 
 

@@ -15,18 +15,15 @@ from dataclasses import dataclass
 
 from infra.concerns import (
     CATALOG_MEMORY_MIB,
-    CATALOG_TICK_MINUTES,
     CLUSTER_CONCERNS,
     DISPATCH_MEMORY_MIB,
-    DISPATCH_TICK_MINUTES,
     ROUTING_MEMORY_MIB,
-    ROUTING_TICK_MINUTES,
 )
 from infra.storage import DECISION_DAYS, VERSION_DAYS
 from nodesmith.adapters.healthrecords import WRITE_EVERY
 from nodesmith.controllers.health import LOOK_EVERY, dead_letter_queues
 from nodesmith.model.nodeclaimitems import to_item
-from nodesmith.settings import TICK_MINUTES
+from nodesmith.settings import REGION_TICK_MINUTES, TICK_MINUTES, Concern
 from tests.weeks import Fleet
 
 MONTH_HOURS = 730
@@ -35,11 +32,11 @@ _WHOLE_CPU_MIB = 1769
 _WAIT_SECONDS = {"garbagecollection": 0.5}
 _USUAL_WAIT_SECONDS = 0.1
 _SHARED = {
-    "catalog": (CATALOG_TICK_MINUTES, CATALOG_MEMORY_MIB, 20.0),
-    "dispatch": (DISPATCH_TICK_MINUTES, DISPATCH_MEMORY_MIB, 0.5),
-    "routing": (ROUTING_TICK_MINUTES, ROUTING_MEMORY_MIB, 0.05),
+    Concern.CATALOG: (CATALOG_MEMORY_MIB, 20.0),
+    Concern.DISPATCH: (DISPATCH_MEMORY_MIB, 0.5),
+    Concern.ROUTING: (ROUTING_MEMORY_MIB, 0.05),
 }
-"""The region's functions: minutes between their runs, memory, and seconds of a run."""
+"""The region's functions: memory, and seconds of a run."""
 _LOAD_SECONDS_PER_CLAIM = 15e-6
 """Processor time of reading a claim from DynamoDB, see `tests.benchmarks.ticks`."""
 _POLLS_A_MINUTE = 15
@@ -72,10 +69,9 @@ PRICES = Prices()
 
 def region_bill(prices: Prices = PRICES) -> Mapping[str, float]:
     """Give USD a month by service of a region's stack while it serves no cluster."""
-    runs = sum(_a_month(minutes) for minutes, _, _ in _SHARED.values())
-    gb_seconds = sum(
-        _a_month(minutes) * seconds * memory / 1024 for minutes, memory, seconds in _SHARED.values()
-    )
+    ticks = {concern: _a_month(minutes) for concern, minutes in REGION_TICK_MINUTES.items()}
+    runs = sum(ticks.values())
+    gb_seconds = sum(ticks[c] * seconds * memory / 1024 for c, (memory, seconds) in _SHARED.items())
     queues = len(CLUSTER_CONCERNS) + sum(each.tried_again for each in CLUSTER_CONCERNS) + 2  # routing has two
     polls = queues * _POLLS_A_MINUTE * _a_month(1)
     looks = _a_month(_LOOK_MINUTES)
@@ -84,7 +80,7 @@ def region_bill(prices: Prices = PRICES) -> Mapping[str, float]:
         "SQS": (polls + looks * len(dead_letter_queues(set()))) * prices.sqs_request,
         "EventBridge Scheduler": runs * prices.schedule,
         "DynamoDB": looks * 2 * prices.dynamodb_read,
-        "S3": _a_month(CATALOG_TICK_MINUTES) * prices.s3_put,
+        "S3": ticks[Concern.CATALOG] * prices.s3_put,
         "CloudWatch": runs * _LOG_BYTES_A_RUN / _GB * prices.log_gb + ALARMS * prices.alarm_month,
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,11 @@ from nodesmith.model.events import Concern, Hint
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import SendMessageBatchRequestEntryTypeDef
 
 LONGEST_DELAY_SECONDS = 900
+_BATCH = 10
+"""The most messages that SQS takes in a request"""
 _MISSING = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
 
 
@@ -37,6 +40,23 @@ class SqsHints:
         delay = min(max(0, delay_seconds), LONGEST_DELAY_SECONDS)
         with sending(f"sending a hint for {concern}", f"hint for {concern}: the queue {url} does not exist"):
             self._client.send_message(QueueUrl=url, MessageBody=hint.to_json(), DelaySeconds=delay)
+
+
+def send_batches(client: SQSClient, url: str, bodies: Sequence[str]) -> list[int]:
+    """Send messages to a queue, ten in a request; give the numbers of those that SQS did not take.
+
+    Raises Transient, or Rejected where the queue does not exist.
+    """
+    lost: list[int] = []
+    for start in range(0, len(bodies), _BATCH):
+        entries: list[SendMessageBatchRequestEntryTypeDef] = [
+            {"Id": str(start + number), "MessageBody": body}
+            for number, body in enumerate(bodies[start : start + _BATCH])
+        ]
+        with sending(f"sqs:SendMessage to {url}", f"the queue {url} does not exist"):
+            answer = client.send_message_batch(QueueUrl=url, Entries=entries)
+        lost += [int(failure["Id"]) for failure in answer.get("Failed", ())]
+    return lost
 
 
 @contextmanager

@@ -6,12 +6,11 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from nodesmith.adapters.awserrors import transient_errors
-from nodesmith.adapters.messages import sending
+from nodesmith.adapters.messages import send_batches
 from nodesmith.model.events import Concern, PassedEvent
 from nodesmith.settings import INDEXES, cluster_of, function_name
 
 _INSTANCE, _RESERVATION = INDEXES
-_BATCH = 10
 
 
 class DynamoRoutes:
@@ -57,16 +56,5 @@ class SqsPost:
 
         Raises Transient, or Rejected where the queue does not exist.
         """
-        lost: list[int] = []
-        for start in range(0, len(events), _BATCH):
-            entries = [
-                {"Id": str(start + number), "MessageBody": PassedEvent(cluster, event).to_json()}
-                for number, event in enumerate(events[start : start + _BATCH])
-            ]
-            lost += self._send(entries)
-        return lost
-
-    def _send(self, entries: list[dict[str, str]]) -> list[int]:
-        with sending(f"sqs:SendMessage to {self._url}", f"the queue {self._url} does not exist"):
-            answer = self._client.send_message_batch(QueueUrl=self._url, Entries=entries)
-        return [int(failure["Id"]) for failure in answer.get("Failed", ())]
+        bodies = [PassedEvent(cluster, event).to_json() for event in events]
+        return send_batches(self._client, self._url, bodies)

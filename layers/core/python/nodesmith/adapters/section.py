@@ -67,6 +67,16 @@ class Section:
 
     def number(self, sk: str, name: str) -> int:
         """Read one number of one item, strongly consistent; 0 where there is none."""
+        found = self._attribute(sk, name)
+        return int(found["N"]) if found else 0
+
+    def document(self, sk: str) -> dict[str, Any]:
+        """Read the document of one item, strongly consistent; an empty one where there is none."""
+        found = self._attribute(sk, "doc")
+        document = json.loads(found["S"]) if found else {}
+        return document if isinstance(document, dict) else {}
+
+    def _attribute(self, sk: str, name: str) -> Any:
         with transient_errors("dynamodb:Query"):
             answer = self.client.query(
                 TableName=self.table,
@@ -75,20 +85,7 @@ class Section:
                 ProjectionExpression=name,
                 ConsistentRead=True,
             )
-        return next((int(item[name]["N"]) for item in answer["Items"] if name in item), 0)
-
-    def document(self, sk: str) -> dict[str, Any]:
-        """Read the document of one item, strongly consistent; an empty one where there is none."""
-        with transient_errors("dynamodb:Query"):
-            answer = self.client.query(
-                TableName=self.table,
-                KeyConditionExpression="pk = :pk AND sk = :sk",
-                ExpressionAttributeValues={":pk": {"S": self.pk}, ":sk": {"S": sk}},
-                ProjectionExpression="doc",
-                ConsistentRead=True,
-            )
-        found = [json.loads(item["doc"]["S"]) for item in answer["Items"] if "doc" in item]
-        return found[0] if found and isinstance(found[0], dict) else {}
+        return next((item[name] for item in answer["Items"] if name in item), None)
 
     def there(self, sks: Collection[str]) -> set[str]:
         """Give those of these sort keys that have an item, strongly consistent."""

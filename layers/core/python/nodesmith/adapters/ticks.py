@@ -6,13 +6,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from nodesmith.adapters.messages import sending
+from nodesmith.adapters.messages import send_batches
 from nodesmith.errors import Transient
 from nodesmith.model.events import TALKING, Concern, Hint
 from nodesmith.registration import Registration
 from nodesmith.settings import function_name
-
-_BATCH = 10
 
 
 class SqsTicks:
@@ -29,18 +27,6 @@ class SqsTicks:
             queues[f"{self._queues_url}/{function_name(concern, vpc)}"].append(
                 Hint(cluster.cluster, "tick").to_json()
             )
-        lost = sum(self._send(url, bodies) for url, bodies in queues.items())
+        lost = sum(len(send_batches(self._client, url, bodies)) for url, bodies in queues.items())
         if lost:
             raise Transient(f"sqs:SendMessage for {concern}: {lost} ticks were not taken")
-
-    def _send(self, url: str, bodies: Sequence[str]) -> int:
-        lost = 0
-        for start in range(0, len(bodies), _BATCH):
-            entries = [
-                {"Id": str(number), "MessageBody": body}
-                for number, body in enumerate(bodies[start : start + _BATCH])
-            ]
-            with sending(f"sqs:SendMessage to {url}", f"the queue {url} does not exist"):
-                answer = self._client.send_message_batch(QueueUrl=url, Entries=entries)
-            lost += len(answer.get("Failed", ()))
-        return lost

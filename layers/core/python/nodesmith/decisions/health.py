@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
-from nodesmith.model.events import TICK_MINUTES, Concern
+from nodesmith.model.events import REGION_TICK_MINUTES, TICK_MINUTES, Concern
 from nodesmith.model.health import GOES_ON, SYMPTOMS, Finding, Record
 from nodesmith.registration import Registration
 
-REGION_MINUTES = {Concern.ROUTING: 5, Concern.CATALOG: 60}
-"""The concerns of the region that schedules wake beside dispatch, and how often."""
+REGION_MINUTES = {c: minutes for c, minutes in REGION_TICK_MINUTES.items() if c != Concern.DISPATCH}
+"""The concerns of the region that are judged, and how often they run; dispatch is the judge, and alarms watch it."""
 LEAST = timedelta(minutes=15)
 """How long a concern may go without a run that succeeds, whatever its interval: outages of AWS are shorter."""
 MISSED = 3

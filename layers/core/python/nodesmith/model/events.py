@@ -41,6 +41,8 @@ TICK_MINUTES = {
     Concern.GARBAGECOLLECTION: 2,
 }
 """The concerns of a cluster, and how often dispatch wakes each, whatever was lost."""
+REGION_TICK_MINUTES = {Concern.DISPATCH: 1, Concern.ROUTING: 5, Concern.CATALOG: 60}
+"""The concerns of a region, and how often a schedule invokes each: routing so that a notice finds it warm."""
 TALKING = (
     Concern.DISRUPTION,
     Concern.LIFECYCLE,
