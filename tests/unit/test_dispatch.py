@@ -5,12 +5,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from nodesmith.adapters.ticks import SqsTicks
 from nodesmith.controllers.dispatch import Dispatch, due_concerns, send_ticks
 from nodesmith.errors import Transient
-from nodesmith.model.events import TICK_MINUTES, Concern
+from nodesmith.model.events import TICK_MINUTES, Concern, parse_message
 from nodesmith.regionruntime import scheduled_at
 from nodesmith.registration import Registration
 from nodesmith.settings import TALKING
+from nodesmith_cli.local.deployment import deploy
+from tests.account import REGION, client, strict_aws
 
 NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)
 CLUSTERS = [Registration(name, "vpc-01234567", ("nodes",)) for name in ("east", "west")]
@@ -63,6 +66,23 @@ def test_a_queue_that_is_away_does_not_keep_the_others_from_their_ticks() -> Non
         send_ticks(Dispatch(Registered(CLUSTERS), sent), NOON)
 
     assert {concern for concern, _ in sent.ticks} == TICK_MINUTES.keys() - {Concern.PROVISIONING}
+
+
+def test_a_cluster_in_a_vpc_that_is_not_deployed_does_not_keep_the_others_from_their_ticks() -> None:
+    with strict_aws():
+        deployment = deploy(client, REGION)
+        lost = Registration("lost", "vpc-01234567", ("nodes",), reached_from="nowhere")
+        ticks = SqsTicks(client("sqs"), deployment.queues_url)
+
+        report = send_ticks(Dispatch(Registered([lost, *CLUSTERS]), ticks), NOON)
+
+        for concern in TICK_MINUTES:
+            url = deployment.queue_urls[concern]
+            found = client("sqs").receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
+            told = {parse_message(message["Body"]).cluster for message in found}
+            assert told - {"lost"} == {"east", "west"}
+    assert len(report.rejected) == len(TALKING)
+    assert all("-nowhere-" in why and "does not exist" in why for why in report.rejected)
 
 
 def test_a_region_without_clusters_is_left_alone() -> None:

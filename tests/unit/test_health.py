@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from nodesmith.adapters.healthrecords import HealthEvents, HealthRecords, HealthWriter
+from nodesmith.adapters.healthrecords import DeadLetters, HealthEvents, HealthRecords, HealthWriter
 from nodesmith.controllers.health import HealthCheck, check_health, is_due
 from nodesmith.decisions.health import KINDS, findings
 from nodesmith.errors import Transient
@@ -272,6 +272,17 @@ def test_what_was_found_is_kept_for_the_next_look() -> None:
 
     assert records.state() == ({"": NOW, "east": NOW}, found)
     assert records.of("") == []
+
+
+@pytest.mark.usefixtures("aws")
+def test_queues_of_a_vpc_that_is_not_deployed_do_not_keep_the_others_from_being_counted() -> None:
+    url = client("sqs").get_queue_url(QueueName="nodesmith-repair-dead")["QueueUrl"]
+    client("sqs").send_message(QueueUrl=url, MessageBody="given up")
+    dead_letters = DeadLetters(client("sqs"), url.rpartition("/")[0])
+
+    counted = dead_letters.waiting(["nodesmith-nowhere-repair-dead", "nodesmith-repair-dead"])
+
+    assert counted == {"nodesmith-repair-dead": 1}
 
 
 class Bus:

@@ -45,7 +45,7 @@ class Ticks(Protocol):
     """The queues of all concerns."""
 
     def send(self, concern: Concern, clusters: Sequence[Registration]) -> None:
-        """Send each of these clusters a hint for a concern. Raises Transient when all have been tried."""
+        """Send each of these clusters a hint for a concern. Raises Transient, Rejected when all have been tried."""
 
 
 class HealthRecords(Protocol):
@@ -65,7 +65,7 @@ class DeadLetters(Protocol):
     """Messages that were given up."""
 
     def waiting(self, queues: Collection[str]) -> Mapping[str, int]:
-        """Give how many each of these queues holds, by name. Raises Rejected for one that is not there."""
+        """Give how many each of these queues holds, by name; queues that are not there are left out."""
 
 
 class HealthEvents(Protocol):

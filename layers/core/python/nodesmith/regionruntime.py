@@ -42,6 +42,8 @@ def dispatch() -> Handler:
         del context
         at = scheduled_at(event)
         report = send_ticks(run, at)
+        for why in report.rejected:
+            parts.telemetry.rejected(why)
         if is_due(at):
             found = check_health(health, report.registrations, report.faults, now())
             for finding in found:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.awserrors import all_errors
+from nodesmith.adapters.messages import sending
 from nodesmith.adapters.section import Section
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.health import Finding, Record
@@ -95,13 +96,20 @@ class DeadLetters:
         self._client, self._queues_url = client, queues_url
 
     def waiting(self, queues: Collection[str]) -> Mapping[str, int]:
-        """Give how many messages each of these queues holds, by name. Raises Transient, Rejected."""
+        """Give how many messages each of these queues holds, by name. Raises Transient.
+
+        Queues of a VPC that is not deployed are left out: dispatch tells of them when it sends ticks.
+        """
         found = {}
         for queue in sorted(queues):
-            with all_errors("sqs:GetQueueAttributes"):
-                answer = self._client.get_queue_attributes(
-                    QueueUrl=f"{self._queues_url}/{queue}", AttributeNames=["ApproximateNumberOfMessages"]
-                )
+            url = f"{self._queues_url}/{queue}"
+            try:
+                with sending(f"sqs:GetQueueAttributes of {url}", f"the queue {url} does not exist"):
+                    answer = self._client.get_queue_attributes(
+                        QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"]
+                    )
+            except Rejected:
+                continue
             found[queue] = int(answer["Attributes"]["ApproximateNumberOfMessages"])
         return found
 

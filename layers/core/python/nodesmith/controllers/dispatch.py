@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from nodesmith.errors import Transient
+from nodesmith.errors import Rejected, Transient
 from nodesmith.model.events import TICK_MINUTES, Concern
 from nodesmith.regionports import Registrations, Ticks
 from nodesmith.registration import Registration
@@ -25,10 +25,14 @@ class Dispatch:
 
 @dataclass(slots=True)
 class DispatchReport:
-    """What was done. `faults` say of each cluster whose registration cannot be read why not."""
+    """What was done. `faults` say of each cluster whose registration cannot be read why not.
+
+    `rejected` say which queues are missing: those of a VPC that is not deployed.
+    """
 
     registrations: Sequence[Registration]
     faults: Mapping[str, str]
+    rejected: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -46,6 +50,8 @@ def send_ticks(run: Dispatch, at: datetime) -> DispatchReport:
             run.ticks.send(concern, registrations)
         except Transient as delay:
             delays.append(delay)
+        except Rejected as error:
+            report.rejected.append(str(error))
     if delays:
         raise delays[0]
     return report
