@@ -20,9 +20,7 @@ WRITER, READER = (
 class Concern:
     """One function that serves all clusters of a region.
 
-    `grants` are what it may do in a cluster's session. A run is given up to `batch_size` messages that arrive within
-    `window_seconds`. What fails is `tried_again` where a message says more than "look". `packs` is set for those that
-    decide what to buy.
+    `grants` are what it may do in a cluster's session. `packs` is set for those that decide what to buy.
     """
 
     name: str
@@ -31,9 +29,6 @@ class Concern:
     grants: Callable[[Scope], list[Grant]]
     wakes: tuple[str, ...]
     packs: bool = False
-    batch_size: int = 10
-    window_seconds: int = 0
-    tried_again: bool = False
 
     @property
     def talks(self) -> bool:
@@ -70,9 +65,6 @@ CLUSTER_CONCERNS = (
         permissions.interruption_grants,
         ("lifecycle", "provisioning", "readiness", "termination"),
         packs=True,
-        batch_size=100,  # 200 notices are two plans then, and not 20, each of which takes as long
-        window_seconds=1,  # without which Lambda hands over ten at most
-        tried_again=True,
     ),
     Concern(
         "disruption",

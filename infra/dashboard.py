@@ -10,36 +10,38 @@ from constructs import Construct
 from infra import names
 from infra.alarms import lambda_metric, own_metric, queue_metric
 from infra.concerns import CLUSTER_CONCERNS
-from nodesmith.settings import Fate
+from nodesmith.settings import DEAD_LETTER_QUEUE_NAME, QUEUE_NAME, Fate
 
 
 def dashboard(scope: Construct, region: str, vpcs: Iterable[str]) -> None:
     """Make the dashboard; the region is in its name because dashboards are the account's."""
     rows = [
-        _queue_row(concern.name, vpc)
+        _function_graphs(concern.name, vpc)
         for vpc in ("", *vpcs)
         for concern in CLUSTER_CONCERNS
         if concern.talks or not vpc
     ]
     rows += [_function_graphs(concern) for concern in ("catalog", "dispatch")]
     told = [own_metric(name, "routing") for name in ("NoticesRouted", "NoticesOfOthers")]
-    rows.append([*_queue_row("routing"), _graph("routing: events of ours, of others", *told)])
+    rows.append([*_function_graphs("routing"), _graph("routing: events of ours, of others", *told)])
+    rows.append(_queue_graphs())
     rows.append(_interruptions())
     cloudwatch.Dashboard(
         scope, "Dashboard", dashboard_name=f"nodesmith-{region}", widgets=[list(row) for row in rows]
     )
 
 
-def _queue_row(concern: str, vpc: str = "") -> list[cloudwatch.IWidget]:
-    queue = names.function_name(concern, vpc)
-    waiting = queue_metric(queue, "ApproximateNumberOfMessagesVisible")
-    age = queue_metric(queue, "ApproximateAgeOfOldestMessage")
-    given_up = queue_metric(f"{queue}-dead", "ApproximateNumberOfMessagesVisible")
-    title = queue.removeprefix("nodesmith-")
+def _queue_graphs() -> list[cloudwatch.IWidget]:
+    """Show what waits for its time, and what was given up."""
+    waiting, delayed, given_up = (
+        queue_metric(QUEUE_NAME, "ApproximateNumberOfMessagesVisible"),
+        queue_metric(QUEUE_NAME, "ApproximateNumberOfMessagesDelayed"),
+        queue_metric(DEAD_LETTER_QUEUE_NAME, "ApproximateNumberOfMessagesVisible"),
+    )
+    age = queue_metric(QUEUE_NAME, "ApproximateAgeOfOldestMessage")
     return [
-        *_function_graphs(concern, vpc),
-        _graph(f"{title}: oldest message, seconds", age),
-        _graph(f"{title}: messages waiting, given up", waiting, given_up),
+        _graph("invocations: delayed, waiting for dispatch, given up", delayed, waiting, given_up),
+        _graph("invocations: oldest, seconds", age),
     ]
 
 
@@ -52,10 +54,9 @@ def _interruptions() -> list[cloudwatch.IWidget]:
     killed, waited = (
         own_metric(name, "termination") for name in ("PodsKilledWithoutGrace", "PodPendingSeconds")
     )
-    again = queue_metric(f"{names.function_name('interruption')}-again", "ApproximateNumberOfMessagesVisible")
     return [
         _graph("notices: by cause", *noticed),
-        _graph("notices: put off, tried again", put_off, again),
+        _graph("notices: put off", put_off),
         _graph("notices: longest until replaced, ready, drained, seconds", *took),
         _graph("notices: pods killed without grace, pod-seconds pending", killed, waited),
     ]

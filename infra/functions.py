@@ -15,10 +15,14 @@ from infra import names
 from infra.grants import Grant
 from infra.regioncontext import Vpc
 from infra.roles import base_grants, function_role, vpc_grants
+from nodesmith.settings import ALIAS, DEAD_LETTER_QUEUE_NAME
 
 RUNTIME = lambda_.Runtime.PYTHON_3_14
 ARCHITECTURE = lambda_.Architecture.ARM_64
 LAYERS = ("core", "vendor", "kubernetes", "packing")
+RETRIES = 2
+LONGEST_EVENT_AGE_SECONDS = 6 * 3600
+"""How long Lambda keeps an event that it cannot hand to the function, for one: no concurrency is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class FunctionSpec:
 
     @property
     def name(self) -> str:
-        """The name of the function, and of the queue that wakes it."""
+        """The name of the function."""
         return names.function_name(self.concern, self.vpc_name)
 
 
@@ -80,13 +84,14 @@ def platform(scope: Construct, region: str, code: Code, *, tracing: bool, metric
     return Platform(region, code, layers, log_group, tracing, metrics)
 
 
-def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.Function:
-    """Make the function, and the role that only it has."""
+def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.Alias:
+    """Make the function, and the role that only it has. Gives the alias by which everybody invokes it."""
     name = names.role_name(spec.concern, shared.region, spec.vpc_name)
     environment = {
         "TABLE_NAME": names.TABLE_NAME,
         "BUCKET_NAME": names.bucket_name(shared.region),
-        "QUEUES_URL": names.queues_url(shared.region),
+        "QUEUE_URL": names.queue_url(shared.region),
+        **({"VPC_NAME": spec.vpc_name} if spec.vpc_name else {}),
         **({"CLOUDWATCH_METRICS": "true"} if shared.metrics else {}),
         **(spec.environment or {}),
     }
@@ -110,21 +115,46 @@ def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.
         environment=environment,
         reserved_concurrent_executions=spec.reserved_concurrency,
         recursive_loop=recursive_loop(spec.grants),
+        current_version_options=lambda_.VersionOptions(removal_policy=RemovalPolicy.RETAIN),
         role=role,
         log_group=shared.log_group,
     )
     _finish(made, spec.vpc, shared.tracing)
-    return made
+    return _serve(scope, made, shared.region)
 
 
 def recursive_loop(grants: Iterable[Grant]) -> lambda_.RecursiveLoop:
-    """Return Allow for a function that may send messages, Terminate for others.
+    """Return Allow for a function that may invoke functions, Terminate for others.
 
     Lambda ends a chain function → SQS → function after 16 hops. A drain that looks every five seconds is such a
     chain.
     """
-    sends = any("sqs:SendMessage" in grant.actions for grant in grants)
-    return lambda_.RecursiveLoop.ALLOW if sends else lambda_.RecursiveLoop.TERMINATE
+    wakes = any("lambda:InvokeFunction" in grant.actions for grant in grants)
+    return lambda_.RecursiveLoop.ALLOW if wakes else lambda_.RecursiveLoop.TERMINATE
+
+
+def _serve(scope: Construct, made: lambda_.Function, region: str) -> lambda_.Alias:
+    """Publish a version of the function and let the alias name it. Earlier versions stay, so that one can return.
+
+    An asynchronous event is kept until the function has run. Where its process dies Lambda runs it twice more, after
+    one minute and two, and keeps the event in the queue of dead letters then.
+    """
+    alias = lambda_.Alias(scope, "Live", alias_name=ALIAS, version=made.current_version)
+    dead = names.queue_arn(region, DEAD_LETTER_QUEUE_NAME)
+    destinations = lambda_.CfnEventInvokeConfig.DestinationConfigProperty(
+        on_failure=lambda_.CfnEventInvokeConfig.OnFailureProperty(destination=dead)
+    )
+    asynchronous = lambda_.CfnEventInvokeConfig(
+        scope,
+        "Asynchronous",
+        function_name=made.function_name,
+        qualifier=ALIAS,
+        maximum_event_age_in_seconds=LONGEST_EVENT_AGE_SECONDS,
+        maximum_retry_attempts=RETRIES,
+        destination_config=destinations,
+    )
+    asynchronous.node.add_dependency(alias)
+    return alias
 
 
 def _layer(scope: Construct, code: Code, name: str) -> lambda_.LayerVersion:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from aws_cdk import Aws
 
+from nodesmith.settings import ALIAS, QUEUE_NAME
 from nodesmith.settings import function_name as function_name
 from nodesmith.settings import role_name as role_name
 
@@ -55,14 +56,19 @@ def own_role_arn(concern: str, region: str, vpc: str = "") -> str:
     return role_arn(role_name(concern, region, vpc))
 
 
-def queue_arn(region: str, concern: str, vpc: str = "") -> str:
-    """Write the ARN of the queue that wakes a concern."""
-    return arn("sqs", function_name(concern, vpc), region=region)
+def function_arn(region: str, concern: str, vpc: str = "") -> str:
+    """Write the ARN by which a concern's function is invoked: that of its alias."""
+    return arn("lambda", f"function:{function_name(concern, vpc)}:{ALIAS}", region=region)
 
 
-def queues_url(region: str) -> str:
-    """Return what the URLs of all queues begin with; a slash and the queue's name follow."""
-    return f"https://sqs.{region}.{Aws.URL_SUFFIX}/{Aws.ACCOUNT_ID}"
+def queue_arn(region: str, name: str) -> str:
+    """Write the ARN of a queue."""
+    return arn("sqs", name, region=region)
+
+
+def queue_url(region: str) -> str:
+    """Return the URL of the queue in which delayed invocations wait."""
+    return f"https://sqs.{region}.{Aws.URL_SUFFIX}/{Aws.ACCOUNT_ID}/{QUEUE_NAME}"
 
 
 def cluster_arn(region: str, cluster: str) -> str:

@@ -13,7 +13,7 @@ from aws_cdk import aws_iam as iam
 from infra import names
 from infra.grants import Conditions, Grant
 from nodesmith.registration import CLUSTER_TAG, PARAMETERS, VPC_TAG
-from nodesmith.settings import TALKING
+from nodesmith.settings import QUEUE_NAME, TALKING
 
 CLUSTER = f"${{aws:PrincipalTag/{CLUSTER_TAG}}}"
 """What IAM replaces by the name of the cluster of the session that asks. Without one a statement matches nothing."""
@@ -28,12 +28,7 @@ _REQUESTED: Conditions = {
     "StringLike": {f"aws:RequestTag/{CLUSTER_TAG}": "?*", f"aws:RequestTag/{VPC_TAG}": "vpc-*"},
     "ForAllValues:StringEquals": {"aws:TagKeys": [CLUSTER_TAG, VPC_TAG]},
 }
-_POLLING = (
-    "sqs:ChangeMessageVisibility",
-    "sqs:DeleteMessage",
-    "sqs:GetQueueAttributes",
-    "sqs:ReceiveMessage",
-)
+_POLLING = ("sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage")
 
 
 def in_session(grants: Iterable[Grant]) -> list[Grant]:
@@ -55,21 +50,22 @@ def own_grants(role_arn: str, region: str) -> list[Grant]:
     ]
 
 
-def poll_grant(region: str, queues: Sequence[str]) -> Grant:
-    """Take messages from these queues (names), which Lambda does in the function's name."""
-    return Grant("Poll", _POLLING, tuple(names.arn("sqs", queue, region=region) for queue in queues))
+def poll_grant(region: str) -> Grant:
+    """Take what waits in the region's queue, which Lambda does in the function's name."""
+    return Grant("Poll", _POLLING, (names.queue_arn(region, QUEUE_NAME),))
 
 
 def wake_grant(region: str, vpcs: Sequence[str], *concerns: str) -> Grant:
-    """Wake these concerns, in the VPCs of the region as well."""
-    return Grant("Wake", ("sqs:SendMessage",), queue_arns(region, vpcs, *concerns))
-
-
-def queue_arns(region: str, vpcs: Sequence[str], *concerns: str) -> tuple[str, ...]:
-    """Return the queues of these concerns, in the VPCs of the region as well."""
-    return tuple(
-        names.queue_arn(region, concern, vpc) for concern in concerns for vpc in _places(concern, vpcs)
+    """Invoke the functions of these concerns, in the VPCs of the region as well."""
+    arns = (
+        names.function_arn(region, concern, vpc) for concern in concerns for vpc in _places(concern, vpcs)
     )
+    return Grant("Wake", ("lambda:InvokeFunction",), tuple(arns))
+
+
+def delay_grant(region: str) -> Grant:
+    """Have functions invoked after a while."""
+    return Grant("Delay", ("sqs:SendMessage",), (names.queue_arn(region, QUEUE_NAME),))
 
 
 def trust_itself(role: iam.Role, role_arn: str) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra.concerns import (
@@ -21,13 +20,11 @@ from infra.concerns import (
 )
 from infra.functions import FunctionSpec, Platform, function
 from infra.permissions import Scope
-from infra.queues import Queues, feed, plain_http_denial, queues
-from infra.sessions import poll_grant
 from infra.sharedpermissions import catalog_grants, dispatch_grants, routing_grants
 from nodesmith.settings import PATTERNS
 
 
-def catalog(scope: Construct, may: Scope, shared: Platform, *, isolated: bool) -> lambda_.Function:
+def catalog(scope: Construct, may: Scope, shared: Platform, *, isolated: bool) -> lambda_.Alias:
     """Make the function that keeps the list of what can be bought."""
     spec = FunctionSpec(
         concern="catalog",
@@ -39,7 +36,7 @@ def catalog(scope: Construct, may: Scope, shared: Platform, *, isolated: bool) -
     return function(scope, spec, shared)
 
 
-def dispatch(scope: Construct, may: Scope, shared: Platform) -> lambda_.Function:
+def dispatch(scope: Construct, may: Scope, shared: Platform) -> lambda_.Alias:
     """Make the function that a schedule wakes, and that wakes the concerns of all clusters."""
     spec = FunctionSpec(
         concern="dispatch",
@@ -52,25 +49,22 @@ def dispatch(scope: Construct, may: Scope, shared: Platform) -> lambda_.Function
 
 def routing(
     scope: Construct, may: Scope, shared: Platform, reserved_concurrency: int | None
-) -> tuple[lambda_.Function, Queues]:
+) -> lambda_.Alias:
     """Make the function that finds out whose an instance is, and the rules that send it what EC2 says of instances."""
-    made_queues = queues(scope, "routing", ROUTING_TIMEOUT_SECONDS, try_again=True)
     spec = FunctionSpec(
         concern="routing",
         timeout_seconds=ROUTING_TIMEOUT_SECONDS,
         memory_mib=ROUTING_MEMORY_MIB,
-        grants=(*routing_grants(may), poll_grant(may.region, made_queues.names)),
+        grants=tuple(routing_grants(may)),
         reserved_concurrency=reserved_concurrency,
     )
     made = function(scope, spec, shared)
-    feed(made, made_queues)
-    made_queues.live.add_to_resource_policy(plain_http_denial(made_queues.live.queue_arn))
     for rule, pattern in PATTERNS.items():
-        _listen(scope, rule, pattern, made_queues.live)
-    return made, made_queues
+        _listen(scope, rule, pattern, made)
+    return made
 
 
-def _listen(scope: Construct, name: str, pattern: Mapping[str, Any], queue: sqs.Queue) -> None:
+def _listen(scope: Construct, name: str, pattern: Mapping[str, Any], function: lambda_.Alias) -> None:
     """Pass events on as they are: the deadline is in them."""
     events.Rule(
         scope,
@@ -79,5 +73,5 @@ def _listen(scope: Construct, name: str, pattern: Mapping[str, Any], queue: sqs.
         event_pattern=events.EventPattern(
             source=pattern["source"], detail_type=pattern["detail-type"], detail=pattern.get("detail")
         ),
-        targets=[targets.SqsQueue(queue)],
+        targets=[targets.LambdaFunction(function)],
     )

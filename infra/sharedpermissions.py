@@ -5,9 +5,16 @@ from __future__ import annotations
 from infra import names
 from infra.grants import Grant
 from infra.permissions import Scope, describe_grant, health_grant, read_grants, write_grant
-from infra.sessions import queue_arns, wake_grant
+from infra.sessions import delay_grant, poll_grant, wake_grant
 from nodesmith.registration import PARAMETERS
-from nodesmith.settings import HEALTH_DETAIL_TYPE, HEALTH_SOURCE, INDEXES, TICK_MINUTES, catalog_key
+from nodesmith.settings import (
+    DEAD_LETTER_QUEUE_NAME,
+    HEALTH_DETAIL_TYPE,
+    HEALTH_SOURCE,
+    INDEXES,
+    TICK_MINUTES,
+    catalog_key,
+)
 
 
 def routing_grants(scope: Scope) -> list[Grant]:
@@ -19,12 +26,13 @@ def routing_grants(scope: Scope) -> list[Grant]:
     return [
         Grant("WhoseItIs", ("dynamodb:Query",), tuple(indexes)),
         wake_grant(scope.region, (), "interruption"),
+        delay_grant(scope.region),
         health_grant(scope.region),
     ]
 
 
 def dispatch_grants(scope: Scope) -> list[Grant]:
-    """List the registrations, and wake every concern of a cluster."""
+    """List the registrations, and wake every concern of a cluster, and routing, once its time has come."""
     path = names.arn("ssm", f"parameter{PARAMETERS}", region=scope.region)
     return [
         Grant(
@@ -33,21 +41,25 @@ def dispatch_grants(scope: Scope) -> list[Grant]:
             (path, f"{path}/*"),
             wildcard="one for each cluster",
         ),
-        wake_grant(scope.region, scope.vpcs, *TICK_MINUTES),
+        poll_grant(scope.region),
+        wake_grant(scope.region, scope.vpcs, *TICK_MINUTES, "routing"),
         *health_check_grants(scope),
     ]
 
 
 def health_check_grants(scope: Scope) -> list[Grant]:
     """Read what functions of all clusters have recorded, count dead letters, and tell on the default bus of changes."""
-    dead = tuple(f"{arn}-dead" for arn in queue_arns(scope.region, scope.vpcs, *TICK_MINUTES, "routing"))
     table = (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),)
     every = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["HEALTH", "HEALTH#*"]}}
     said = {"events:source": HEALTH_SOURCE, "events:detail-type": HEALTH_DETAIL_TYPE}
     return [
         Grant("ReadHealth", ("dynamodb:Query",), table, {**every, "Null": {"dynamodb:LeadingKeys": "false"}}),
         health_grant(scope.region),
-        Grant("CountDeadLetters", ("sqs:GetQueueAttributes",), dead),
+        Grant(
+            "CountDeadLetters",
+            ("sqs:GetQueueAttributes",),
+            (names.queue_arn(scope.region, DEAD_LETTER_QUEUE_NAME),),
+        ),
         Grant(
             "TellOfHealth",
             ("events:PutEvents",),

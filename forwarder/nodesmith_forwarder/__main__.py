@@ -17,7 +17,8 @@ from kubernetes.config import ConfigException, load_incluster_config, load_kube_
 from nodesmith.adapters.apiclient import api_client
 from nodesmith.adapters.apiserver import ApiServer
 from nodesmith.adapters.blobs import S3Blobs
-from nodesmith.adapters.messages import SqsHints
+from nodesmith.adapters.hints import LambdaHints
+from nodesmith.adapters.invocations import LambdaInvocations
 from nodesmith.errors import Rejected
 from nodesmith_forwarder.clock import SystemClock
 from nodesmith_forwarder.forwarder import Forwarder
@@ -26,7 +27,7 @@ from nodesmith_forwarder.logs import log_json
 from nodesmith_forwarder.settings import ForwarderSettings, read_forwarder_settings
 
 LOG = logging.getLogger("nodesmith_forwarder")
-_STUCK_AFTER = timedelta(minutes=5)  # no turn takes half as long, however slow S3 and SQS are
+_STUCK_AFTER = timedelta(minutes=5)  # no turn takes half as long, however slow S3 and Lambda are
 _STALE_AFTER = timedelta(minutes=3)
 
 
@@ -58,11 +59,12 @@ def main() -> int:
 def _forwarder(settings: ForwarderSettings, client: ApiClient) -> Forwarder:
     patient = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard", "max_attempts": 2})
     session = boto3.Session(region_name=settings.region)
+    functions = session.client("lambda", config=patient)
     return Forwarder(
         settings.cluster_name,
         ApiServer(client),
         S3Blobs(session.client("s3", config=patient), settings.bucket_name),
-        SqsHints(session.client("sqs", config=patient), settings.queue_urls),
+        LambdaHints(LambdaInvocations(lambda _: functions), reached_from=settings.reached_from),
         SystemClock(),
         settings.pace,
     )

@@ -9,8 +9,6 @@ from datetime import timedelta
 from typing import TypeVar
 
 from nodesmith.errors import Rejected
-from nodesmith.model.events import Concern
-from nodesmith.settings import queue_urls
 from nodesmith_forwarder.windows import Pace
 
 T = TypeVar("T")
@@ -26,7 +24,8 @@ class ForwarderSettings:
     cluster_name: str
     region: str
     bucket_name: str
-    queue_urls: Mapping[Concern, str]
+    table_name: str
+    reached_from: str
     pace: Pace
     health_port: int
     log_level: str
@@ -39,10 +38,8 @@ def read_forwarder_settings(environment: Mapping[str, str]) -> ForwarderSettings
         cluster_name=reading.text("CLUSTER_NAME", "the EKS cluster that is served"),
         region=reading.text("AWS_REGION", "the region of the cluster"),
         bucket_name=reading.text("BUCKET_NAME", "the S3 bucket of snapshots"),
-        queue_urls=queue_urls(
-            reading.text("QUEUES_URL", "what the URLs of the region's SQS queues begin with"),
-            environment.get("REACHED_FROM", ""),
-        ),
+        table_name=reading.text("TABLE_NAME", "the DynamoDB table of the region"),
+        reached_from=environment.get("REACHED_FROM", ""),
         pace=Pace(
             reading.value("BATCH_IDLE_DURATION", "1s", _duration),
             reading.value("BATCH_MAX_DURATION", "10s", _duration),

@@ -56,9 +56,8 @@ OPERATIONS = {
     ),  # botocore itself asks HeadBucket when redirected
     "ssm": frozenset({"GetParameter", "GetParametersByPath"}),
     "sts": frozenset({"AssumeRole"}),
-    "sqs": frozenset(
-        {"ChangeMessageVisibilityBatch", "GetQueueAttributes", "SendMessage", "SendMessageBatch"}
-    ),
+    "lambda": frozenset({"Invoke"}),
+    "sqs": frozenset({"GetQueueAttributes", "SendMessage"}),
 }
 """By service, the operations that functions ask for."""
 

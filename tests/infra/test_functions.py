@@ -18,7 +18,7 @@ from tests.infra.templates import Template
 
 ALL = [concern.name for concern in CLUSTER_CONCERNS]
 SHARED = ["catalog", "dispatch", "routing"]
-QUEUES = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}"
+QUEUE = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/nodesmith-waiting"
 PLACES = [("", concern) for concern in ALL] + [(PRIVATE, concern) for concern in TALKING]
 
 
@@ -73,14 +73,14 @@ def test_functions_are_traced_where_that_is_asked_for_and_may_write_traces_only_
 
 
 def test_functions_that_send_hints_may_be_in_loops_and_no_others(templates: dict[str, Template]) -> None:
-    """Lambda ends a chain function → SQS → function after 16 hops, unless the function says RecursiveLoop Allow."""
+    """Lambda ends a chain of invocations after 16 runs of a function, unless the function says RecursiveLoop Allow."""
     allowed, sending = set(), set()
     for template in (each for name, each in templates.items() if name.endswith(REGION)):
         for each in template.of_type("Lambda::Function").values():
             name, role = each["FunctionName"], each["Role"].removesuffix(".Arn")
             if each.get("RecursiveLoop") == "Allow":
                 allowed.add(name)
-            if any("sqs:SendMessage" in statement["Action"] for statement in template.statements(role)):
+            if any("lambda:InvokeFunction" in statement["Action"] for statement in template.statements(role)):
                 sending.add(name)
     assert {"nodesmith-termination", f"nodesmith-{PRIVATE}-lifecycle"} <= sending
     assert "nodesmith-catalog" not in sending
@@ -114,9 +114,10 @@ def test_a_function_that_serves_clusters_knows_its_own_role_and_no_cluster(
         REGION,
         table_name="nodesmith",
         bucket_name=f"nodesmith-{ACCOUNT}-{REGION}-an",
-        queues_url=QUEUES,
+        queue_url=QUEUE,
         cloudwatch_metrics=True,  # this region has a dashboard
         session_role_arn=f"arn:aws:iam::{ACCOUNT}:role/{role}",
+        vpc_name=vpc,
     )
 
 
@@ -127,12 +128,12 @@ def test_functions_of_no_cluster_know_table_bucket_and_queues(region: Template, 
             REGION,
             table_name="nodesmith",
             bucket_name=f"nodesmith-{ACCOUNT}-{REGION}-an",
-            queues_url=QUEUES,
+            queue_url=QUEUE,
             cloudwatch_metrics=True,  # this region has a dashboard
             isolated_vpc=concern == "catalog",
         )
         stated = plain.function(concern)["Environment"]["Variables"].keys()
-        assert stated == {"TABLE_NAME", "BUCKET_NAME", "QUEUES_URL"}
+        assert stated == {"TABLE_NAME", "BUCKET_NAME", "QUEUE_URL"}
 
 
 def test_no_function_has_a_variable_that_nobody_reads(templates: dict[str, Template]) -> None:
@@ -147,8 +148,7 @@ def test_table_bucket_and_queues_of_the_environment_are_those_that_are_made(regi
     prefix = region.only("S3::Bucket")["BucketNamePrefix"]
     assert environment["BUCKET_NAME"] == f"{prefix}-{ACCOUNT}-{REGION}-an"
     queues = {each["QueueName"] for each in region.of_type("SQS::Queue").values()}
-    for vpc, concern in PLACES:
-        assert function_name(concern, vpc) in queues
+    assert environment["QUEUE_URL"].rpartition("/")[2] in queues
 
 
 def test_the_kubernetes_client_is_on_no_hot_path_and_only_who_decides_carries_the_solver(

@@ -1,19 +1,31 @@
-"""What wakes whom: queues, dead letters, ticks and EC2's events."""
+"""What wakes whom: invocations, the queue of those that wait, ticks and EC2's events."""
 
 from __future__ import annotations
 
 import json
+from itertools import accumulate, count, takewhile
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infra.concerns import CLUSTER_CONCERNS
-from nodesmith.adapters.redelivery import RETRY_SECONDS
+from nodesmith.model.events import retry_seconds
 from nodesmith.settings import TALKING, function_name
-from tests.infra.deployment import PRIVATE
+from tests.infra.deployment import (
+    ACCOUNT,
+    CLUSTERS,
+    PLAIN_REGION,
+    PRIVATE,
+    REGION,
+    code_on_empty_layers,
+    synthesise,
+)
 from tests.infra.templates import Template
 
 ALL = [concern.name for concern in CLUSTER_CONCERNS]
+LAMBDA = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function"
+NOTICE_SECONDS = 120
 PLACES = [("", concern) for concern in ALL] + [(PRIVATE, concern) for concern in TALKING]
 
 
@@ -21,151 +33,134 @@ def by_name(template: Template) -> dict[str, tuple[str, dict[str, Any]]]:
     return {each["QueueName"]: (id_, each) for id_, each in template.of_type("SQS::Queue").items()}
 
 
-def mapping(template: Template, name: str) -> dict[str, Any]:
-    """Give the event source mapping of a queue."""
-    queue = by_name(template)[name][0]
+def mapping(template: Template) -> dict[str, Any]:
+    return template.only("Lambda::EventSourceMapping")
+
+
+def invocation_settings(template: Template, concern: str, vpc: str) -> dict[str, Any]:
+    """Give how a function's asynchronous invocations are kept and repeated."""
+    ids = {each["FunctionName"]: id_ for id_, each in template.of_type("Lambda::Function").items()}
     (found,) = (
         each
-        for each in template.of_type("Lambda::EventSourceMapping").values()
-        if each["EventSourceArn"] == f"{queue}.Arn"
+        for each in template.of_type("Lambda::EventInvokeConfig").values()
+        if each["FunctionName"] == ids[function_name(concern, vpc)]
     )
     return found
 
 
-@pytest.mark.parametrize(("vpc", "concern"), PLACES)
-def test_a_concern_has_a_queue_and_dead_letters_that_outlive_it(
-    region: Template, vpc: str, concern: str
-) -> None:
-    name = function_name(concern, vpc)
-    _, live = by_name(region)[name]
-    next_one = "again" if concern == "interruption" else "dead"
-    next_id, _ = by_name(region)[f"{name}-{next_one}"]
-    _, dead = by_name(region)[f"{name}-dead"]
-    assert live["RedrivePolicy"] == {"deadLetterTargetArn": f"{next_id}.Arn", "maxReceiveCount": 10}
-    assert dead["MessageRetentionPeriod"] > live["MessageRetentionPeriod"]
-
-
-HINTED = [(vpc, concern) for vpc, concern in PLACES if concern != "interruption"]
-NOTICE_SECONDS = 120
-
-
-@pytest.mark.parametrize(("vpc", "concern"), HINTED)
-def test_a_hint_is_hidden_for_six_runs(region: Template, vpc: str, concern: str) -> None:
-    _, live = by_name(region)[function_name(concern, vpc)]
-    assert live["VisibilityTimeout"] >= 6 * region.function(concern, vpc)["Timeout"]
-
-
-def test_after_three_runs_that_timed_out_a_notice_comes_again_before_ec2_takes_the_instance(
-    region: Template,
-) -> None:
-    for concern in ("interruption", "routing"):
-        function = region.function(concern)
-        _, live = by_name(region)[function["FunctionName"]]
-        assert live["VisibilityTimeout"] >= function["Timeout"]
-        assert 3 * live["VisibilityTimeout"] + function["Timeout"] < NOTICE_SECONDS
-
-
-def test_a_message_is_kept_until_every_receive_has_failed_and_longer_in_the_next_queue(
+def test_a_region_has_one_queue_that_waits_and_one_for_what_is_given_up_which_outlives_it(
     region: Template,
 ) -> None:
     found = by_name(region)
-    by_arn = {f"{id_}.Arn": each for id_, each in found.values()}
-    for _, queue in found.values():
-        redrive = queue.get("RedrivePolicy")
-        if redrive is not None:
-            worst = redrive["maxReceiveCount"] * queue["VisibilityTimeout"]
-            assert worst < queue["MessageRetentionPeriod"]
-            kept_there = by_arn[redrive["deadLetterTargetArn"]]["MessageRetentionPeriod"]
-            assert kept_there > queue["MessageRetentionPeriod"]
+    assert found.keys() == {"nodesmith-waiting", "nodesmith-dead"}
+    dead_id, dead = found["nodesmith-dead"]
+    _, waiting = found["nodesmith-waiting"]
+    assert waiting["RedrivePolicy"] == {"deadLetterTargetArn": f"{dead_id}.Arn", "maxReceiveCount": 10}
+    assert dead["MessageRetentionPeriod"] > waiting["MessageRetentionPeriod"]
 
 
-def test_an_outage_of_a_quarter_of_an_hour_uses_up_no_queues_receives(region: Template) -> None:
-    """Messages whose run raises come again as `SqsRedelivery` says, and as the queue says after that."""
-    for _, queue in by_name(region).values():
-        if "RedrivePolicy" in queue and not queue["QueueName"].endswith("-again"):
-            waits = [*RETRY_SECONDS, *[queue["VisibilityTimeout"]] * 100][
-                : queue["RedrivePolicy"]["maxReceiveCount"]
-            ]
-            again = any(each == f"{queue['QueueName']}-again" for each in by_name(region))
-            assert sum(waits) >= (600 if again else 900)
-
-
-def test_what_gives_a_second_chance_waits_longer_than_any_outage_that_mends_itself(
+def test_a_message_is_hidden_for_six_runs_of_dispatch_and_kept_until_every_receive_has_failed(
     region: Template,
 ) -> None:
-    last = [each for name, (_, each) in by_name(region).items() if name.endswith("-again")]
-    assert len(last) == 2
-    for again in last:
-        assert again["VisibilityTimeout"] * again["RedrivePolicy"]["maxReceiveCount"] >= 1800
+    _, waiting = by_name(region)["nodesmith-waiting"]
+    assert waiting["VisibilityTimeout"] >= 6 * region.function("dispatch")["Timeout"]
+    worst = waiting["RedrivePolicy"]["maxReceiveCount"] * waiting["VisibilityTimeout"]
+    longest_delay = 900
+    assert longest_delay + worst < waiting["MessageRetentionPeriod"]
 
 
-def test_a_notice_that_failed_is_given_to_the_same_function_once_more_before_it_is_given_up(
+def test_runs_that_fail_are_tried_again_through_half_an_hour_and_often_while_a_notice_lasts() -> None:
+    waits = list(takewhile(lambda seconds: seconds is not None, map(retry_seconds, count())))
+    assert sum(waits) >= 1800
+    assert len([total for total in accumulate(waits) if total < NOTICE_SECONDS]) >= 6
+
+
+@pytest.mark.parametrize(("vpc", "concern"), [*PLACES, ("", "routing"), ("", "dispatch"), ("", "catalog")])
+def test_an_event_whose_run_dies_is_run_again_and_then_kept(region: Template, vpc: str, concern: str) -> None:
+    found = invocation_settings(region, concern, vpc)
+    assert found["Qualifier"] == "live"
+    assert (found["MaximumRetryAttempts"], found["MaximumEventAgeInSeconds"]) == (2, 21600)
+    dead = found["DestinationConfig"]["OnFailure"]["Destination"]
+    assert dead == f"arn:aws:sqs:{REGION}:{ACCOUNT}:nodesmith-dead"
+
+
+def test_every_function_has_an_alias_that_names_its_newest_version_and_versions_are_kept(
     region: Template,
 ) -> None:
-    _, again = by_name(region)["nodesmith-interruption-again"]
-    dead_id, _ = by_name(region)["nodesmith-interruption-dead"]
-    assert again["RedrivePolicy"] == {"deadLetterTargetArn": f"{dead_id}.Arn", "maxReceiveCount": 10}
-    first, second = (
-        mapping(region, f"nodesmith-{queue}") for queue in ("interruption", "interruption-again")
-    )
-    assert {**first, "EventSourceArn": ""} == {**second, "EventSourceArn": ""}
+    functions = region.of_type("Lambda::Function")
+    versions = {id_: each for id_, each in region.resources.items() if each["Type"] == "AWS::Lambda::Version"}
+    aliases = list(region.of_type("Lambda::Alias").values())
+    assert sorted(each["FunctionName"] for each in aliases) == sorted(functions)
+    for alias in aliases:
+        version = versions[alias["FunctionVersion"].removesuffix(".Version")]
+        assert alias["Name"] == "live"
+        assert version["Properties"]["FunctionName"] == alias["FunctionName"]
+        assert version["DeletionPolicy"] == "Retain"
 
 
-def test_every_queue_is_encrypted_and_has_one_policy_that_refuses_what_is_not_tls(region: Template) -> None:
+def test_a_changed_layer_is_a_new_version_of_the_functions_that_stand_on_it(tmp_path: Path) -> None:
+    def versions(name: str, content: str) -> set[str]:
+        code = code_on_empty_layers(tmp_path / name / "layers")
+        (code.layers["packing"] / "python" / "packing.txt").write_text(content)
+        output = synthesise(code, CLUSTERS, tmp_path / name / "out")
+        return set(
+            Template.read(output / f"nodesmith-{PLAIN_REGION}.template.json").of_type("Lambda::Version")
+        )
+
+    before, after = versions("before", "1"), versions("after", "2")
+    packs = {"provisioning", "interruption", "disruption"}
+    assert {each.partition("Function")[0] for each in before ^ after} == packs
+
+
+def test_every_queue_is_encrypted_and_refuses_what_is_not_tls(region: Template) -> None:
     queues = region.of_type("SQS::Queue")
-    policies = list(region.of_type("SQS::QueuePolicy").values())
-    assert sorted(queue for policy in policies for queue in policy["Queues"]) == sorted(queues)
-    for policy in policies:
-        about = "*" if len(policy["Queues"]) > 1 else f"{policy['Queues'][0]}.Arn"
-        assert {
+    policy = region.only("SQS::QueuePolicy")
+    assert sorted(policy["Queues"]) == sorted(queues)
+    assert policy["PolicyDocument"]["Statement"] == [
+        {
             "Action": "sqs:*",
             "Condition": {"Bool": {"aws:SecureTransport": "false"}},
             "Effect": "Deny",
             "Principal": {"AWS": "*"},
-            "Resource": about,
-        } in policy["PolicyDocument"]["Statement"]
+            "Resource": "*",
+        }
+    ]
     assert all(queue["SqsManagedSseEnabled"] is True for queue in queues.values())
 
 
-@pytest.mark.parametrize(("vpc", "concern"), PLACES)
-def test_a_queue_feeds_its_function_at_once_without_limit_and_failures_come_back_alone(
-    region: Template, vpc: str, concern: str
-) -> None:
-    found = mapping(region, function_name(concern, vpc))
-    assert region.resources[found["FunctionName"]]["Properties"] == region.function(concern, vpc)
-    together = {"interruption": (100, 1)}.get(concern, (10, 0))  # its notices are planned together
-    assert (found["BatchSize"], found.get("MaximumBatchingWindowInSeconds", 0)) == together
+def test_what_waits_feeds_dispatch_without_limit_and_failures_come_back_alone(region: Template) -> None:
+    found = mapping(region)
+    assert found["FunctionName"] == f"{LAMBDA}:nodesmith-dispatch:live"
+    assert found["EventSourceArn"] == f"{by_name(region)['nodesmith-waiting'][0]}.Arn"
+    assert found["BatchSize"] == 10
     assert found["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
-    assert "ScalingConfig" not in found
+    assert not found.keys() & {"ScalingConfig", "MaximumBatchingWindowInSeconds"}
 
 
-def test_a_function_takes_messages_from_its_own_queues_and_no_others(region: Template) -> None:
-    every = set(by_name(region))
-    for id_, mapped in region.of_type("Lambda::EventSourceMapping").items():
-        function = region.resources[mapped["FunctionName"]]["Properties"]
-        (poll,) = (
-            each
-            for each in region.statements(function["Role"].removesuffix(".Arn"))
-            if "sqs:ReceiveMessage" in each["Action"]
-        )
-        polled = {each.rpartition(":")[2] for each in poll["Resource"]}
-        assert mapped["EventSourceArn"] in {f"{by_name(region)[name][0]}.Arn" for name in polled}, id_
-        assert polled <= every
-        assert all(name.removesuffix("-again") == function["FunctionName"] for name in polled)
+def test_nobody_takes_messages_but_dispatch_and_only_those_that_wait(region: Template) -> None:
+    takers = {
+        function["FunctionName"]: statement["Resource"]
+        for function in region.of_type("Lambda::Function").values()
+        for statement in region.statements(function["Role"].removesuffix(".Arn"))
+        if "sqs:ReceiveMessage" in statement["Action"]
+    }
+    assert takers == {"nodesmith-dispatch": [f"arn:aws:sqs:{REGION}:{ACCOUNT}:nodesmith-waiting"]}
 
 
-def test_schedules_wake_dispatch_every_minute_the_catalogue_every_hour_and_keep_routing_warm(
+def test_schedules_wake_dispatch_and_routing_every_minute_and_the_catalogue_every_six_hours(
     region: Template,
 ) -> None:
-    names = {f"{id_}.Arn": each["FunctionName"] for id_, each in region.of_type("Lambda::Function").items()}
     ticks = {
-        names[each["Target"]["Arn"]]: (each["ScheduleExpression"], json.loads(each["Target"]["Input"]))
+        each["Target"]["Arn"]: (each["ScheduleExpression"], json.loads(each["Target"]["Input"]))
         for each in region.of_type("Scheduler::Schedule").values()
     }
     assert ticks == {
-        "nodesmith-catalog": ("rate(60 minutes)", {"why": "tick"}),
-        "nodesmith-dispatch": ("rate(1 minute)", {"why": "tick", "at": "<aws.scheduler.scheduled-time>"}),
-        "nodesmith-routing": ("rate(5 minutes)", {"why": "tick"}),
+        f"{LAMBDA}:nodesmith-catalog:live": ("rate(360 minutes)", {"why": "tick"}),
+        f"{LAMBDA}:nodesmith-dispatch:live": (
+            "rate(1 minute)",
+            {"why": "tick", "at": "<aws.scheduler.scheduled-time>"},
+        ),
+        f"{LAMBDA}:nodesmith-routing:live": ("rate(1 minute)", {"why": "tick"}),
     }
 
 
@@ -194,13 +189,14 @@ def test_ticks_come_only_from_the_stacks_own_schedules(region: Template) -> None
 
 
 def test_one_set_of_rules_for_all_clusters_passes_notices_on_as_they_are(region: Template) -> None:
-    queue = f"{by_name(region)['nodesmith-routing'][0]}.Arn"
+    aliases = region.of_type("Lambda::Alias")
+    (alias,) = (id_ for id_, each in aliases.items() if each["FunctionName"] == routing(region))
     rules = [
         (rule["EventPattern"], target)
         for rule in region.of_type("Events::Rule").values()
         for target in rule["Targets"]
     ]
-    assert {target["Arn"] for _, target in rules} == {queue}
+    assert {target["Arn"] for _, target in rules} == {alias}
     assert [target.keys() - {"Arn", "Id"} for _, target in rules] == [set()] * 3
     warnings = [
         "EC2 Spot Instance Interruption Warning",
@@ -226,38 +222,19 @@ def test_one_set_of_rules_for_all_clusters_passes_notices_on_as_they_are(region:
     }
 
 
-def allowed_to_send(template: Template) -> list[dict[str, Any]]:
-    """Give the statements of queues' own policies that let anybody in."""
-    return [
-        statement
-        for policy in template.of_type("SQS::QueuePolicy").values()
-        for statement in policy["PolicyDocument"]["Statement"]
-        if statement["Effect"] == "Allow"
-    ]
+def routing(template: Template) -> str:
+    """Give the logical id of routing's function."""
+    functions = template.of_type("Lambda::Function").items()
+    (found,) = (id_ for id_, each in functions if each["FunctionName"] == "nodesmith-routing")
+    return found
 
 
-def test_only_rules_reach_a_queue_by_its_own_policy_and_only_the_queue_of_routing(
-    region: Template,
-) -> None:
-    allowed = allowed_to_send(region)
-    assert {each["Principal"]["Service"] for each in allowed} == {"events.amazonaws.com"}
-    assert sorted(each["Condition"]["ArnEquals"]["aws:SourceArn"] for each in allowed) == sorted(
-        f"{rule}.Arn" for rule in region.of_type("Events::Rule")
-    )
-    assert all(each["Condition"].keys() == {"ArnEquals"} for each in allowed)
-
-
-def test_an_event_is_looked_up_at_once_and_twice_tried_before_it_is_given_up(region: Template) -> None:
-    queues = by_name(region)
-    fed = {
-        each["EventSourceArn"]: {k: v for k, v in each.items() if k != "EventSourceArn"}
-        for each in region.of_type("Lambda::EventSourceMapping").values()
+def test_only_the_rules_invoke_a_function_by_its_own_policy_and_only_routing(region: Template) -> None:
+    aliases = region.of_type("Lambda::Alias")
+    allowed = list(region.of_type("Lambda::Permission").values())
+    assert {aliases[each["FunctionName"]]["FunctionName"] for each in allowed} == {routing(region)}
+    assert {(each["Action"], each["Principal"]) for each in allowed} == {
+        ("lambda:InvokeFunction", "events.amazonaws.com")
     }
-    live, again = (queues[f"nodesmith-routing{end}"] for end in ("", "-again"))
-    for mapping in (fed[f"{queue[0]}.Arn"] for queue in (live, again)):
-        assert region.resources[mapping["FunctionName"]]["Properties"] == region.function("routing")
-        assert (mapping["BatchSize"], mapping.get("MaximumBatchingWindowInSeconds", 0)) == (10, 0)
-        assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
-    dead = f"{queues['nodesmith-routing-dead'][0]}.Arn"
-    assert live[1]["RedrivePolicy"]["deadLetterTargetArn"] == f"{again[0]}.Arn"
-    assert again[1]["RedrivePolicy"]["deadLetterTargetArn"] == dead
+    rules = region.of_type("Events::Rule")
+    assert sorted(each["SourceArn"] for each in allowed) == sorted(f"{rule}.Arn" for rule in rules)

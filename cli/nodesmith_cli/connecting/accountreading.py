@@ -29,7 +29,7 @@ class AccountReading(Asker):
         return RegionStack(
             outputs.get("Version", ""),
             outputs.get("BucketName", ""),
-            outputs.get("QueuesUrl", ""),
+            outputs.get("TableName", ""),
             outputs.get("ForwarderRoleArn", ""),
             None if roles is None else tuple(filter(None, (each.strip() for each in roles.split(",")))),
         )

@@ -105,7 +105,7 @@ def _inside(wanted: Wanted, account: Account, server: Applier, image: str, now: 
         account.cluster.name,
         account.region,
         stack.bucket,
-        stack.queues_url,
+        stack.table_name,
         registration(wanted, account).reached_from,
         image,
     )

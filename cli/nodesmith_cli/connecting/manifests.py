@@ -45,7 +45,7 @@ class Served:
     cluster: str
     region: str
     bucket: str
-    queues_url: str
+    table_name: str
     reached_from: str
     image: str
 
@@ -65,7 +65,7 @@ def forwarder_settings(served: Served) -> dict[str, str]:
         "CLUSTER_NAME": served.cluster,
         "AWS_REGION": served.region,
         "BUCKET_NAME": served.bucket,
-        "QUEUES_URL": served.queues_url,
+        "TABLE_NAME": served.table_name,
         "REACHED_FROM": served.reached_from,
     }
 

@@ -45,7 +45,7 @@ class RegionStack:
 
     version: str
     bucket: str
-    queues_url: str
+    table_name: str
     forwarder_role: str
     node_roles: tuple[str, ...] | None = None
 
@@ -54,7 +54,7 @@ class RegionStack:
         """The outputs that a stack of today has and this one lacks."""
         outputs = {
             "BucketName": self.bucket,
-            "QueuesUrl": self.queues_url,
+            "TableName": self.table_name,
             "ForwarderRoleArn": self.forwarder_role,
         }
         return [name for name, value in outputs.items() if not value]

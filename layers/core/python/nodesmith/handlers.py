@@ -1,27 +1,27 @@
-"""Handlers: how a batch of messages, which may be of several clusters, is worked off and answered.
+"""Handlers: how an event with hints, which may be for several clusters, is worked off.
 
-Clusters are served one after another. What fails for one comes back for that one alone.
+Clusters are served one after another. What fails for one is tried again for that one alone, after a few seconds at
+first. The handler itself asks for that: Lambda would wait a minute before it runs a failed function again, and gives up
+after two more runs.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nodesmith.controllers.letters import Letter, Report
-from nodesmith.errors import Rejected
-from nodesmith.model.events import Hint, PassedEvent, parse_message
+from nodesmith.controllers.report import Report
+from nodesmith.errors import Rejected, Transient
+from nodesmith.model.events import DelayedInvocation, Hint, hints_of, hints_payload, retry_seconds
 from nodesmith.parts import ClusterParts, Parts, collect_seldom
 from nodesmith.telemetry import Telemetry
 
 Event = Mapping[str, Any]
-Record = Mapping[str, Any]
 Handler = Callable[[Event, object], Mapping[str, Any] | None]
-"""What it gives names the messages of a batch that are to come again; None is none of them."""
-Run = Callable[[Sequence[Letter]], Report]
-"""One run for one cluster. Raises Rejected, or what brings all of the cluster's messages back."""
+Run = Callable[[], Report]
+"""One run for one cluster. Raises Rejected, or what has the run tried again."""
 MOST_CLUSTERS = 32
 """whose parts a process keeps: those that it has served last"""
 
@@ -49,126 +49,82 @@ class Clusters:
 
 @dataclass(slots=True)
 class _Outcome:
-    """What became of a batch: the records to be given again, and the errors of clusters that could not be served."""
+    """What became of an event: the hints that are to be tried again, and the errors of runs that failed."""
 
-    failed: list[Record] = field(default_factory=list)
+    again: list[Hint] = field(default_factory=list)
     errors: list[tuple[Telemetry, Exception]] = field(default_factory=list)
-    served: int = 0
-
-    def raise_or_tell(self) -> None:
-        """Raise the error where no cluster could be served, so that Lambda counts it; else say what has failed."""
-        if self.errors and not self.served:
-            raise self.errors[0][1]
-        for telemetry, error in self.errors:
-            telemetry.failed(error)
 
 
-def looking(parts: Parts, compose: Callable[[ClusterParts], Callable[[], None]]) -> Handler:
-    """Give the handler of a concern whose messages all say the same: look. One run answers all of a cluster's."""
-
-    def composed(own: ClusterParts) -> Run:
-        look = compose(own)
-
-        def run(letters: Sequence[Letter]) -> Report:
-            del letters
-            look()
-            return Report()
-
-        return run
-
-    return noticing(parts, composed)
-
-
-def noticing(parts: Parts, compose: Callable[[ClusterParts], Run]) -> Handler:
-    """Give the handler of a concern whose messages may hold events. What a report names as failed comes back alone."""
+def looking(parts: Parts, compose: Callable[[ClusterParts], Run]) -> Handler:
+    """Give the handler of a concern: one run answers all of a cluster's hints in an event."""
     collect_seldom()
     clusters = Clusters(parts, compose)
 
-    def handle(event: Event, context: object) -> Mapping[str, Any]:
+    def handle(event: Event, context: object) -> None:
         parts.context = context
         outcome = _Outcome()
-        with parts.redelivery.if_failed(event["Records"]):
-            for cluster, records in _by_cluster(parts, event["Records"]).items():
-                _serve(parts, clusters, cluster, records, outcome)
-            _record(parts)
-            outcome.raise_or_tell()
-        parts.redelivery.soon(outcome.failed)
-        return {"batchItemFailures": [{"itemIdentifier": record["messageId"]} for record in outcome.failed]}
+        for hint in _by_cluster(parts, event):
+            _serve(parts, clusters, hint, outcome)
+        _record(parts)
+        _try_again(parts, outcome)
 
     return handle
 
 
-def passing_on(parts: Parts, run: Run) -> Handler:
-    """Give the handler of events that EventBridge has sent, whosever they are.
-
-    A tick that only keeps the function warm brings no message.
-    """
-    collect_seldom()
-
-    def handle(event: Event, context: object) -> Mapping[str, Any]:
-        parts.context = context
-        records = event.get("Records", ())
-        with parts.redelivery.if_failed(records):
-            report = run([Letter(r["messageId"], r["body"], _account(r)) for r in records])
-        failed = set(report.failed)
-        parts.redelivery.soon([record for record in records if record["messageId"] in failed])
-        for why in report.rejected:
-            parts.telemetry.rejected(why)
-        parts.telemetry.ran(report.counts)
-        parts.health.ran(True, parts.telemetry.take_symptoms())
-        return {"batchItemFailures": [{"itemIdentifier": letter} for letter in report.failed]}
-
-    return handle
+def _by_cluster(parts: Parts, event: Event) -> list[Hint]:
+    """Read an event's hints, one for each cluster; a message that cannot be read is told of and dropped."""
+    hints, faults = hints_of(event)
+    for fault in faults:
+        parts.telemetry.rejected(fault)
+    found: dict[str, Hint] = {}
+    for hint in hints:
+        known = found.setdefault(hint.cluster, hint)
+        found[hint.cluster] = replace(known, attempt=max(known.attempt, hint.attempt))
+    return list(found.values())
 
 
-def _by_cluster(parts: Parts, records: Sequence[Record]) -> Mapping[str, list[tuple[Record, Letter]]]:
-    """Sort messages by the cluster that they name; one that cannot be read is told of and dropped."""
-    found: dict[str, list[tuple[Record, Letter]]] = defaultdict(list)
-    for record in records:
-        try:
-            message = parse_message(record["body"])
-        except Rejected as error:
-            parts.telemetry.rejected(str(error))
-            continue
-        match message:
-            case Hint():
-                event = ""
-            case PassedEvent():
-                event = message.event
-        found[message.cluster].append((record, Letter(record["messageId"], event, _account(record))))
-    return found
-
-
-def _serve(
-    parts: Parts,
-    clusters: Clusters,
-    cluster: str,
-    batch: Sequence[tuple[Record, Letter]],
-    outcome: _Outcome,
-) -> None:
-    """Run once for a cluster, and note what is to come again."""
-    telemetry, own = parts.telemetry.of(cluster), None
+def _serve(parts: Parts, clusters: Clusters, hint: Hint, outcome: _Outcome) -> None:
+    """Run once for a cluster, and note whether that is to be tried again."""
+    telemetry, own, due = parts.telemetry.of(hint.cluster), None, None
     succeeded = False
     try:
-        own, run = clusters.of(cluster)
+        own, run = clusters.of(hint.cluster)
         telemetry = own.telemetry
         with own.metrics_written():
-            report = run([letter for _, letter in batch])
+            report = run()
         for why in report.rejected:
             telemetry.rejected(why)
-        failed = set(report.failed)
-        outcome.failed += [record for record, letter in batch if letter.id in failed]
-        succeeded = True
-        outcome.served += 1
+        if report.again:
+            outcome.again.append(hint)
+        succeeded, due = True, report.due
     except Rejected as error:
         telemetry.rejected(str(error))
-        outcome.served += 1
-    except Exception as error:  # noqa: BLE001 - raised or told of once the other clusters are served
+    except Exception as error:  # noqa: BLE001 - tried again, or raised, once the other clusters are served
         outcome.errors.append((telemetry, error))
-        outcome.failed += [record for record, _ in batch]
+        outcome.again.append(hint)
     finally:
         if own is not None:
-            own.health.ran(succeeded, telemetry.take_symptoms())
+            own.health.ran(succeeded, telemetry.take_symptoms(), due)
+
+
+def _try_again(parts: Parts, outcome: _Outcome) -> None:
+    """Have what failed tried again after a while. Raises the first error where a hint has had its attempts.
+
+    Lambda then runs the function twice more, and keeps the event in the queue of dead letters.
+    """
+    for telemetry, error in outcome.errors:
+        telemetry.failed(error)
+    given_up: list[Hint] = []
+    for hint in outcome.again:
+        seconds = retry_seconds(hint.attempt)
+        if seconds is None:
+            given_up.append(hint)
+            continue
+        later = hints_payload([replace(hint, attempt=hint.attempt + 1)])
+        parts.delayed.put(DelayedInvocation(parts.concern, parts.settings.vpc_name, later), seconds)
+    if given_up:
+        clusters = ", ".join(hint.cluster for hint in given_up)
+        raise outcome.errors[0][1] if outcome.errors else Transient(f"a part fails every time for {clusters}")
 
 
 def _record(parts: Parts) -> None:
@@ -176,7 +132,3 @@ def _record(parts: Parts) -> None:
     symptoms = parts.telemetry.take_symptoms()
     if symptoms:
         parts.health.ran(False, symptoms)
-
-
-def _account(record: Record) -> str:
-    return str(record["eventSourceARN"].split(":")[4])

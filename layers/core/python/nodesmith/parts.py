@@ -16,17 +16,18 @@ from botocore.config import Config
 from botocore.session import get_session
 
 from nodesmith.adapters.blobs import S3Blobs
+from nodesmith.adapters.delayedinvocations import SqsDelayedInvocations
 from nodesmith.adapters.healthrecords import HealthWriter
+from nodesmith.adapters.hints import LambdaHints
+from nodesmith.adapters.invocations import LambdaInvocations
 from nodesmith.adapters.measuredcloud import CONTROLLERS, MeasuredCloud
-from nodesmith.adapters.messages import SqsHints
 from nodesmith.adapters.metricswriter import MetricsWriter
-from nodesmith.adapters.redelivery import SqsRedelivery
 from nodesmith.adapters.registrations import SsmRegistrations
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.events import MEASURED, Concern
 from nodesmith.model.metrics import Metrics
 from nodesmith.registration import Registration, settings_of
-from nodesmith.settings import Settings, metrics_key, queue_urls, read_settings
+from nodesmith.settings import Settings, metrics_key, read_settings
 from nodesmith.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ class Parts:
         self.telemetry = Telemetry(concern, "", metrics=self.settings.cloudwatch_metrics)
         # botocore's own session gives the same clients as boto3's, without 50 ms of cold start for S3 transfers.
         self.client = Clients(_session(concern, ""), self.settings.region)
-        self.redelivery = SqsRedelivery(self.client("sqs"), self.settings.queues_url)
+        self.invocations = LambdaInvocations(self.client)
+        self.delayed = SqsDelayedInvocations(self.client, self.settings.queue_url)
         self.registrations = SsmRegistrations(lambda: self.client("ssm"), now)
         self.context: object = None
         """Lambda's context of the invocation under way."""
@@ -153,9 +155,7 @@ class ClusterParts:
         self.remaining_seconds = parts.remaining_seconds
         self.client = Clients(_cluster_session(parts, registration), self.settings.region)
         self.blobs = S3Blobs(self.client("s3"), self.settings.bucket_name)
-        self.hints = SqsHints(
-            parts.client("sqs"), queue_urls(parts.settings.queues_url, registration.reached_from)
-        )
+        self.hints = LambdaHints(parts.invocations, parts.delayed, registration.reached_from)
         self.metrics = Metrics(time.perf_counter)
         cluster = registration.cluster
         self.health = HealthWriter(
@@ -236,7 +236,7 @@ def _deployment_settings() -> Settings:
     needed = {
         "TABLE_NAME": settings.table_name,
         "BUCKET_NAME": settings.bucket_name,
-        "QUEUES_URL": settings.queues_url,
+        "QUEUE_URL": settings.queue_url,
     }
     missing = [name for name, value in needed.items() if not value]
     if missing:

@@ -42,7 +42,7 @@ class Registrations(Protocol):
 
 
 class Ticks(Protocol):
-    """The queues of all concerns."""
+    """The functions of all concerns."""
 
     def send(self, concern: Concern, clusters: Sequence[Registration]) -> None:
         """Send each of these clusters a hint for a concern. Raises Transient, Rejected when all have been tried."""
@@ -62,10 +62,10 @@ class HealthRecords(Protocol):
 
 
 class DeadLetters(Protocol):
-    """Messages that were given up."""
+    """Messages and events that were given up."""
 
-    def waiting(self, queues: Collection[str]) -> Mapping[str, int]:
-        """Give how many each of these queues holds, by name; queues that are not there are left out."""
+    def waiting(self) -> int:
+        """Give how many there are. Raises Rejected."""
 
 
 class HealthEvents(Protocol):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from nodesmith.errors import Rejected
-from nodesmith.handlers import Event, Handler, passing_on
+from nodesmith.handlers import Event, Handler
 from nodesmith.model.events import Concern
 from nodesmith.parts import Parts, now
+from nodesmith.regionhandlers import delayed_or_scheduled
 
 
 def routing() -> Handler:
@@ -23,23 +24,22 @@ def routing() -> Handler:
 
 def dispatch() -> Handler:
     """Compose dispatch: each cluster's concerns look from time to time. Woken by a schedule, without a message."""
-    from nodesmith.adapters.healthrecords import DeadLetters, HealthEvents, HealthRecords
-    from nodesmith.adapters.ticks import SqsTicks
+    from nodesmith.adapters.healthrecords import HealthEvents, HealthRecords, SqsDeadLetters
+    from nodesmith.adapters.ticks import LambdaTicks
     from nodesmith.controllers.dispatch import Dispatch, send_ticks
     from nodesmith.controllers.health import HealthCheck, check_health, is_due
     from nodesmith.decisions.health import KINDS
 
-    parts = Parts(Concern.DISPATCH, "ssm", "dynamodb", "events")
-    settings, sqs = parts.settings, parts.client("sqs")
-    run = Dispatch(parts.registrations, SqsTicks(sqs, settings.queues_url))
+    parts = Parts(Concern.DISPATCH, "ssm", "dynamodb", "events", "lambda")
+    settings = parts.settings
+    run = Dispatch(parts.registrations, LambdaTicks(parts.invocations))
     health = HealthCheck(
         HealthRecords(parts.client("dynamodb"), settings.table_name),
-        DeadLetters(sqs, settings.queues_url),
+        SqsDeadLetters(parts.client, settings.queue_url),
         HealthEvents(parts.client("events"), settings.region),
     )
 
-    def handle(event: Event, context: object) -> None:
-        del context
+    def tick(event: Event) -> None:
         at = scheduled_at(event)
         report = send_ticks(run, at)
         for why in report.rejected:
@@ -52,7 +52,7 @@ def dispatch() -> Handler:
                 parts.telemetry.alarm("Unwell", len(found))
         parts.telemetry.ran(report.counts)
 
-    return handle
+    return delayed_or_scheduled(parts, tick)
 
 
 def scheduled_at(event: Event) -> datetime:

@@ -36,10 +36,11 @@ _OF_DEPLOYMENT = frozenset(
         "CLOUDWATCH_METRICS",
         "CLUSTER_NAME",
         "DEFAULT_NODE_ROLE",
-        "QUEUES_URL",
+        "QUEUE_URL",
         "SESSION_ROLE_ARN",
         "TABLE_NAME",
         "VPC_ID",
+        "VPC_NAME",
     }
 )
 SETTINGS = {
@@ -111,7 +112,8 @@ def settings_of(registration: Registration, deployment: Settings) -> Settings:
         default_node_role=registration.node_roles[0],
         table_name=deployment.table_name,
         bucket_name=deployment.bucket_name,
-        queues_url=deployment.queues_url,
+        queue_url=deployment.queue_url,
+        vpc_name=deployment.vpc_name,
         session_role_arn=deployment.session_role_arn,
     )
 

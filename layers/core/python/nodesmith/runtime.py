@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nodesmith.model.metrics import Metrics
     from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
-LEDGER_AND_EC2 = ("ssm", "sts", "s3", "dynamodb", "ec2")
+LEDGER_AND_EC2 = ("ssm", "sts", "s3", "dynamodb", "ec2", "lambda")
 """The services that most concerns call, with those that give them a cluster's registration and session"""
 NODES_AT_ONCE = 8
 """How many nodes that come or end take a step at once: with most of it they wait for EC2, DynamoDB, the API server."""

@@ -92,8 +92,9 @@ class Settings:
     vpc_id: str = _setting("VPC_ID", "the VPC of the cluster's nodes", "")
     table_name: str = _setting("TABLE_NAME", "the DynamoDB table of the ledger", "")
     bucket_name: str = _setting("BUCKET_NAME", "the S3 bucket of snapshots, catalogue and decisions", "")
-    queues_url: str = _setting(
-        "QUEUES_URL", "what the URLs of all SQS queues begin with, up to the account's number", ""
+    queue_url: str = _setting("QUEUE_URL", "the SQS queue in which delayed invocations wait", "")
+    vpc_name: str = _setting(
+        "VPC_NAME", "what cdk.json calls the VPC in which the function runs; empty for none", ""
     )
     session_role_arn: str = _setting(
         "SESSION_ROLE_ARN",
@@ -168,18 +169,30 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     return Settings(**values)
 
 
+ALIAS = "live"
+"""The alias by which functions are invoked; it names the version that serves."""
+
+
 def function_name(concern: str, vpc: str = "") -> str:
-    """Name the function of a concern and its queue; `vpc` is what cdk.json calls the VPC that the function runs in."""
+    """Name the function of a concern; `vpc` is what cdk.json calls the VPC that the function runs in."""
     return f"nodesmith-{vpc}-{concern}" if vpc else f"nodesmith-{concern}"
 
 
-def queue_urls(queues_url: str, reached_from: str = "") -> dict[Concern, str]:
-    """Give the queues by which the forwarder and the functions of a cluster wake its concerns.
+QUEUE_NAME = "nodesmith-waiting"
+DEAD_LETTER_QUEUE_NAME = "nodesmith-dead"
 
-    `reached_from` is what cdk.json calls the VPC in which functions reach the cluster's API server, if it names one.
+
+def dead_letters_url(queue_url: str) -> str:
+    """Return the URL of the queue of what was given up, from that of the queue in which invocations wait."""
+    return f"{queue_url.rpartition('/')[0]}/{DEAD_LETTER_QUEUE_NAME}"
+
+
+def function_vpc(concern: Concern, reached_from: str) -> str:
+    """Return the VPC, as cdk.json calls it, in which a concern's function runs for a cluster; empty for none.
+
+    `reached_from` is the VPC in which functions reach the cluster's API server, if its registration names one.
     """
-    vpcs = {concern: reached_from if concern in TALKING else "" for concern in WOKEN}
-    return {concern: f"{queues_url}/{function_name(concern, vpc)}" for concern, vpc in vpcs.items()}
+    return reached_from if concern in TALKING else ""
 
 
 def role_name(concern: str, region: str, vpc: str = "") -> str:

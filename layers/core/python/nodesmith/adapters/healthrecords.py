@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.awserrors import all_errors
-from nodesmith.adapters.messages import sending
 from nodesmith.adapters.section import Section
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.health import Finding, Record
 from nodesmith.model.times import format_time, parse_time
-from nodesmith.settings import HEALTH_DETAIL_TYPE, HEALTH_SOURCE, health_partition_key
+from nodesmith.settings import HEALTH_DETAIL_TYPE, HEALTH_SOURCE, dead_letters_url, health_partition_key
 
 WRITE_EVERY = timedelta(minutes=5)
 """How often a process writes that its runs succeed"""
@@ -89,29 +88,22 @@ class HealthRecords:
         section.put(section.item(_STATE, document))
 
 
-class DeadLetters:
-    """The queues of messages that were given up; their URLs begin with `queues_url`."""
+class SqsDeadLetters:
+    """The region's queue of messages that were given up. `client` gives boto3's client of a service.
 
-    def __init__(self, client: Any, queues_url: str) -> None:
-        self._client, self._queues_url = client, queues_url
+    `queue_url` is the URL of the queue in which delayed invocations wait.
+    """
 
-    def waiting(self, queues: Collection[str]) -> Mapping[str, int]:
-        """Give how many messages each of these queues holds, by name. Raises Transient.
+    def __init__(self, client: Callable[[str], Any], queue_url: str) -> None:
+        self._client, self._url = client, dead_letters_url(queue_url)
 
-        Queues of a VPC that is not deployed are left out: dispatch tells of them when it sends ticks.
-        """
-        found = {}
-        for queue in sorted(queues):
-            url = f"{self._queues_url}/{queue}"
-            try:
-                with sending(f"sqs:GetQueueAttributes of {url}", f"the queue {url} does not exist"):
-                    answer = self._client.get_queue_attributes(
-                        QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"]
-                    )
-            except Rejected:
-                continue
-            found[queue] = int(answer["Attributes"]["ApproximateNumberOfMessages"])
-        return found
+    def waiting(self) -> int:
+        """Give how many messages the queue holds. Raises Transient, or Rejected where there is none."""
+        with all_errors(f"sqs:GetQueueAttributes of {self._url}"):
+            answer = self._client("sqs").get_queue_attributes(
+                QueueUrl=self._url, AttributeNames=["ApproximateNumberOfMessages"]
+            )
+        return int(answer["Attributes"]["ApproximateNumberOfMessages"])
 
 
 class HealthEvents:

@@ -1,42 +1,43 @@
-"""Ticks on SQS: one hint for each cluster, ten in a request."""
+"""Ticks: each cluster's concern is invoked by itself, so that no cluster waits for another."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
-from nodesmith.adapters.messages import send_batches
+from nodesmith.adapters.invocations import LambdaInvocations
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.events import TALKING, Concern, Hint
+from nodesmith.model.events import Concern, Hint, hints_payload
 from nodesmith.registration import Registration
-from nodesmith.settings import function_name
+from nodesmith.settings import function_vpc
+
+_AT_ONCE = 8
 
 
-class SqsTicks:
-    """The queues of all concerns, with the VPCs'. Their URLs begin with `queues_url`."""
+class LambdaTicks:
+    """The functions of all concerns, with the VPCs'."""
 
-    def __init__(self, client: Any, queues_url: str) -> None:
-        self._client, self._queues_url = client, queues_url
+    def __init__(self, invocations: LambdaInvocations) -> None:
+        self._invocations = invocations
 
     def send(self, concern: Concern, clusters: Sequence[Registration]) -> None:
-        """Send each of these clusters a hint. Raises Transient.
+        """Send each of these clusters a hint.
 
-        Raises Rejected for a VPC that is not deployed, once all other clusters have been told.
+        Once all have been tried, raises Transient where one could not be sent, or else Rejected for a VPC that is not
+        deployed.
         """
-        queues: dict[str, list[str]] = defaultdict(list)
-        for cluster in clusters:
-            vpc = cluster.reached_from if concern in TALKING else ""
-            queues[f"{self._queues_url}/{function_name(concern, vpc)}"].append(
-                Hint(cluster.cluster, "tick").to_json()
-            )
-        lost, missing = 0, list[Rejected]()
-        for url, bodies in queues.items():
-            try:
-                lost += len(send_batches(self._client, url, bodies))
-            except Rejected as error:
-                missing.append(error)
-        if missing:
-            raise missing[0]
-        if lost:
-            raise Transient(f"sqs:SendMessage for {concern}: {lost} ticks were not taken")
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            errors = [
+                each for each in pool.map(lambda cluster: self._send(concern, cluster), clusters) if each
+            ]
+        errors.sort(key=lambda error: isinstance(error, Rejected))
+        if errors:
+            raise errors[0]
+
+    def _send(self, concern: Concern, cluster: Registration) -> Transient | Rejected | None:
+        vpc = function_vpc(concern, cluster.reached_from)
+        try:
+            self._invocations.invoke(concern, vpc, hints_payload([Hint(cluster.cluster, "tick")]))
+        except (Transient, Rejected) as error:
+            return error
+        return None

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.health import KINDS, findings
-from nodesmith.model.events import TALKING, TICK_MINUTES, Concern
 from nodesmith.model.health import Finding
 from nodesmith.regionports import DeadLetters, HealthEvents, HealthRecords
 from nodesmith.registration import Registration
-from nodesmith.settings import function_name
+from nodesmith.settings import DEAD_LETTER_QUEUE_NAME
 
 LOOK_EVERY = timedelta(minutes=5)
 
@@ -47,25 +46,15 @@ def check_health(
     served = [(each, since[each.cluster]) for each in registrations]
     found = findings(records, served, since[""], now)
     found += [Finding(cluster, "", "Unreadable", said) for cluster, said in sorted(unreadable.items())]
-    queues = dead_letter_queues({each.reached_from for each in registrations})
-    found += [
-        Finding("", queues[queue], "GivenUp", f"{count} messages wait in {queue}")
-        for queue, count in sorted(run.dead_letters.waiting(queues).items())
-        if count
-    ]
+    given_up = run.dead_letters.waiting()
+    if given_up:
+        found.append(Finding("", "", "GivenUp", f"{given_up} messages wait in {DEAD_LETTER_QUEUE_NAME}"))
     after = frozenset(found)
     if after != before:
         run.events.tell(_changes(before, after))
     if after != before or since != known_since:
         run.records.keep(since, after)
     return sorted(found)
-
-
-def dead_letter_queues(vpcs: Collection[str]) -> dict[str, str]:
-    """Return the concerns of the queues of messages that were given up, by queue; `vpcs` are those with functions."""
-    woken = [(concern, "") for concern in (*TICK_MINUTES, Concern.ROUTING)]
-    woken += [(concern, vpc) for vpc in sorted(vpcs) if vpc for concern in TALKING]
-    return {f"{function_name(concern, vpc)}-dead": str(concern) for concern, vpc in woken}
 
 
 def _changes(before: frozenset[Finding], after: frozenset[Finding]) -> Iterator[Mapping[str, str]]:
