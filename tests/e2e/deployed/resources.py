@@ -39,7 +39,8 @@ NOT_IMITATED = {
 """Types that have no effect here, and why."""
 
 _RULE = "AWS::Events::Rule"
-_OF_RULES, _OF_TARGETS = {"Description", "EventPattern", "Name", "State", "Targets"}, {"Arn", "Id"}
+_OF_RULES = {"Description", "EventPattern", "Name", "State", "Tags", "Targets"}
+_OF_TARGETS = {"Arn", "Id"}
 _QUEUE_ATTRIBUTES = (
     "DelaySeconds",
     "MessageRetentionPeriod",
@@ -51,7 +52,7 @@ _QUEUE_ATTRIBUTES = (
 
 
 def make(stack: str, template: Template, client: Client, region: str) -> None:
-    """Make all resources of a stack. Raises ValueError for an unknown type, and for such properties of queues and rules."""
+    """Make all resources of a stack. Raises ValueError for an unknown type or property of a queue or rule."""
     makers: dict[str, Callable[[Properties], None]] = {
         "AWS::IAM::Policy": lambda each: _policy(client("iam"), each),
         "AWS::DynamoDB::Table": lambda each: _table(client("dynamodb"), each),
