@@ -156,15 +156,15 @@ def test_the_kubernetes_client_is_on_no_hot_path_and_only_who_decides_carries_th
 ) -> None:
     layers = {concern: layer_names(region.function(concern)) for concern in (*ALL, *SHARED)}
     assert layers == {
-        "provisioning": ["Core", "Vendor", "Packing"],
-        "interruption": ["Core", "Vendor", "Packing"],
-        "disruption": ["Core", "Vendor", "Kubernetes", "Packing"],
-        "lifecycle": ["Core", "Vendor", "Kubernetes"],
-        "termination": ["Core", "Vendor", "Kubernetes"],
-        "readiness": ["Core", "Vendor", "Kubernetes"],
-        "observation": ["Core", "Vendor", "Kubernetes"],
-        "repair": ["Core", "Vendor", "Kubernetes"],
-        "garbagecollection": ["Core", "Vendor", "Kubernetes"],
+        "provisioning": ["Core", "Packing", "Vendor"],
+        "interruption": ["Core", "Packing", "Vendor"],
+        "disruption": ["Core", "Kubernetes", "Packing", "Vendor"],
+        "lifecycle": ["Core", "Kubernetes", "Vendor"],
+        "termination": ["Core", "Kubernetes", "Vendor"],
+        "readiness": ["Core", "Kubernetes", "Vendor"],
+        "observation": ["Core", "Kubernetes", "Vendor"],
+        "repair": ["Core", "Kubernetes", "Vendor"],
+        "garbagecollection": ["Core", "Kubernetes", "Vendor"],
         **{concern: ["Core", "Vendor"] for concern in SHARED},
     }
 

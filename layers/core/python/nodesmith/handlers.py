@@ -104,7 +104,7 @@ def _serve(parts: Parts, clusters: Clusters, hint: Hint, outcome: _Outcome) -> N
         outcome.again.append(hint)
     finally:
         if own is not None:
-            own.health.ran(succeeded, telemetry.take_symptoms(), due)
+            own.health.ran(succeeded, telemetry.take_symptoms())
 
 
 def _try_again(parts: Parts, outcome: _Outcome) -> None:
