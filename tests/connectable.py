@@ -35,7 +35,6 @@ from tests.account import REGION, client, strict_aws
 
 CLUSTER = "web"
 BUCKET = f"nodesmith-{DEFAULT_ACCOUNT_ID}-{REGION}-an"
-QUEUES = f"https://sqs.{REGION}.amazonaws.com/{DEFAULT_ACCOUNT_ID}"
 IMAGE = f"{DEFAULT_ACCOUNT_ID}.dkr.ecr.{REGION}.amazonaws.com/nodesmith-forwarder:{__version__}"
 FORWARDER_ROLE = role_name("forwarder", REGION)
 PODS = "/api/v1/namespaces/nodesmith/pods"
@@ -255,7 +254,7 @@ def deploy(stacks: Stacks, vpc: str = "") -> None:
     forwarder = make_role(client("iam"), FORWARDER_ROLE)
     outputs = {
         "BucketName": BUCKET,
-        "QueuesUrl": QUEUES,
+        "TableName": "nodesmith",
         "ForwarderRoleArn": forwarder,
         "Version": __version__,
         "NodeRoles": "shared-nodes",
