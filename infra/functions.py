@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import Duration, FileSystem, RemovalPolicy
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra import names
 from infra.grants import Grant
-from infra.regioncontext import Vpc
+from infra.regioncontext import RegionContext, Vpc
 from infra.roles import base_grants, function_role, vpc_grants
+from nodesmith import __version__
 from nodesmith.settings import ALIAS, DEAD_LETTER_QUEUE_NAME
 
 RUNTIME = lambda_.Runtime.PYTHON_3_14
@@ -43,6 +45,7 @@ class Platform:
     log_group: logs.LogGroup
     tracing: bool
     metrics: bool
+    release: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,19 @@ class FunctionSpec:
         return names.function_name(self.concern, self.vpc_name)
 
 
-def platform(scope: Construct, region: str, code: Code, *, tracing: bool, metrics: bool) -> Platform:
+def release_of(code: Code, region: RegionContext) -> str:
+    """Name what is deployed: the version, and a digest of all code and of what cdk.json says of the region.
+
+    Every function is told the name, so each deployment that changes one function publishes a version of all. So
+    versions of different functions that belong together can be found again.
+    """
+    folders = [code.functions, *(code.layers[name] for name in sorted(code.layers))]
+    parts = [FileSystem.fingerprint(str(folder), exclude=["__pycache__"]) for folder in folders]
+    digest = hashlib.sha256("\n".join([*parts, repr(region)]).encode()).hexdigest()
+    return f"{__version__}-{digest[:8]}"
+
+
+def platform(scope: Construct, region: RegionContext, code: Code) -> Platform:
     """Make the layers, and the log group that all functions write: a stream's name tells whose it is."""
     log_group = logs.LogGroup(
         scope,
@@ -81,7 +96,9 @@ def platform(scope: Construct, region: str, code: Code, *, tracing: bool, metric
         removal_policy=RemovalPolicy.DESTROY,
     )
     layers = {name: _layer(scope, code, name) for name in LAYERS}
-    return Platform(region, code, layers, log_group, tracing, metrics)
+    return Platform(
+        region.name, code, layers, log_group, region.tracing, region.dashboard, release_of(code, region)
+    )
 
 
 def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.Alias:
@@ -91,6 +108,7 @@ def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.
         "TABLE_NAME": names.TABLE_NAME,
         "BUCKET_NAME": names.bucket_name(shared.region),
         "QUEUE_URL": names.queue_url(shared.region),
+        "RELEASE": shared.release,
         **({"VPC_NAME": spec.vpc_name} if spec.vpc_name else {}),
         **({"CLOUDWATCH_METRICS": "true"} if shared.metrics else {}),
         **(spec.environment or {}),

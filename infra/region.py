@@ -44,7 +44,7 @@ class RegionStack(Stack):
         self._may = Scope(
             region.name, region.node_roles, region.kms_key_arns, region.ssm_parameters, tuple(region.vpcs)
         )
-        self._platform = platform(self, region.name, code, tracing=region.tracing, metrics=region.dashboard)
+        self._platform = platform(self, region, code)
         for concern in CLUSTER_CONCERNS:
             for vpc in ("", *region.vpcs) if concern.talks else ("",):
                 self._serve(concern, vpc)
@@ -107,6 +107,7 @@ class RegionStack(Stack):
             "TableName": names.TABLE_NAME,
             "ForwarderRoleArn": forwarder.role_arn,
             "Version": __version__,
+            "Release": self._platform.release,
         }
         for name, value in told.items():
             CfnOutput(self, name, value=value)

@@ -72,6 +72,7 @@ def test_a_region_says_what_its_forwarders_need_to_know_and_its_version(region: 
     assert told == {
         "BucketName": f"nodesmith-{ACCOUNT}-{REGION}-an",
         "TableName": "nodesmith",
+        "Release": region.function("dispatch")["Environment"]["Variables"]["RELEASE"],
         "ForwarderRoleArn": f"{forwarder}.Arn",
         "Version": __version__,
     }

@@ -10,9 +10,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from nodesmith.adapters.messages import SqsHints
+
 from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.adapters.blobs import S3Blobs
-from nodesmith.adapters.messages import SqsHints
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.events import Concern
 from nodesmith.settings import queue_urls

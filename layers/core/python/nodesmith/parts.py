@@ -118,7 +118,9 @@ class Parts:
     def __init__(self, concern: Concern, *services: str) -> None:
         self.concern = concern
         self.settings = _deployment_settings()
-        self.telemetry = Telemetry(concern, "", metrics=self.settings.cloudwatch_metrics)
+        self.telemetry = Telemetry(
+            concern, "", metrics=self.settings.cloudwatch_metrics, release=self.settings.release
+        )
         # botocore's own session gives the same clients as boto3's, without 50 ms of cold start for S3 transfers.
         self.client = Clients(_session(concern, ""), self.settings.region)
         self.invocations = LambdaInvocations(self.client)

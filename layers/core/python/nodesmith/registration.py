@@ -37,6 +37,7 @@ _OF_DEPLOYMENT = frozenset(
         "CLUSTER_NAME",
         "DEFAULT_NODE_ROLE",
         "QUEUE_URL",
+        "RELEASE",
         "SESSION_ROLE_ARN",
         "TABLE_NAME",
         "VPC_ID",
@@ -113,6 +114,7 @@ def settings_of(registration: Registration, deployment: Settings) -> Settings:
         table_name=deployment.table_name,
         bucket_name=deployment.bucket_name,
         queue_url=deployment.queue_url,
+        release=deployment.release,
         vpc_name=deployment.vpc_name,
         session_role_arn=deployment.session_role_arn,
     )

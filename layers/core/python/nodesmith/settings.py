@@ -93,6 +93,7 @@ class Settings:
     table_name: str = _setting("TABLE_NAME", "the DynamoDB table of the ledger", "")
     bucket_name: str = _setting("BUCKET_NAME", "the S3 bucket of snapshots, catalogue and decisions", "")
     queue_url: str = _setting("QUEUE_URL", "the SQS queue in which delayed invocations wait", "")
+    release: str = _setting("RELEASE", "what is deployed, as logs and `nodesmith rollback` name it", "")
     vpc_name: str = _setting(
         "VPC_NAME", "what cdk.json calls the VPC in which the function runs; empty for none", ""
     )
