@@ -16,15 +16,13 @@ from infra import names
 from infra.grants import Grant
 from infra.regioncontext import RegionContext, Vpc
 from infra.roles import base_grants, function_role, vpc_grants
+from infra.serving import serve
+from infra.trial import Trial
 from nodesmith import __version__
-from nodesmith.settings import ALIAS, DEAD_LETTER_QUEUE_NAME
 
 RUNTIME = lambda_.Runtime.PYTHON_3_14
 ARCHITECTURE = lambda_.Architecture.ARM_64
 LAYERS = ("core", "vendor", "kubernetes", "packing")
-RETRIES = 2
-LONGEST_EVENT_AGE_SECONDS = 6 * 3600
-"""How long Lambda keeps an event that it cannot hand to the function, for one: no concurrency is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +44,7 @@ class Platform:
     tracing: bool
     metrics: bool
     release: str
+    trial: Trial | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def release_of(code: Code, region: RegionContext) -> str:
     return f"{__version__}-{digest[:8]}"
 
 
-def platform(scope: Construct, region: RegionContext, code: Code) -> Platform:
+def platform(scope: Construct, region: RegionContext, code: Code, trial: Trial | None = None) -> Platform:
     """Make the layers, and the log group that all functions write: a stream's name tells whose it is."""
     log_group = logs.LogGroup(
         scope,
@@ -97,7 +96,14 @@ def platform(scope: Construct, region: RegionContext, code: Code) -> Platform:
     )
     layers = {name: _layer(scope, code, name) for name in LAYERS}
     return Platform(
-        region.name, code, layers, log_group, region.tracing, region.dashboard, release_of(code, region)
+        region.name,
+        code,
+        layers,
+        log_group,
+        region.tracing,
+        region.dashboard,
+        release_of(code, region),
+        trial,
     )
 
 
@@ -138,7 +144,7 @@ def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.
         log_group=shared.log_group,
     )
     _finish(made, spec.vpc, shared.tracing)
-    return _serve(scope, made, shared.region)
+    return serve(scope, made, spec.name, shared.region, shared.trial, tried=bool(spec.session_grants))
 
 
 def recursive_loop(grants: Iterable[Grant]) -> lambda_.RecursiveLoop:
@@ -149,30 +155,6 @@ def recursive_loop(grants: Iterable[Grant]) -> lambda_.RecursiveLoop:
     """
     wakes = any("lambda:InvokeFunction" in grant.actions for grant in grants)
     return lambda_.RecursiveLoop.ALLOW if wakes else lambda_.RecursiveLoop.TERMINATE
-
-
-def _serve(scope: Construct, made: lambda_.Function, region: str) -> lambda_.Alias:
-    """Publish a version of the function and let the alias name it. Earlier versions stay, so that one can return.
-
-    An asynchronous event is kept until the function has run. Where its process dies Lambda runs it twice more, after
-    one minute and two, and keeps the event in the queue of dead letters then.
-    """
-    alias = lambda_.Alias(scope, "Live", alias_name=ALIAS, version=made.current_version)
-    dead = names.queue_arn(region, DEAD_LETTER_QUEUE_NAME)
-    destinations = lambda_.CfnEventInvokeConfig.DestinationConfigProperty(
-        on_failure=lambda_.CfnEventInvokeConfig.OnFailureProperty(destination=dead)
-    )
-    asynchronous = lambda_.CfnEventInvokeConfig(
-        scope,
-        "Asynchronous",
-        function_name=made.function_name,
-        qualifier=ALIAS,
-        maximum_event_age_in_seconds=LONGEST_EVENT_AGE_SECONDS,
-        maximum_retry_attempts=RETRIES,
-        destination_config=destinations,
-    )
-    asynchronous.node.add_dependency(alias)
-    return alias
 
 
 def _layer(scope: Construct, code: Code, name: str) -> lambda_.LayerVersion:

@@ -12,8 +12,8 @@ from aws_cdk import aws_iam as iam
 
 from infra import names
 from infra.grants import Conditions, Grant
-from nodesmith.registration import CLUSTER_TAG, PARAMETERS, VPC_TAG
-from nodesmith.settings import QUEUE_NAME, TALKING
+from nodesmith.registration import CANARY_PARAMETER, CLUSTER_TAG, PARAMETERS, VPC_TAG
+from nodesmith.settings import CANARY_ALIAS, QUEUE_NAME, TALKING
 
 CLUSTER = f"${{aws:PrincipalTag/{CLUSTER_TAG}}}"
 """What IAM replaces by the name of the cluster of the session that asks. Without one a statement matches nothing."""
@@ -44,9 +44,15 @@ def outside_sessions(grants: Iterable[Grant]) -> list[Grant]:
 def own_grants(role_arn: str, region: str) -> list[Grant]:
     """Learn of clusters, and begin to work for one: what every function of a cluster's concern may do by itself."""
     registrations = names.arn("ssm", f"parameter{PARAMETERS}/*", region=region)
+    canaries = names.arn("ssm", f"parameter{CANARY_PARAMETER}", region=region)
     return [
         Grant("WorkForCluster", ("sts:AssumeRole", "sts:TagSession"), (role_arn,)),
-        Grant("ReadRegistrations", ("ssm:GetParameter",), (registrations,), wildcard="one for each cluster"),
+        Grant(
+            "ReadRegistrations",
+            ("ssm:GetParameters",),
+            (registrations, canaries),
+            wildcard="one for each cluster",
+        ),
     ]
 
 
@@ -61,6 +67,13 @@ def wake_grant(region: str, vpcs: Sequence[str], *concerns: str) -> Grant:
         names.function_arn(region, concern, vpc) for concern in concerns for vpc in _places(concern, vpcs)
     )
     return Grant("Wake", ("lambda:InvokeFunction",), tuple(arns))
+
+
+def try_grant(region: str, concern: str, vpc: str) -> Grant:
+    """Let a function hand clusters to a release of itself that is on trial."""
+    return Grant(
+        "HandOver", ("lambda:InvokeFunction",), (names.function_arn(region, concern, vpc, CANARY_ALIAS),)
+    )
 
 
 def delay_grant(region: str) -> Grant:

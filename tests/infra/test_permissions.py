@@ -249,9 +249,9 @@ def test_a_function_reads_registrations_by_itself_and_never_in_a_session(
     parameters = f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter"
     for cluster in ("alpha", "beta"):
         registration = f"{parameters}/nodesmith/clusters/{cluster}"
-        assert may(region, concern, "ssm:GetParameter", registration)
-        assert not may_for_alpha(region, concern, "ssm:GetParameter", registration)
-    assert not may(region, concern, "ssm:GetParameter", f"{parameters}/password")
+        assert may(region, concern, "ssm:GetParameters", registration)
+        assert not may_for_alpha(region, concern, "ssm:GetParameters", registration)
+    assert not may(region, concern, "ssm:GetParameters", f"{parameters}/password")
 
 
 def test_routing_reads_whose_an_instance_is_and_no_ledger_and_wakes_interruption_only(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from infra.concerns import CLUSTER_CONCERNS
 from infra.launching import EBS_KEY_USES, LAUNCHED, LAUNCHING
-from nodesmith.registration import PARAMETERS, parameter_name
+from nodesmith.registration import CANARY_PARAMETER, PARAMETERS, parameter_name
 from nodesmith.settings import (
     DEAD_LETTER_QUEUE_NAME,
     HEALTH_DETAIL_TYPE,
@@ -97,7 +97,7 @@ def cluster_calls(of: Cluster, asking: Cluster) -> Iterator[Call]:
     yield Call("iam:PassRole", role, "role KarpenterNodeRole-<cluster>, to EC2", of.name, to_ec2)
     parameter = f"{SSM}{parameter_name(of.name)}"
     # It has to be read before there can be a session.
-    yield Call("ssm:GetParameter", parameter, "the registration", of.name, open_to=tuple(TICK_MINUTES))
+    yield Call("ssm:GetParameters", parameter, "the registration", of.name, open_to=tuple(TICK_MINUTES))
     health: Context = {"dynamodb:LeadingKeys": [health_partition_key(of.name)]}
     for each in LEDGER_ACTIONS:
         judges = ("dispatch",) if each == "Query" else ()
@@ -246,6 +246,7 @@ def _keys_and_images() -> Iterator[Call]:
 def _by_itself() -> Iterator[Call]:
     """Yield what a function does by itself, and what Lambda does in its name."""
     yield Call("ssm:GetParametersByPath", f"{SSM}{PARAMETERS}", "the list of registrations")
+    yield Call("ssm:GetParameters", f"{SSM}{CANARY_PARAMETER}", "the clusters on trial")
     for action in ("logs:CreateLogStream", "logs:PutLogEvents"):
         stream = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/lambda/nodesmith:log-stream:1"
         yield Call(action, stream, "the log group")
@@ -259,7 +260,7 @@ def _by_itself() -> Iterator[Call]:
     for name in (*(each.name for each in CLUSTER_CONCERNS), "catalog", "dispatch", "routing"):
         for vpc in ("", PRIVATE) if name in TALKING else ("",):
             woken = function_name(name, vpc)
-            for alias in (":live", ""):
+            for alias in (":live", ":canary", ""):
                 arn = f"{LAMBDA}:{woken}{alias}"
                 yield Call("lambda:InvokeFunction", arn, f"function {woken}{alias}")
     told: Context = {"events:source": HEALTH_SOURCE, "events:detail-type": HEALTH_DETAIL_TYPE}

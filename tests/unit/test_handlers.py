@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import boto3
@@ -16,7 +18,7 @@ from nodesmith.errors import Rejected, Transient
 from nodesmith.handlers import Handler, looking
 from nodesmith.model.events import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.parts import ClusterParts, Parts
-from nodesmith.registration import Registration, parameter_name
+from nodesmith.registration import CANARY_PARAMETER, Registration, parameter_name
 from nodesmith.settings import function_vpc
 from nodesmith.telemetry import Telemetry
 from nodesmith_cli.local.deployment import deploy, register
@@ -25,6 +27,7 @@ from tests.account import REGION, client, strict_aws
 
 if TYPE_CHECKING:
     from nodesmith.adapters.delayedinvocations import SqsDelayedInvocations
+    from nodesmith.adapters.invocations import LambdaInvocations
 
 VPC = "vpc-01234567"
 
@@ -107,8 +110,10 @@ class Looks:
 
         return look
 
-    def handler(self) -> Handler:
+    def handler(self, invoked: Invoked | None = None) -> Handler:
         made = Parts(Concern.LIFECYCLE)
+        if invoked is not None:
+            made.invocations = cast("LambdaInvocations", invoked)
         made.telemetry = self.told
         made.delayed = cast("SqsDelayedInvocations", self.delayed)
         return looking(made, self)
@@ -296,3 +301,62 @@ def test_registrations_are_read_by_name_and_faults_are_told_apart() -> None:
     assert [each.cluster for each in found] == ["east", "north", "west"]
     assert faults.keys() == {"broken"}
     assert parameter_name("broken") in faults["broken"]
+
+
+class Invoked:
+    """Takes what is invoked; where there is no release on trial, nothing can be."""
+
+    def __init__(self, *, missing: bool = False) -> None:
+        self.missing = missing
+        self.events: list[tuple[str, str, Any]] = []
+
+    def invoke(self, concern: Concern, vpc: str, payload: Mapping[str, Any], alias: str = "live") -> None:
+        if self.missing:
+            raise Rejected("there is no alias canary")
+        assert vpc == ""
+        self.events.append((concern, alias, payload))
+
+
+def invoked_as(alias: str) -> object:
+    arn = f"arn:aws:lambda:{REGION}:{builders.ACCOUNT}:function:nodesmith-lifecycle:{alias}"
+    return SimpleNamespace(invoked_function_arn=arn)
+
+
+def on_trial(*clusters: str) -> None:
+    client("ssm").put_parameter(Name=CANARY_PARAMETER, Value=json.dumps(clusters), Type="String")
+
+
+@pytest.mark.parametrize(
+    ("alias", "seen", "handed_over"),
+    [("live", ["west"], ["east"]), ("canary", ["east", "west"], [])],
+)
+def test_a_release_on_trial_serves_its_clusters_and_the_other_release_all_others(
+    alias: str, seen: list[str], handed_over: list[str]
+) -> None:
+    on_trial("east")
+    looks, invoked = Looks(), Invoked()
+
+    looks.handler(invoked)(hints("east", "west"), invoked_as(alias))
+
+    assert looks.seen == seen
+    assert invoked.events == [("lifecycle", "canary", hints_payload([Hint(each)])) for each in handed_over]
+
+
+@pytest.mark.parametrize("value", ["?", '{"east": 1}', "[7]", None])
+def test_without_a_readable_list_of_clusters_on_trial_there_are_none(value: str | None) -> None:
+    if value is not None:
+        client("ssm").put_parameter(Name=CANARY_PARAMETER, Value=value, Type="String")
+    looks, invoked = Looks(), Invoked()
+
+    looks.handler(invoked)(hints("east"), invoked_as("live"))
+
+    assert (looks.seen, invoked.events) == (["east"], [])
+
+
+def test_where_the_release_on_trial_is_gone_the_other_serves_its_clusters() -> None:
+    on_trial("east")
+    looks = Looks()
+
+    looks.handler(Invoked(missing=True))(hints("east"), invoked_as("live"))
+
+    assert looks.seen == ["east"]

@@ -136,6 +136,12 @@ class Parts:
         remaining_ms = getattr(self.context, "get_remaining_time_in_millis", None)
         return remaining_ms() / 1000 if remaining_ms else math.inf
 
+    @property
+    def alias(self) -> str:
+        """Return the alias by which the function was invoked; empty where it was none."""
+        name = str(getattr(self.context, "invoked_function_arn", "")).partition(":function:")[2]
+        return name.partition(":")[2]
+
     @cached_property
     def health(self) -> HealthWriter:
         """Where the function records what is no cluster's."""

@@ -170,8 +170,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     return Settings(**values)
 
 
-ALIAS = "live"
-"""The alias by which functions are invoked; it names the version that serves."""
+ALIAS, CANARY_ALIAS = "live", "canary"
+"""The alias by which functions are invoked, which names the version that serves; and that of a version on trial."""
 
 
 def function_name(concern: str, vpc: str = "") -> str:
