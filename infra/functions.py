@@ -52,6 +52,7 @@ class FunctionSpec:
     """What differs between functions. `concern` is the folder under functions/.
 
     `grants` are what it may do by itself, `session_grants` what it may do in a session, where it works for clusters.
+    `delays` tells that it has functions invoked after a while.
     `vpc` is where it runs, and `vpc_name` what cdk.json calls that. `reserved_concurrency` is kept free for it, and the
     most it may have; None shares the account's.
     """
@@ -63,6 +64,7 @@ class FunctionSpec:
     session_grants: tuple[Grant, ...] = ()
     environment: Mapping[str, str] | None = None
     layers: tuple[str, ...] = ("core", "vendor")
+    delays: bool = False
     vpc_name: str = ""
     vpc: Vpc | None = None
     reserved_concurrency: int | None = None
@@ -121,7 +123,7 @@ def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.
     }
     if spec.session_grants:
         environment["SESSION_ROLE_ARN"] = names.role_arn(name)
-    own = [*spec.grants, *base_grants(shared.region, tracing=shared.tracing)]
+    own = [*spec.grants, *base_grants(shared.region, delays=spec.delays, tracing=shared.tracing)]
     if spec.vpc is not None:
         own += vpc_grants(shared.region, spec.name)
     role = function_role(scope, name, shared.region, own, spec.session_grants)

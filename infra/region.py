@@ -20,7 +20,7 @@ from infra.functions import Code, FunctionSpec, function, platform
 from infra.permissions import Scope
 from infra.queues import feed, queues
 from infra.regioncontext import RegionContext
-from infra.sessions import delay_grant, try_grant, wake_grant
+from infra.sessions import wake_grant
 from infra.shared import catalog, dispatch, routing
 from infra.storage import make_bucket, make_table
 from infra.ticks import SCHEDULED_TIME, Ticker
@@ -83,10 +83,9 @@ class RegionStack(Stack):
             timeout_seconds=concern.timeout_seconds,
             memory_mib=concern.memory_mib,
             grants=(
-                wake_grant(self._region.name, self._may.vpcs, *concern.wakes),
-                delay_grant(self._region.name),
-                try_grant(self._region.name, concern.name, vpc),
+                wake_grant(self._region.name, self._may.vpcs, *concern.wakes, itself=(concern.name, vpc)),
             ),
+            delays=True,
             session_grants=tuple(concern.grants(self._may)),
             layers=concern.layers,
             vpc_name=vpc,
