@@ -73,11 +73,11 @@ def wake_grant(
     ]
     if itself is not None:
         arns.append(names.function_arn(region, *itself, CANARY_ALIAS))
-    return Grant("Wake", ("lambda:InvokeFunction",), tuple(arns))
+    """Keep events that a function has failed with for good, as Lambda does in its name; `delays`: have others wait."""
 
 
 def send_grant(region: str, *, delays: bool) -> Grant:
-    """Keep events that a function has failed with for good, which Lambda does in its name; and `delays` have it wait."""
+    """Keep events that a function has failed with for good, as Lambda does in its name; `delays`: have others wait."""
     queues = (DEAD_LETTER_QUEUE_NAME, QUEUE_NAME) if delays else (DEAD_LETTER_QUEUE_NAME,)
     return Grant("Send", ("sqs:SendMessage",), tuple(names.queue_arn(region, queue) for queue in queues))
 
