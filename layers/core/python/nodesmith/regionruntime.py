@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from nodesmith.errors import Rejected
 from nodesmith.handlers import Event, Handler, passing_on
 from nodesmith.model.events import Concern
 from nodesmith.parts import Parts, now
+
+if TYPE_CHECKING:
+    from nodesmith.registration import Registration
 
 
 def routing() -> Handler:
@@ -24,16 +28,25 @@ def routing() -> Handler:
 def dispatch() -> Handler:
     """Compose dispatch: each cluster's concerns look from time to time. Woken by a schedule, without a message."""
     from nodesmith.adapters.healthrecords import DeadLetters, HealthEvents, HealthRecords
+    from nodesmith.adapters.marks import DynamoMarks
     from nodesmith.adapters.ticks import SqsTicks
     from nodesmith.controllers.dispatch import Dispatch, send_ticks
     from nodesmith.controllers.health import HealthCheck, check_health, is_due
     from nodesmith.decisions.health import KINDS
+    from nodesmith.registration import settings_of
 
     parts = Parts(Concern.DISPATCH, "ssm", "dynamodb", "events")
-    settings, sqs = parts.settings, parts.client("sqs")
-    run = Dispatch(parts.registrations, SqsTicks(sqs, settings.queues_url))
+    settings, sqs, dynamodb = parts.settings, parts.client("sqs"), parts.client("dynamodb")
+    records = HealthRecords(dynamodb, settings.table_name)
+
+    def stale_after(registration: Registration) -> timedelta:
+        return timedelta(seconds=settings_of(registration, settings).heartbeat_stale_seconds)
+
+    marks = DynamoMarks(dynamodb, settings.table_name)
+    ticks = SqsTicks(sqs, settings.queues_url)
+    run = Dispatch(parts.registrations, marks, records, ticks, stale_after)
     health = HealthCheck(
-        HealthRecords(parts.client("dynamodb"), settings.table_name),
+        records,
         DeadLetters(sqs, settings.queues_url),
         HealthEvents(parts.client("events"), settings.region),
     )
