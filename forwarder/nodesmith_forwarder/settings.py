@@ -26,6 +26,7 @@ class ForwarderSettings:
     cluster_name: str
     region: str
     bucket_name: str
+    table_name: str
     queue_urls: Mapping[Concern, str]
     pace: Pace
     health_port: int
@@ -39,6 +40,7 @@ def read_forwarder_settings(environment: Mapping[str, str]) -> ForwarderSettings
         cluster_name=reading.text("CLUSTER_NAME", "the EKS cluster that is served"),
         region=reading.text("AWS_REGION", "the region of the cluster"),
         bucket_name=reading.text("BUCKET_NAME", "the S3 bucket of snapshots"),
+        table_name=reading.text("TABLE_NAME", "the DynamoDB table of heartbeats"),
         queue_urls=queue_urls(
             reading.text("QUEUES_URL", "what the URLs of the region's SQS queues begin with"),
             environment.get("REACHED_FROM", ""),

@@ -23,6 +23,7 @@ from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.backoffs import Backoff
 from nodesmith.model.events import INFORMED, Concern
 from nodesmith.model.instancetypes import instance_types
+from nodesmith.model.marks import Heartbeat
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.model.times import format_time
@@ -538,16 +539,46 @@ class Eye:
         return self.observed
 
 
-def looking(scene: Scene, eye: Eye) -> Observation:
-    return Observation(CLUSTER, lambda: eye, scene.blobs, scene.hints, scene.clock, timedelta(seconds=90))
+def looking(scene: Scene, eye: Eye, beat_ago: int | None = None) -> Observation:
+    """Give an observation; the forwarder's heartbeat is of so many seconds ago, None for a forwarder without any."""
+    outside = (scene.blobs, scene.hints)
+    ago = None if beat_ago is None else timedelta(seconds=beat_ago)
+    last = None if ago is None else Heartbeat(scene.now - ago, NOW)
+    return Observation(CLUSTER, lambda: eye, *outside, lambda: last, scene.clock, timedelta(seconds=90))
 
 
-def test_while_the_forwarder_lives_nobody_else_looks(scene: Scene) -> None:
+def test_while_the_forwarder_lives_nobody_else_looks_however_old_the_snapshot_is(scene: Scene) -> None:
+    scene.see()
+    scene.now += timedelta(days=1)
+    eye = Eye(Observed())
+    assert observe(looking(scene, eye, beat_ago=89)) is False
+    assert (eye.looks, scene.hints.sent) == (0, [])
+
+
+def test_when_the_forwarder_is_gone_the_last_snapshot_is_good_for_as_long_as_a_heartbeat(
+    scene: Scene,
+) -> None:
     scene.see()
     scene.now += timedelta(seconds=89)
     eye = Eye(Observed())
-    assert observe(looking(scene, eye)) is False
-    assert (eye.looks, scene.hints.sent) == (0, [])
+    assert observe(looking(scene, eye, beat_ago=95)) is False
+    scene.now += timedelta(seconds=1)
+    assert observe(looking(scene, eye, beat_ago=96)) is True
+
+
+@pytest.mark.parametrize("beat_ago", [90, -61, None])
+def test_a_heartbeat_that_is_old_or_of_the_future_or_missing_means_that_the_forwarder_is_away(
+    scene: Scene, beat_ago: int | None
+) -> None:
+    scene.see()
+    scene.now += timedelta(hours=1)
+    assert observe(looking(scene, Eye(Observed()), beat_ago)) is True
+
+
+def test_a_snapshot_that_is_gone_or_damaged_is_written_although_the_forwarder_lives(scene: Scene) -> None:
+    assert observe(looking(scene, Eye(Observed()), beat_ago=1)) is True
+    scene.blobs.objects[KEY] = b"damaged"
+    assert observe(looking(scene, Eye(Observed()), beat_ago=1)) is True
 
 
 def test_a_stale_snapshot_is_replaced_and_everybody_woken(scene: Scene) -> None:

@@ -16,6 +16,7 @@ GOOD = {
     "CLUSTER_NAME": "east",
     "AWS_REGION": "us-east-1",
     "BUCKET_NAME": "snapshots",
+    "TABLE_NAME": "nodesmith",
     "QUEUES_URL": "https://sqs/1",
 }
 

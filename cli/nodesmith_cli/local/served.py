@@ -12,6 +12,7 @@ from typing import Any
 
 from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.adapters.blobs import S3Blobs
+from nodesmith.adapters.heartbeats import DynamoHeartbeats
 from nodesmith.adapters.messages import SqsHints
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.events import Concern
@@ -21,7 +22,7 @@ from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.clusters import RunningCluster
 from nodesmith_cli.local.decisions import Decisions
-from nodesmith_cli.local.deployment import Deployment
+from nodesmith_cli.local.deployment import TABLE_NAME, Deployment
 from nodesmith_cli.local.objects import Objects
 from nodesmith_cli.local.prices import prices
 from nodesmith_cli.local.quiet import CALM, WORKLOADS, Scene
@@ -169,5 +170,6 @@ def forwarder_here(
         server=ApiServer(connect(cluster.url, cluster.ca_bundle, lambda: cluster.token)),
         blobs=S3Blobs(client("s3"), bucket),
         hints=SqsHints(client("sqs"), queue_urls),
+        heartbeats=DynamoHeartbeats(client("dynamodb"), TABLE_NAME, name),
         clock=clock,
     )
