@@ -539,6 +539,23 @@ class Eye:
         return self.observed
 
 
+def nodeclaim_by_hand(name: str) -> Manifest:
+    """Give a NodeClaim that a user has made an hour ago."""
+    return {
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "generation": 1,
+            "creationTimestamp": format_time(NOW - timedelta(hours=1)),
+        },
+        "spec": {
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+            "requirements": [builders.expression("karpenter.sh/capacity-type", "In", "on-demand")],
+            "resources": {"requests": {"cpu": "3", "memory": "6Gi"}},
+        },
+    }
+
+
 def looking(scene: Scene, eye: Eye, beat_ago: int | None = None) -> Observation:
     """Give an observation; the forwarder's heartbeat is of so many seconds ago, None for a forwarder without any."""
     outside = (scene.blobs, scene.hints)
@@ -664,6 +681,28 @@ def provisioning(scene: Scene) -> Provisioning:
         scene.clock,
         lambda: 0.0,
     )
+
+
+@pytest.mark.parametrize(
+    ("beat_ago", "changed_later", "is_bought"),
+    [(None, 0, False), (30, 0, True), (150, 0, False), (30, 1, False)],
+)
+def test_what_users_ask_for_is_bought_from_an_old_snapshot_only_where_the_forwarder_vouches_for_it(
+    scene: Scene, beat_ago: int | None, changed_later: int, is_bought: bool
+) -> None:
+    scene.cluster.nodeclasses["default"] = builders.nodeclass_manifest()
+    scene.cluster.nodeclaims["mine"] = nodeclaim_by_hand("mine")
+    scene.make_ready()
+    scene.see()
+    taken_at = scene.now
+    scene.now += timedelta(hours=1)
+    last = None
+    if beat_ago is not None:
+        last = Heartbeat(scene.now - timedelta(seconds=beat_ago), taken_at + timedelta(seconds=changed_later))
+
+    provision(replace(provisioning(scene), last_heartbeat=lambda: last))
+
+    assert [claim.name for claim in scene.store.claims.values()] == (["mine"] if is_bought else [])
 
 
 @pytest.mark.parametrize("concern", [Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS])

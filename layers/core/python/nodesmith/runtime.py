@@ -77,6 +77,7 @@ def provisioning() -> Handler:
 
 def _provisioning(own: ClusterParts) -> Provisioning:
     from nodesmith.adapters.catalogs import StoredCatalogs
+    from nodesmith.adapters.heartbeats import DynamoHeartbeats
     from nodesmith.controllers.provisioning import Provisioning
 
     own.client("ec2")  # made now, and not when the first pods wait for it
@@ -92,6 +93,9 @@ def _provisioning(own: ClusterParts) -> Provisioning:
         stopwatch=time.perf_counter,
         remaining_seconds=own.remaining_seconds,
         metrics=own.metrics,
+        last_heartbeat=DynamoHeartbeats(
+            own.client("dynamodb"), own.settings.table_name, own.settings.cluster_name
+        ).last,
     )
 
 
