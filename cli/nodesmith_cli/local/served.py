@@ -14,6 +14,7 @@ from nodesmith.adapters.messages import SqsHints
 
 from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.adapters.blobs import S3Blobs
+from nodesmith.adapters.heartbeats import DynamoHeartbeats
 from nodesmith.model.catalog import Catalog
 from nodesmith.model.events import Concern
 from nodesmith.settings import queue_urls
@@ -22,7 +23,7 @@ from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.clusters import RunningCluster
 from nodesmith_cli.local.decisions import Decisions
-from nodesmith_cli.local.deployment import Deployment
+from nodesmith_cli.local.deployment import TABLE_NAME, Deployment
 from nodesmith_cli.local.objects import Objects
 from nodesmith_cli.local.prices import prices
 from nodesmith_cli.local.quiet import CALM, WORKLOADS, Scene
@@ -170,5 +171,6 @@ def forwarder_here(
         server=ApiServer(connect(cluster.url, cluster.ca_bundle, lambda: cluster.token)),
         blobs=S3Blobs(client("s3"), bucket),
         hints=SqsHints(client("sqs"), queue_urls),
+        heartbeats=DynamoHeartbeats(client("dynamodb"), TABLE_NAME, name),
         clock=clock,
     )

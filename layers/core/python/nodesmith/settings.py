@@ -148,7 +148,10 @@ class Settings:
         "SCHEDULER_CONFIG", "the cluster's default topology spread constraints", (), parse_default_spreads
     )
     heartbeat_stale_seconds: int = _setting(
-        "HEARTBEAT_STALE_SECONDS", "age of a snapshot after which the forwarder counts as away", 90, _count
+        "HEARTBEAT_STALE_SECONDS",
+        "age of the forwarder's heartbeat after which it counts as away",
+        90,
+        _count,
     )
 
 
@@ -244,6 +247,11 @@ def learned_partition_key(region: str) -> str:
 def partition_key(cluster: str) -> str:
     """Name the partition of the table that holds a cluster's ledger; IAM binds the functions to it."""
     return f"{_PARTITION}{cluster}"
+
+
+def forwarder_partition_key(cluster: str) -> str:
+    """Name the partition of the table with the heartbeat of a cluster's forwarder, which may write no other."""
+    return f"FORWARDER#{cluster}"
 
 
 def health_partition_key(cluster: str) -> str:
