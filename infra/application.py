@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import boto3
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
 from infra.cluster import ClusterStack
+from infra.concerns import function_names
 from infra.context import DEFAULT_REGION, read_context
 from infra.functions import Code
 from infra.region import RegionStack
+from infra.trial import read_canary, trial
 
 
 def application(
-    context: Mapping[str, Any], code: Code, output: Path, default_region: str = DEFAULT_REGION
+    context: Mapping[str, Any],
+    code: Code,
+    output: Path,
+    default_region: str = DEFAULT_REGION,
+    client: Callable[[str, str], Any] = boto3.client,
 ) -> App:
     """Build the app. `context` are cdk.json's defaults; what the cdk command gives (-c) goes before.
 
-    `default_region` is deployed where the context names no region. Synthesis writes the templates to `output`, and
+    `default_region` is deployed where the context names no region. Where the context has a `canary`, AWS is asked by
+    `client` (of a service, in a region) which versions serve today. Synthesis writes the templates to `output`, and
     raises RuntimeError when cdk-nag finds anything. Raises ValueError saying what is wrong with the context.
     """
     app = App(context=dict(context), outdir=str(output))
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     regions, clusters = (app.node.try_get_context(name) for name in ("regions", "clusters"))
     found = read_context(regions, clusters, default_region)
-    stacks = {name: RegionStack(app, region, code) for name, region in found.regions.items()}
+    canary = read_canary(app.node.try_get_context("canary"))
+    stacks = {
+        name: RegionStack(app, region, code, trial(canary, name, function_names(region.vpcs), client))
+        for name, region in found.regions.items()
+    }
     for cluster in found.clusters:
         ClusterStack(app, cluster).add_stack_dependency(stacks[cluster.region])
     return app

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from infra import permissions
 from infra.grants import Grant
 from infra.permissions import Scope
-from nodesmith.settings import INFORMED, TALKING
+from nodesmith.settings import INFORMED, REGION_TICK_MINUTES, TALKING, function_name
 
 WRITER, READER = (
     "nodesmith:writer",
@@ -104,3 +104,10 @@ ROUTING_MEMORY_MIB = 1024
 
 DISPATCH_TIMEOUT_SECONDS = 60
 DISPATCH_MEMORY_MIB = 512
+
+
+def function_names(vpcs: Iterable[str]) -> list[str]:
+    """Return the names of all functions of a region with these VPCs."""
+    names = [function_name(each.name) for each in CLUSTER_CONCERNS]
+    names += [function_name(each.name, vpc) for vpc in vpcs for each in CLUSTER_CONCERNS if each.talks]
+    return [*names, *map(function_name, REGION_TICK_MINUTES)]

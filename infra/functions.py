@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import Duration, FileSystem, RemovalPolicy
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra import names
 from infra.grants import Grant
-from infra.regioncontext import Vpc
+from infra.regioncontext import RegionContext, Vpc
 from infra.roles import base_grants, function_role, vpc_grants
-from nodesmith.settings import ALIAS, DEAD_LETTER_QUEUE_NAME
+from infra.serving import serve
+from infra.trial import Trial
+from nodesmith import __version__
 
 RUNTIME = lambda_.Runtime.PYTHON_3_14
 ARCHITECTURE = lambda_.Architecture.ARM_64
 LAYERS = ("core", "vendor", "kubernetes", "packing")
-RETRIES = 2
-LONGEST_EVENT_AGE_SECONDS = 6 * 3600
-"""How long Lambda keeps an event that it cannot hand to the function, for one: no concurrency is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,8 @@ class Platform:
     log_group: logs.LogGroup
     tracing: bool
     metrics: bool
+    release: str
+    trial: Trial | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class FunctionSpec:
     """What differs between functions. `concern` is the folder under functions/.
 
     `grants` are what it may do by itself, `session_grants` what it may do in a session, where it works for clusters.
+    `delays` tells that it has functions invoked after a while.
     `vpc` is where it runs, and `vpc_name` what cdk.json calls that. `reserved_concurrency` is kept free for it, and the
     most it may have; None shares the account's.
     """
@@ -61,6 +64,7 @@ class FunctionSpec:
     session_grants: tuple[Grant, ...] = ()
     environment: Mapping[str, str] | None = None
     layers: tuple[str, ...] = ("core", "vendor")
+    delays: bool = False
     vpc_name: str = ""
     vpc: Vpc | None = None
     reserved_concurrency: int | None = None
@@ -71,7 +75,19 @@ class FunctionSpec:
         return names.function_name(self.concern, self.vpc_name)
 
 
-def platform(scope: Construct, region: str, code: Code, *, tracing: bool, metrics: bool) -> Platform:
+def release_of(code: Code, region: RegionContext) -> str:
+    """Name what is deployed: the version, and a digest of all code and of what cdk.json says of the region.
+
+    Every function is told the name, so each deployment that changes one function publishes a version of all. So
+    versions of different functions that belong together can be found again.
+    """
+    folders = [code.functions, *(code.layers[name] for name in sorted(code.layers))]
+    parts = [FileSystem.fingerprint(str(folder), exclude=["__pycache__"]) for folder in folders]
+    digest = hashlib.sha256("\n".join([*parts, repr(region)]).encode()).hexdigest()
+    return f"{__version__}-{digest[:8]}"
+
+
+def platform(scope: Construct, region: RegionContext, code: Code, trial: Trial | None = None) -> Platform:
     """Make the layers, and the log group that all functions write: a stream's name tells whose it is."""
     log_group = logs.LogGroup(
         scope,
@@ -81,7 +97,16 @@ def platform(scope: Construct, region: str, code: Code, *, tracing: bool, metric
         removal_policy=RemovalPolicy.DESTROY,
     )
     layers = {name: _layer(scope, code, name) for name in LAYERS}
-    return Platform(region, code, layers, log_group, tracing, metrics)
+    return Platform(
+        region.name,
+        code,
+        layers,
+        log_group,
+        region.tracing,
+        region.dashboard,
+        release_of(code, region),
+        trial,
+    )
 
 
 def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.Alias:
@@ -91,13 +116,14 @@ def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.
         "TABLE_NAME": names.TABLE_NAME,
         "BUCKET_NAME": names.bucket_name(shared.region),
         "QUEUE_URL": names.queue_url(shared.region),
+        "RELEASE": shared.release,
         **({"VPC_NAME": spec.vpc_name} if spec.vpc_name else {}),
         **({"CLOUDWATCH_METRICS": "true"} if shared.metrics else {}),
         **(spec.environment or {}),
     }
     if spec.session_grants:
         environment["SESSION_ROLE_ARN"] = names.role_arn(name)
-    own = [*spec.grants, *base_grants(shared.region, tracing=shared.tracing)]
+    own = [*spec.grants, *base_grants(shared.region, delays=spec.delays, tracing=shared.tracing)]
     if spec.vpc is not None:
         own += vpc_grants(shared.region, spec.name)
     role = function_role(scope, name, shared.region, own, spec.session_grants)
@@ -120,7 +146,7 @@ def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.
         log_group=shared.log_group,
     )
     _finish(made, spec.vpc, shared.tracing)
-    return _serve(scope, made, shared.region)
+    return serve(scope, made, spec.name, shared.region, shared.trial, tried=bool(spec.session_grants))
 
 
 def recursive_loop(grants: Iterable[Grant]) -> lambda_.RecursiveLoop:
@@ -131,30 +157,6 @@ def recursive_loop(grants: Iterable[Grant]) -> lambda_.RecursiveLoop:
     """
     wakes = any("lambda:InvokeFunction" in grant.actions for grant in grants)
     return lambda_.RecursiveLoop.ALLOW if wakes else lambda_.RecursiveLoop.TERMINATE
-
-
-def _serve(scope: Construct, made: lambda_.Function, region: str) -> lambda_.Alias:
-    """Publish a version of the function and let the alias name it. Earlier versions stay, so that one can return.
-
-    An asynchronous event is kept until the function has run. Where its process dies Lambda runs it twice more, after
-    one minute and two, and keeps the event in the queue of dead letters then.
-    """
-    alias = lambda_.Alias(scope, "Live", alias_name=ALIAS, version=made.current_version)
-    dead = names.queue_arn(region, DEAD_LETTER_QUEUE_NAME)
-    destinations = lambda_.CfnEventInvokeConfig.DestinationConfigProperty(
-        on_failure=lambda_.CfnEventInvokeConfig.OnFailureProperty(destination=dead)
-    )
-    asynchronous = lambda_.CfnEventInvokeConfig(
-        scope,
-        "Asynchronous",
-        function_name=made.function_name,
-        qualifier=ALIAS,
-        maximum_event_age_in_seconds=LONGEST_EVENT_AGE_SECONDS,
-        maximum_retry_attempts=RETRIES,
-        destination_config=destinations,
-    )
-    asynchronous.node.add_dependency(alias)
-    return alias
 
 
 def _layer(scope: Construct, code: Code, name: str) -> lambda_.LayerVersion:

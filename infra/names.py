@@ -56,9 +56,9 @@ def own_role_arn(concern: str, region: str, vpc: str = "") -> str:
     return role_arn(role_name(concern, region, vpc))
 
 
-def function_arn(region: str, concern: str, vpc: str = "") -> str:
+def function_arn(region: str, concern: str, vpc: str = "", alias: str = ALIAS) -> str:
     """Write the ARN by which a concern's function is invoked: that of its alias."""
-    return arn("lambda", f"function:{function_name(concern, vpc)}:{ALIAS}", region=region)
+    return arn("lambda", f"function:{function_name(concern, vpc)}:{alias}", region=region)
 
 
 def queue_arn(region: str, name: str) -> str:

@@ -6,6 +6,7 @@ import json
 
 from aws_cdk import CfnOutput, Environment, Stack, Tags
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from infra import alarms, names
@@ -19,20 +20,27 @@ from infra.functions import Code, FunctionSpec, function, platform
 from infra.permissions import Scope
 from infra.queues import feed, queues
 from infra.regioncontext import RegionContext
-from infra.sessions import delay_grant, wake_grant
+from infra.sessions import wake_grant
 from infra.shared import catalog, dispatch, routing
 from infra.storage import make_bucket, make_table
 from infra.ticks import SCHEDULED_TIME, Ticker
+from infra.trial import Trial
 from nodesmith import __version__
+from nodesmith.registration import CANARY_PARAMETER
 from nodesmith.settings import REGION_TICK_MINUTES
 
 TICK = {"why": "tick"}
 
 
 class RegionStack(Stack):
-    """Serves all clusters of one region. Table and bucket outlive it."""
+    """Serves all clusters of one region. Table and bucket outlive it.
 
-    def __init__(self, scope: Construct, region: RegionContext, code: Code) -> None:
+    With a `trial` its code serves some of them only, and what serves today goes on to serve all others.
+    """
+
+    def __init__(
+        self, scope: Construct, region: RegionContext, code: Code, trial: Trial | None = None
+    ) -> None:
         super().__init__(
             scope,
             f"nodesmith-{region.name}",
@@ -44,7 +52,17 @@ class RegionStack(Stack):
         self._may = Scope(
             region.name, region.node_roles, region.kms_key_arns, region.ssm_parameters, tuple(region.vpcs)
         )
-        self._platform = platform(self, region.name, code, tracing=region.tracing, metrics=region.dashboard)
+        self._platform = platform(self, region, code, trial)
+        if trial is not None:
+            ssm.CfnParameter(
+                self,
+                "Canary",
+                name=CANARY_PARAMETER,
+                description="the clusters that the release on trial serves",
+                type="String",
+                tier="Standard",
+                value=json.dumps(sorted(trial.clusters)),
+            )
         for concern in CLUSTER_CONCERNS:
             for vpc in ("", *region.vpcs) if concern.talks else ("",):
                 self._serve(concern, vpc)
@@ -65,9 +83,9 @@ class RegionStack(Stack):
             timeout_seconds=concern.timeout_seconds,
             memory_mib=concern.memory_mib,
             grants=(
-                wake_grant(self._region.name, self._may.vpcs, *concern.wakes),
-                delay_grant(self._region.name),
+                wake_grant(self._region.name, self._may.vpcs, *concern.wakes, itself=(concern.name, vpc)),
             ),
+            delays=True,
             session_grants=tuple(concern.grants(self._may)),
             layers=concern.layers,
             vpc_name=vpc,
@@ -107,6 +125,7 @@ class RegionStack(Stack):
             "TableName": names.TABLE_NAME,
             "ForwarderRoleArn": forwarder.role_arn,
             "Version": __version__,
+            "Release": self._platform.release,
         }
         for name, value in told.items():
             CfnOutput(self, name, value=value)

@@ -10,8 +10,7 @@ from constructs import Construct
 from infra import names
 from infra.grants import Grant, make_role
 from infra.permissions import health_grant
-from infra.sessions import CLUSTER, in_session, outside_sessions, own_grants, trust_itself
-from nodesmith.settings import DEAD_LETTER_QUEUE_NAME
+from infra.sessions import CLUSTER, in_session, outside_sessions, own_grants, send_grant, trust_itself
 
 _TRACE = Grant(
     "Trace",
@@ -37,10 +36,10 @@ def function_role(
     return role
 
 
-def base_grants(region: str, *, tracing: bool) -> list[Grant]:
+def base_grants(region: str, *, delays: bool, tracing: bool) -> list[Grant]:
     """Write to the log group, which exists already, for no function may make one; and traces, where they are wanted.
 
-    Lambda keeps in the function's name the events with which the function has failed for good.
+    Send to queues: events with which the function has failed for good, and what it `delays`.
     """
     streams = names.arn("logs", f"log-group:{names.LOG_GROUP_NAME}:*", region=region)
     log = Grant(
@@ -49,8 +48,7 @@ def base_grants(region: str, *, tracing: bool) -> list[Grant]:
         (streams,),
         wildcard="a stream for each environment in which a function runs",
     )
-    given_up = Grant("KeepGivenUp", ("sqs:SendMessage",), (names.queue_arn(region, DEAD_LETTER_QUEUE_NAME),))
-    return [log, given_up, *([_TRACE] if tracing else [])]
+    return [log, send_grant(region, delays=delays), *([_TRACE] if tracing else [])]
 
 
 def vpc_grants(region: str, function_name: str) -> list[Grant]:

@@ -12,8 +12,8 @@ from aws_cdk import aws_iam as iam
 
 from infra import names
 from infra.grants import Conditions, Grant
-from nodesmith.registration import CLUSTER_TAG, PARAMETERS, VPC_TAG
-from nodesmith.settings import QUEUE_NAME, TALKING
+from nodesmith.registration import CANARY_PARAMETER, CLUSTER_TAG, PARAMETERS, VPC_TAG
+from nodesmith.settings import CANARY_ALIAS, DEAD_LETTER_QUEUE_NAME, QUEUE_NAME, TALKING
 
 CLUSTER = f"${{aws:PrincipalTag/{CLUSTER_TAG}}}"
 """What IAM replaces by the name of the cluster of the session that asks. Without one a statement matches nothing."""
@@ -44,9 +44,15 @@ def outside_sessions(grants: Iterable[Grant]) -> list[Grant]:
 def own_grants(role_arn: str, region: str) -> list[Grant]:
     """Learn of clusters, and begin to work for one: what every function of a cluster's concern may do by itself."""
     registrations = names.arn("ssm", f"parameter{PARAMETERS}/*", region=region)
+    canaries = names.arn("ssm", f"parameter{CANARY_PARAMETER}", region=region)
     return [
         Grant("WorkForCluster", ("sts:AssumeRole", "sts:TagSession"), (role_arn,)),
-        Grant("ReadRegistrations", ("ssm:GetParameter",), (registrations,), wildcard="one for each cluster"),
+        Grant(
+            "ReadRegistrations",
+            ("ssm:GetParameters",),
+            (registrations, canaries),
+            wildcard="one for each cluster",
+        ),
     ]
 
 
@@ -55,17 +61,25 @@ def poll_grant(region: str) -> Grant:
     return Grant("Poll", _POLLING, (names.queue_arn(region, QUEUE_NAME),))
 
 
-def wake_grant(region: str, vpcs: Sequence[str], *concerns: str) -> Grant:
-    """Invoke the functions of these concerns, in the VPCs of the region as well."""
-    arns = (
+def wake_grant(
+    region: str, vpcs: Sequence[str], *concerns: str, itself: tuple[str, str] | None = None
+) -> Grant:
+    """Invoke the functions of these concerns, in the VPCs of the region as well.
+
+    `itself` is a concern, and the VPC of its function, which may hand clusters to a release of itself on trial.
+    """
+    arns = [
         names.function_arn(region, concern, vpc) for concern in concerns for vpc in _places(concern, vpcs)
-    )
-    return Grant("Wake", ("lambda:InvokeFunction",), tuple(arns))
+    ]
+    if itself is not None:
+        arns.append(names.function_arn(region, *itself, CANARY_ALIAS))
+    """Keep events that a function has failed with for good, as Lambda does in its name; `delays`: have others wait."""
 
 
-def delay_grant(region: str) -> Grant:
-    """Have functions invoked after a while."""
-    return Grant("Delay", ("sqs:SendMessage",), (names.queue_arn(region, QUEUE_NAME),))
+def send_grant(region: str, *, delays: bool) -> Grant:
+    """Keep events that a function has failed with for good, as Lambda does in its name; `delays`: have others wait."""
+    queues = (DEAD_LETTER_QUEUE_NAME, QUEUE_NAME) if delays else (DEAD_LETTER_QUEUE_NAME,)
+    return Grant("Send", ("sqs:SendMessage",), tuple(names.queue_arn(region, queue) for queue in queues))
 
 
 def trust_itself(role: iam.Role, role_arn: str) -> None:

@@ -56,6 +56,7 @@ def routing(
         timeout_seconds=ROUTING_TIMEOUT_SECONDS,
         memory_mib=ROUTING_MEMORY_MIB,
         grants=tuple(routing_grants(may)),
+        delays=True,
         reserved_concurrency=reserved_concurrency,
     )
     made = function(scope, spec, shared)

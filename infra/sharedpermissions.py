@@ -5,7 +5,7 @@ from __future__ import annotations
 from infra import names
 from infra.grants import Grant
 from infra.permissions import Scope, describe_grant, health_grant, read_grants, write_grant
-from infra.sessions import delay_grant, poll_grant, wake_grant
+from infra.sessions import poll_grant, wake_grant
 from nodesmith.registration import PARAMETERS
 from nodesmith.settings import (
     DEAD_LETTER_QUEUE_NAME,
@@ -26,7 +26,6 @@ def routing_grants(scope: Scope) -> list[Grant]:
     return [
         Grant("WhoseItIs", ("dynamodb:Query",), tuple(indexes)),
         wake_grant(scope.region, (), "interruption"),
-        delay_grant(scope.region),
         health_grant(scope.region),
     ]
 

@@ -17,6 +17,7 @@ from moto.iam.models import AWSManagedPolicy
 
 from nodesmith import __version__
 from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.adapters.heartbeats import DynamoHeartbeats
 from nodesmith.model.events import TALKING
 from nodesmith.settings import role_name, snapshot_key
 from nodesmith_cli.connecting.capacitychecks import QUOTAS
@@ -31,11 +32,11 @@ from nodesmith_cli.local.apiserver import ApiServer as InMemory
 from nodesmith_cli.local.cloud.account import Network, make_network, make_role
 from nodesmith_cli.local.cloud.eksaccess import eks_access
 from nodesmith_cli.local.cloud.eksstate import ClusterAccess, access_of
+from nodesmith_cli.pause import TABLE
 from tests.account import REGION, client, strict_aws
 
 CLUSTER = "web"
 BUCKET = f"nodesmith-{DEFAULT_ACCOUNT_ID}-{REGION}-an"
-QUEUES = f"https://sqs.{REGION}.amazonaws.com/{DEFAULT_ACCOUNT_ID}"
 IMAGE = f"{DEFAULT_ACCOUNT_ID}.dkr.ecr.{REGION}.amazonaws.com/nodesmith-forwarder:{__version__}"
 FORWARDER_ROLE = role_name("forwarder", REGION)
 PODS = "/api/v1/namespaces/nodesmith/pods"
@@ -124,6 +125,10 @@ class Connectable:
     def write_snapshot(self) -> None:
         """Do what the forwarder does."""
         client("s3").put_object(Bucket=BUCKET, Key=snapshot_key(CLUSTER), Body=b"")
+
+    def beat(self, at: datetime, changed: datetime) -> None:
+        """Do what it does while nothing changes."""
+        DynamoHeartbeats(client("dynamodb"), TABLE, CLUSTER).beat(at, changed)
 
     def put_forwarder(self, *, has_credentials: bool = True, **status: Any) -> None:
         """Do what the Deployment's controller, EKS Pod Identity and a kubelet do."""
@@ -255,7 +260,7 @@ def deploy(stacks: Stacks, vpc: str = "") -> None:
     forwarder = make_role(client("iam"), FORWARDER_ROLE)
     outputs = {
         "BucketName": BUCKET,
-        "QueuesUrl": QUEUES,
+        "TableName": "nodesmith",
         "ForwarderRoleArn": forwarder,
         "Version": __version__,
         "NodeRoles": "shared-nodes",

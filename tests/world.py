@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from nodesmith.adapters.redelivery import RETRY_SECONDS
+
 from nodesmith.controllers.disruption import Disruption, Memory, disrupt
 from nodesmith.controllers.drains import Drains
 from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage

@@ -34,6 +34,7 @@ from nodesmith_cli.preconditions import (
     require_kubeconfig,
     require_speed,
 )
+from nodesmith_cli.rollbackapp import rollback_command
 from nodesmith_cli.spans import seconds_of
 from nodesmith_cli.validate import validate_command
 
@@ -161,6 +162,7 @@ app.command("convert", short_help="Convert manifests of any age to today's.")(co
 app.command("hash", short_help="Print the hashes by which nodes drift.")(hash_command)
 app.command("pause", short_help="Disrupt no node that could as well go on.")(pause_command)
 app.command("resume")(resume_command)
+app.command("rollback", short_help="Take a deployment back.")(rollback_command)
 app.command("validate", short_help="Say all that is wrong with manifests.")(validate_command)
 app.command("plan", cls=PlanCommand, short_help="Say which nodes would be bought, or go.")(plan_command)
 

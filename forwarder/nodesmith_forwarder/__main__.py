@@ -8,15 +8,17 @@ import signal
 import sys
 from datetime import timedelta
 from threading import Event
+from typing import Any
 
-import boto3
 from botocore.config import Config
+from botocore.session import get_session
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 
 from nodesmith.adapters.apiclient import api_client
 from nodesmith.adapters.apiserver import ApiServer
 from nodesmith.adapters.blobs import S3Blobs
+from nodesmith.adapters.heartbeats import DynamoHeartbeats
 from nodesmith.adapters.hints import LambdaHints
 from nodesmith.adapters.invocations import LambdaInvocations
 from nodesmith.errors import Rejected
@@ -58,13 +60,18 @@ def main() -> int:
 
 def _forwarder(settings: ForwarderSettings, client: ApiClient) -> Forwarder:
     patient = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard", "max_attempts": 2})
-    session = boto3.Session(region_name=settings.region)
-    functions = session.client("lambda", config=patient)
+    session = get_session()  # boto3's gives the same clients, and takes memory for what they do not do here
+
+    def made(service: str) -> Any:
+        return session.create_client(service, region_name=settings.region, config=patient)
+
+    functions = made("lambda")
     return Forwarder(
         settings.cluster_name,
         ApiServer(client),
-        S3Blobs(session.client("s3", config=patient), settings.bucket_name),
+        S3Blobs(made("s3"), settings.bucket_name),
         LambdaHints(LambdaInvocations(lambda _: functions), reached_from=settings.reached_from),
+        DynamoHeartbeats(made("dynamodb"), settings.table_name, settings.cluster_name),
         SystemClock(),
         settings.pace,
     )
@@ -87,9 +94,9 @@ def _stuck(forwarder: Forwarder) -> str:
 
 
 def _stale(forwarder: Forwarder) -> str:
-    written = forwarder.last_written
-    if written is None or SystemClock().now() - written > _STALE_AFTER:
-        return f"last snapshot: {written or 'none yet'}"
+    beat = forwarder.last_beat
+    if beat is None or SystemClock().now() - beat > _STALE_AFTER:
+        return f"last heartbeat: {beat or 'none yet'}"
     return ""
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from hashlib import sha256
 from threading import Event, Thread
 from typing import Protocol
 
 from nodesmith.adapters.apiserver import ApiServer
 from nodesmith.blobports import VersionedBlobs
+from nodesmith.decisions.ticks import QUIET_AFTER
 from nodesmith.errors import NodesmithError
 from nodesmith.model.events import Concern, Hint
 from nodesmith.observation.mirror import WATCHED
 from nodesmith.observation.wire import Observed, encode
-from nodesmith.ports import Blobs, Hints
+from nodesmith.ports import Blobs, Heartbeats, Hints
 from nodesmith.settings import snapshot_key
 from nodesmith_forwarder.backoff import wait_seconds
 from nodesmith_forwarder.clock import Clock
@@ -24,6 +26,8 @@ from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
 
 LOG = logging.getLogger(__name__)
+_LATE = timedelta(seconds=15)
+"""How late a heartbeat may be before others count: they wait for half a heartbeat."""
 _LOOK_SECONDS = 0.5  # how late, in real seconds, a stop may be noticed
 _WHY = {
     Concern.PROVISIONING: "pods pending: {}",
@@ -38,9 +42,10 @@ _WHY = {
 class Rhythm:
     """When something is told although nothing happened.
 
-    A snapshot is written at least every `heartbeat`, so that its age says whether the forwarder lives. While pods stay
-    pending their hint is renewed every `renewal`: it may have been lost, and capacity may have come back. (The
-    functions' own tick looks every minute anyway. Karpenter looks every ten seconds, but pays nothing for a look.)
+    Every `heartbeat` the forwarder says that it lives and that the cluster is as the snapshot says, and writes what
+    could wait until then. While pods stay pending their hint is renewed every `renewal`: it may have been lost, and
+    capacity may have come back. (The functions' own tick looks every minute anyway. Karpenter looks every ten seconds,
+    but pays nothing for a look.)
     """
 
     heartbeat: timedelta = timedelta(seconds=60)
@@ -60,6 +65,7 @@ class Forwarder:
         server: ApiServer,
         blobs: Bucket,
         hints: Hints,
+        heartbeats: Heartbeats,
         clock: Clock,
         pace: Pace = Pace(),  # noqa: B008 frozen
         rhythm: Rhythm = Rhythm(),
@@ -67,6 +73,7 @@ class Forwarder:
         self._cluster = cluster
         self._blobs = blobs
         self._hints = hints
+        self._heartbeats = heartbeats
         self._clock = clock
         self._rhythm = rhythm
         self._world = World(clock, pace)
@@ -78,8 +85,14 @@ class Forwarder:
         self._renew_at: datetime | None = None
         self.last_turn = clock.now()
         """When the telling loop last went round."""
-        self.last_written: datetime | None = None
-        """When a snapshot last reached the bucket."""
+        self._is_unwritten = True
+        """Whether the bucket lacks something that is to be told."""
+        self._written: tuple[datetime, bytes] | None = None
+        """When the snapshot in the bucket was taken, and a digest of it."""
+        self._told_changed: datetime | None = None
+        """What the last heartbeat said of when the snapshot was taken."""
+        self.last_beat: datetime | None = None
+        """When a heartbeat last reached the table."""
 
     def run(self, stop: Event) -> None:
         """Watch and tell until stopped. Raises RuntimeError when a watch has died, which only a bug can do to it.
@@ -115,7 +128,7 @@ class Forwarder:
         now = self._clock.now()
         if self._retry_at is not None:
             return (self._retry_at - now).total_seconds()
-        heartbeat = now if self.last_written is None else self.last_written + self._rhythm.heartbeat
+        heartbeat = now if self.last_beat is None else self.last_beat + self._rhythm.heartbeat
         moments = [heartbeat, self._renew_at, self._world.windows.next_due()]
         return (min(moment for moment in moments if moment is not None) - now).total_seconds()
 
@@ -123,7 +136,7 @@ class Forwarder:
         now, taken = self._clock.now(), self._world.take()
         if taken is None:
             return
-        closed, observed = taken
+        closed, observed, is_touched = taken
         pending = sum(pod.is_provisionable for pod in observed.pods)
         self._owed.update({t: count for t, count in closed.items() if t is not None})
         is_renewal = self._renew_at is not None and self._renew_at <= now
@@ -132,15 +145,56 @@ class Forwarder:
         elif not pending:
             self._owed.pop(Concern.PROVISIONING, None)
             self._renew_at = None
+        self._is_unwritten = self._is_unwritten or bool(closed) or self._has_been_away(now)
+        if not self._is_unwritten and is_touched:
+            self._is_unwritten = not self._is_as_written(observed)
         self._settle(self._deliver(now, observed), now)
 
+    def _has_been_away(self, now: datetime) -> bool:
+        """Tell whether others may have taken the forwarder for dead, and have written a snapshot of their own."""
+        if self._written is None:
+            return True
+        at, _ = self._written
+        return now - max(at, self.last_beat or at) > self._rhythm.heartbeat + _LATE
+
+    def _is_as_written(self, observed: Observed) -> bool:
+        """Tell whether a snapshot would say the same as the one in the bucket, but for its time."""
+        if self._written is None:
+            return False
+        at, digest = self._written
+        return sha256(encode(self._cluster, at, observed)).digest() == digest
+
     def _deliver(self, now: datetime, observed: Observed) -> NodesmithError | None:
-        """Write the snapshot, then send what is owed; what fails stays owed. The order is what makes hints true."""
+        """Write the snapshot, then send what is owed; what fails stays owed. The order is what makes hints true.
+
+        A heartbeat says that the snapshot is true: there is none while it cannot be written.
+        """
         try:
-            self._blobs.put(snapshot_key(self._cluster), encode(self._cluster, now, observed))
+            if self._is_unwritten:
+                self._write(now, observed)
         except NodesmithError as error:
             return error
-        self.last_written = now
+        failed = self._send_owed(now)
+        try:
+            self._beat(now)
+        except NodesmithError as error:
+            failed = error
+        return failed
+
+    def _write(self, now: datetime, observed: Observed) -> None:
+        data = encode(self._cluster, now, observed)
+        self._blobs.put(snapshot_key(self._cluster), data)
+        self._written, self._is_unwritten = (now, sha256(data).digest()), False
+
+    def _beat(self, now: datetime) -> None:
+        """Write a heartbeat when it is time; at once where the cluster may be taken for quiet and no longer is."""
+        changed = self._written[0] if self._written else now
+        is_news = self._told_changed is None or changed - self._told_changed > QUIET_AFTER / 2
+        if self.last_beat is None or is_news or now - self.last_beat >= self._rhythm.heartbeat:
+            self._heartbeats.beat(now, changed)
+            self.last_beat, self._told_changed = now, changed
+
+    def _send_owed(self, now: datetime) -> NodesmithError | None:
         failed = None
         for concern, count in sorted(self._owed.items()):
             try:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from threading import Condition
+from typing import NamedTuple
 
 from nodesmith.model.pods import Manifest
 from nodesmith.observation.endingnodes import ended_by, ended_by_claim
@@ -31,6 +32,17 @@ _SYNCED = "Whether all that is watched is up to date."
 _UNSYNCED = "For how long it has not been."
 
 
+class Taken(NamedTuple):
+    """What was taken at one moment: how many things each closed window held, and everything as it was.
+
+    `is_touched` tells that anything at all has been seen to change since the last time.
+    """
+
+    closed: Mapping[Topic, int]
+    observed: Observed
+    is_touched: bool
+
+
 class World:
     """A mirror of every watched kind, the windows of what changed, and which kinds are up to date.
 
@@ -46,6 +58,7 @@ class World:
         self._mirrors = {kind.name: Mirror(kind) for kind in WATCHED}
         self._current: set[str] = set()
         self._unsynced_since: datetime | None = clock.now()
+        self._is_touched = False
         self._mounting: Counter[str] = Counter()
         """Pending pods by each claim that they mount."""
         self._ending: Counter[str] = Counter()
@@ -83,13 +96,14 @@ class World:
         """The kinds that are not up to date."""
         return tuple(kind.kind for kind in WATCHED if kind.name not in self._current)
 
-    def take(self) -> tuple[Mapping[Topic, int], Observed] | None:
+    def take(self) -> Taken | None:
         """Close the windows that are due, and give everything as it is now; None while not all of it can be seen."""
         with self.changed:
             if self.missing:
                 return None
-            closed = self.windows.take(self._clock.now())
-            return closed, observed(self._mirrors.values(), self._departures)
+            closed, is_touched = self.windows.take(self._clock.now()), self._is_touched
+            self._is_touched = False
+            return Taken(closed, observed(self._mirrors.values(), self._departures), is_touched)
 
     def measured(self) -> tuple[list[Family], Observed]:
         """Give what has been counted, and everything as far as it can be seen now."""
@@ -106,6 +120,7 @@ class World:
         now, opened = self._clock.now(), False
         for change in changes:
             if change:
+                self._is_touched = True
                 self._count(change)
                 self._date(change, now)
                 self._tally.note(change, now)

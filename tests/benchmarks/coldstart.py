@@ -33,7 +33,7 @@ _ENVIRONMENT = {
     "AWS_SECRET_ACCESS_KEY": "none",
     "TABLE_NAME": "nodesmith",
     "BUCKET_NAME": "bench",
-    "QUEUES_URL": "https://sqs.test/1",
+    "QUEUE_URL": "https://sqs.test/1/nodesmith-waiting",
     "SESSION_ROLE_ARN": "arn:aws:iam::111122223333:role/bench",
 }
 

@@ -39,6 +39,7 @@ from tests.benchmarks.figures import Figure
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.cloud import Call, FakeCloud
 from tests.fakes.cluster import FakeCluster
+from tests.fakes.heartbeats import FakeHeartbeats
 from tests.fakes.hints import FakeHints, Message
 from tests.fakes.store import FakeStore
 from tests.world import node_manifest, pod_manifest
@@ -112,7 +113,9 @@ class Drain:
         self.cluster = Cluster(self)
         self._blobs = FakeBlobs()
         server = ApiServer(None)  # type: ignore[arg-type]
-        self._forwarder = Forwarder(builders.CLUSTER, server, self._blobs, self._hints, self.clock)
+        self._forwarder = Forwarder(
+            builders.CLUSTER, server, self._blobs, self._hints, FakeHeartbeats(), self.clock
+        )
         self._world = self._forwarder._world
         self._furnish()
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from nodesmith.adapters.fleets import fleet_request
 from nodesmith.controllers.provisioning import provision
-from nodesmith.model.events import parse_message
+from nodesmith.model.events import hints_of
 from nodesmith.model.launches import LaunchOutcome, LaunchRequest
 from nodesmith.model.moves import Move
 from nodesmith.model.nodeclaimitems import to_item
@@ -21,7 +21,7 @@ from tests.fakes.store import FakeStore
 from tests.world import Manifest, World, pod_manifest
 
 REPEATS = 50
-_MESSAGE = f'{{"cluster":"{builders.CLUSTER}","why":"pods pending"}}'
+_EVENT = f'{{"messages":[{{"cluster":"{builders.CLUSTER}","why":"pods pending"}}]}}'
 
 
 class StampedCloud(FakeCloud):
@@ -101,7 +101,7 @@ def _figure(name: str, pods: dict[str, Manifest], at_most: float) -> Figure:
         store = WritingStore(nodeclasses=known.nodeclasses, cluster=known.cluster, contents=known.contents)
         run = world.provisioning(store=store, cloud=cloud, stopwatch=time.perf_counter)
         started = time.perf_counter()
-        parse_message(_MESSAGE)
+        hints_of(json.loads(_EVENT))
         outcome = provision(run)
         plan = outcome.plan
         quality = (

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import boto3
 import pytest
+from nodesmith.adapters.messages import SqsHints
 
 from nodesmith.adapters.blobs import S3Blobs
-from nodesmith.adapters.messages import SqsHints
 from nodesmith.blobports import NONE_THERE, Version
 from nodesmith.errors import Conflict, Rejected
 from nodesmith.model.events import WOKEN, Concern, Hint, parse_message

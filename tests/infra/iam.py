@@ -25,14 +25,13 @@ NOT_CALLED = {
         ],
         "what EBS does for a volume that is encrypted with a key of the customer's",
     ),
-    **dict.fromkeys(["lambda:InvokeFunction"], "EventBridge Scheduler"),
+    "lambda:InvokeFunction": "the client calls it Invoke",
     "sts:AssumeRole": "botocore asks for the credentials of a session",
     "sts:TagSession": "tags given to AssumeRole",
     **dict.fromkeys(["logs:CreateLogStream", "logs:PutLogEvents"], "Lambda writes the log"),
     **dict.fromkeys(["xray:PutTelemetryRecords", "xray:PutTraceSegments"], "Lambda traces"),
     **dict.fromkeys(
         [
-            "sqs:ChangeMessageVisibility",
             "sqs:DeleteMessage",
             "sqs:GetQueueAttributes",
             "sqs:ReceiveMessage",

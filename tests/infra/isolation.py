@@ -118,7 +118,7 @@ def table(template: Template) -> str:
 
 def _all_calls(role: str) -> Iterator[Call]:
     yield from cluster_calls(ASKING, ASKING)
-    yield from shared_calls(role.removesuffix(f"-{REGION}"), f"arn:aws:iam::{ACCOUNT}:role/{role}")
+    yield from shared_calls(f"arn:aws:iam::{ACCOUNT}:role/{role}")
 
 
 def _calls(statements: list[dict[str, Any]], calls: Iterator[Call]) -> list[Call]:

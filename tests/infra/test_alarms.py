@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.health import dead_letter_queues
 from nodesmith.decisions.health import REGION_MINUTES
-from nodesmith.settings import TICK_MINUTES, function_name
+from nodesmith.settings import TICK_MINUTES, dead_letters_url, function_name
 from nodesmith.telemetry import Telemetry
 from tests.infra.deployment import TOPIC
 from tests.infra.templates import Template
@@ -42,10 +41,10 @@ def test_dispatch_itself_is_watched_by_lambdas_own_metrics(plain: Template) -> N
     assert listened(silent) == ("AWS/Lambda", "Invocations", function)
 
 
-def test_every_queue_of_messages_that_were_given_up_is_looked_into(region: Template, plain: Template) -> None:
-    for template, vpcs in ((region, {"private"}), (plain, set[str]())):
-        queues = {each["QueueName"] for each in template.of_type("SQS::Queue").values()}
-        assert dead_letter_queues(vpcs).keys() == {name for name in queues if name.endswith("-dead")}
+def test_the_queue_of_what_was_given_up_is_looked_into(region: Template) -> None:
+    queues = {each["QueueName"] for each in region.of_type("SQS::Queue").values()}
+    url = region.function("dispatch")["Environment"]["Variables"]["QUEUE_URL"]
+    assert dead_letters_url(url).rpartition("/")[2] in queues
 
 
 def test_every_function_that_messages_or_schedules_wake_is_expected_to_succeed(plain: Template) -> None:
@@ -90,10 +89,10 @@ def test_the_dashboard_has_a_row_for_every_function_with_metrics_that_exist(regi
     functions = {each["FunctionName"] for each in region.of_type("Lambda::Function").values()}
     queues = {each["QueueName"] for each in region.of_type("SQS::Queue").values()}
     titles = {each["properties"]["title"].split(":")[0] for each in widgets}
-    assert titles == {name.removeprefix("nodesmith-") for name in functions} | {"notices"}
+    assert titles == {name.removeprefix("nodesmith-") for name in functions} | {"notices", "invocations"}
     metrics = [metric for each in widgets for metric in each["properties"]["metrics"]]
     shown = {metric[3] for metric in metrics if metric[0].startswith("AWS/")}
-    assert shown == functions | queues - {"nodesmith-routing-again"}
+    assert shown == functions | queues
     assert not [metric for metric in metrics if "cluster" in metric]
 
 

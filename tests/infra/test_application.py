@@ -71,7 +71,8 @@ def test_a_region_says_what_its_forwarders_need_to_know_and_its_version(region: 
     forwarder = region.role_named(f"nodesmith-forwarder-{REGION}")
     assert told == {
         "BucketName": f"nodesmith-{ACCOUNT}-{REGION}-an",
-        "QueuesUrl": f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}",
+        "TableName": "nodesmith",
+        "Release": region.function("dispatch")["Environment"]["Variables"]["RELEASE"],
         "ForwarderRoleArn": f"{forwarder}.Arn",
         "Version": __version__,
     }

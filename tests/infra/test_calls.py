@@ -12,14 +12,13 @@ from tests.infra.deployment import ROOT
 from tests.infra.iam import NOT_CALLED
 from tests.infra.templates import Template
 
-SERVICES = ["dynamodb", "ec2", "eks", "events", "iam", "pricing", "s3", "sqs", "ssm"]
+SERVICES = ["dynamodb", "ec2", "eks", "events", "iam", "lambda", "pricing", "s3", "sqs", "ssm"]
 CODE = [ROOT / "layers/core/python/nodesmith", ROOT / "forwarder/nodesmith_forwarder"]
 
 # Calls that IAM knows under the names of their parts.
 PARTS = {
     "dynamodb:TransactWriteItems": {"dynamodb:PutItem", "dynamodb:UpdateItem"},
-    "sqs:SendMessageBatch": {"sqs:SendMessage"},
-    "sqs:ChangeMessageVisibilityBatch": {"sqs:ChangeMessageVisibility"},
+    "lambda:Invoke": {"lambda:InvokeFunction"},
 }
 
 

@@ -69,4 +69,4 @@ def test_the_stack_tells_what_the_forwarder_must_be_told(region: Template) -> No
     empty = {line.removesuffix("=") for line in lines if re.fullmatch("[A-Z_]+=", line)}
     told = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper() for name in region.outputs}
     assert empty - told <= {"CLUSTER_NAME", "AWS_REGION", "REACHED_FROM"}
-    assert told - empty == {"FORWARDER_ROLE_ARN", "VERSION"}
+    assert told - empty == {"FORWARDER_ROLE_ARN", "RELEASE", "VERSION"}

@@ -118,6 +118,7 @@ def test_a_function_that_serves_clusters_knows_its_own_role_and_no_cluster(
         cloudwatch_metrics=True,  # this region has a dashboard
         session_role_arn=f"arn:aws:iam::{ACCOUNT}:role/{role}",
         vpc_name=vpc,
+        release=environment["RELEASE"],
     )
 
 
@@ -131,9 +132,10 @@ def test_functions_of_no_cluster_know_table_bucket_and_queues(region: Template, 
             queue_url=QUEUE,
             cloudwatch_metrics=True,  # this region has a dashboard
             isolated_vpc=concern == "catalog",
+            release=environment["RELEASE"],
         )
         stated = plain.function(concern)["Environment"]["Variables"].keys()
-        assert stated == {"TABLE_NAME", "BUCKET_NAME", "QUEUE_URL"}
+        assert stated == {"TABLE_NAME", "BUCKET_NAME", "QUEUE_URL", "RELEASE"}
 
 
 def test_no_function_has_a_variable_that_nobody_reads(templates: dict[str, Template]) -> None:
@@ -156,15 +158,15 @@ def test_the_kubernetes_client_is_on_no_hot_path_and_only_who_decides_carries_th
 ) -> None:
     layers = {concern: layer_names(region.function(concern)) for concern in (*ALL, *SHARED)}
     assert layers == {
-        "provisioning": ["Core", "Vendor", "Packing"],
-        "interruption": ["Core", "Vendor", "Packing"],
-        "disruption": ["Core", "Vendor", "Kubernetes", "Packing"],
-        "lifecycle": ["Core", "Vendor", "Kubernetes"],
-        "termination": ["Core", "Vendor", "Kubernetes"],
-        "readiness": ["Core", "Vendor", "Kubernetes"],
-        "observation": ["Core", "Vendor", "Kubernetes"],
-        "repair": ["Core", "Vendor", "Kubernetes"],
-        "garbagecollection": ["Core", "Vendor", "Kubernetes"],
+        "provisioning": ["Core", "Packing", "Vendor"],
+        "interruption": ["Core", "Packing", "Vendor"],
+        "disruption": ["Core", "Kubernetes", "Packing", "Vendor"],
+        "lifecycle": ["Core", "Kubernetes", "Vendor"],
+        "termination": ["Core", "Kubernetes", "Vendor"],
+        "readiness": ["Core", "Kubernetes", "Vendor"],
+        "observation": ["Core", "Kubernetes", "Vendor"],
+        "repair": ["Core", "Kubernetes", "Vendor"],
+        "garbagecollection": ["Core", "Kubernetes", "Vendor"],
         **{concern: ["Core", "Vendor"] for concern in SHARED},
     }
 

@@ -32,7 +32,7 @@ ALL = [concern.name for concern in CLUSTER_CONCERNS]
 BUCKET = "arn:aws:s3:::nodesmith-111122223333-eu-west-1-an"
 OWN = {"aws__ResourceAccount": "111122223333"}
 TABLE = "arn:aws:dynamodb:eu-west-1:111122223333:table/nodesmith"
-SQS = "arn:aws:sqs:eu-west-1:111122223333"
+LAMBDA = "arn:aws:lambda:eu-west-1:111122223333:function"
 SESSION = session("alpha", VPC)
 
 
@@ -222,8 +222,9 @@ def test_a_function_may_wake_whom_its_controller_wakes_in_all_vpcs(region: Templ
     for other in ALL:
         expected = other.upper() in woken
         for vpc in ("", PRIVATE):
-            queue, there = f"{SQS}:{function_name(other, vpc)}", not vpc or other in TALKING
-            assert may(region, concern, "sqs:SendMessage", queue) is (expected and there)
+            function, there = f"{LAMBDA}:{function_name(other, vpc)}", not vpc or other in TALKING
+            assert may(region, concern, "lambda:InvokeFunction", f"{function}:live") is (expected and there)
+            assert not may(region, concern, "lambda:InvokeFunction", function)
 
 
 def test_dispatch_lists_registrations_and_wakes_every_concern_and_reaches_no_cluster(
@@ -235,7 +236,8 @@ def test_dispatch_lists_registrations_and_wakes_every_concern_and_reaches_no_clu
     assert not may(region, "dispatch", "ssm:GetParametersByPath", parameters.replace("/clusters", ""))
     for concern in ALL:
         for vpc in ("", PRIVATE) if concern in TALKING else ("",):
-            assert may(region, "dispatch", "sqs:SendMessage", f"{SQS}:{function_name(concern, vpc)}")
+            function = f"{LAMBDA}:{function_name(concern, vpc)}:live"
+            assert may(region, "dispatch", "lambda:InvokeFunction", function)
     ledger = [partition_key("alpha")]
     assert not may(region, "dispatch", "dynamodb:Query", TABLE, dynamodb__LeadingKeys=ledger)
 
@@ -247,12 +249,12 @@ def test_a_function_reads_registrations_by_itself_and_never_in_a_session(
     parameters = f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter"
     for cluster in ("alpha", "beta"):
         registration = f"{parameters}/nodesmith/clusters/{cluster}"
-        assert may(region, concern, "ssm:GetParameter", registration)
-        assert not may_for_alpha(region, concern, "ssm:GetParameter", registration)
-    assert not may(region, concern, "ssm:GetParameter", f"{parameters}/password")
+        assert may(region, concern, "ssm:GetParameters", registration)
+        assert not may_for_alpha(region, concern, "ssm:GetParameters", registration)
+    assert not may(region, concern, "ssm:GetParameters", f"{parameters}/password")
 
 
-def test_routing_reads_whose_an_instance_is_and_no_ledger_and_reaches_the_queue_of_interruption_only(
+def test_routing_reads_whose_an_instance_is_and_no_ledger_and_wakes_interruption_only(
     region: Template,
 ) -> None:
     keys = [partition_key("alpha")]
@@ -264,8 +266,8 @@ def test_routing_reads_whose_an_instance_is_and_no_ledger_and_reaches_the_queue_
                 assert not asks(region, concern, "dynamodb:Query", resource, dynamodb__LeadingKeys=keys)
     assert not may(region, "routing", "dynamodb:Query", TABLE, dynamodb__LeadingKeys=keys)
     for concern in ALL:
-        queue = f"{SQS}:nodesmith-{concern}"
-        assert may(region, "routing", "sqs:SendMessage", queue) is (concern == "interruption")
+        function = f"{LAMBDA}:nodesmith-{concern}:live"
+        assert may(region, "routing", "lambda:InvokeFunction", function) is (concern == "interruption")
 
 
 def test_images_are_looked_up_in_awss_own_parameters_unless_others_are_named(region: Template) -> None:
@@ -350,5 +352,5 @@ def test_the_forwarder_writes_one_object_reads_metrics_and_wakes_concerns(region
     assert asked == {
         *(("s3:GetObject", f"{BUCKET}/{key}") for key in measured),
         ("s3:PutObject", f"{BUCKET}/{snapshot_key(cluster)}"),
-        *(("sqs:SendMessage", f"{SQS}:{queue}") for queue in woken),
+        *(("lambda:InvokeFunction", f"{LAMBDA}:{name}:live") for name in woken),
     }

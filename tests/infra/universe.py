@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 
 from infra.concerns import CLUSTER_CONCERNS
 from infra.launching import EBS_KEY_USES, LAUNCHED, LAUNCHING
-from nodesmith.registration import PARAMETERS, parameter_name
+from nodesmith.registration import CANARY_PARAMETER, PARAMETERS, parameter_name
 from nodesmith.settings import (
+    DEAD_LETTER_QUEUE_NAME,
     HEALTH_DETAIL_TYPE,
     HEALTH_SOURCE,
     MEASURED,
+    QUEUE_NAME,
     TALKING,
     TICK_MINUTES,
     catalog_key,
@@ -36,6 +38,7 @@ BUCKET = f"arn:aws:s3:::nodesmith-{ACCOUNT}-{REGION}-an"
 TABLE = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/nodesmith"
 EC2 = f"arn:aws:ec2:{REGION}:{ACCOUNT}"
 IAM = f"arn:aws:iam::{ACCOUNT}"
+LAMBDA = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function"
 SQS = f"arn:aws:sqs:{REGION}:{ACCOUNT}"
 SSM = f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter"
 OWN = {"aws:ResourceAccount": ACCOUNT}
@@ -94,7 +97,7 @@ def cluster_calls(of: Cluster, asking: Cluster) -> Iterator[Call]:
     yield Call("iam:PassRole", role, "role KarpenterNodeRole-<cluster>, to EC2", of.name, to_ec2)
     parameter = f"{SSM}{parameter_name(of.name)}"
     # It has to be read before there can be a session.
-    yield Call("ssm:GetParameter", parameter, "the registration", of.name, open_to=tuple(TICK_MINUTES))
+    yield Call("ssm:GetParameters", parameter, "the registration", of.name, open_to=tuple(TICK_MINUTES))
     health: Context = {"dynamodb:LeadingKeys": [health_partition_key(of.name)]}
     for each in LEDGER_ACTIONS:
         judges = ("dispatch",) if each == "Query" else ()
@@ -197,8 +200,8 @@ def _profiles(of: Cluster) -> Iterator[Call]:
     yield Call("iam:GetInstanceProfile", missing, "instance profile that is not there", of.name)
 
 
-def shared_calls(function: str, role: str) -> Iterator[Call]:
-    """Yield calls about what no single cluster owns; `function` is who asks, by its name, and `role` its role's ARN."""
+def shared_calls(role: str) -> Iterator[Call]:
+    """Yield calls about what no single cluster owns; `role` is the ARN of the role with which it is asked."""
     here: Context = {"aws:RequestedRegion": REGION}
     for kind in _DESCRIBED:
         yield Call(f"ec2:Describe{kind}", "*", "this region", context=here)
@@ -223,7 +226,7 @@ def shared_calls(function: str, role: str) -> Iterator[Call]:
         "iam:PassRole", f"{IAM}:role/gpu-nodes", "role gpu-nodes of the region, to EC2", context=to_ec2
     )
     yield from _keys_and_images()
-    yield from _by_itself(function)
+    yield from _by_itself()
     for action in ("sts:AssumeRole", "sts:TagSession"):
         yield Call(action, role, "its own role, for a session")
 
@@ -240,9 +243,10 @@ def _keys_and_images() -> Iterator[Call]:
         yield Call("ssm:GetParameter", f"{SSM}/{name}", f"parameter {name} of the region")
 
 
-def _by_itself(function: str) -> Iterator[Call]:
+def _by_itself() -> Iterator[Call]:
     """Yield what a function does by itself, and what Lambda does in its name."""
     yield Call("ssm:GetParametersByPath", f"{SSM}{PARAMETERS}", "the list of registrations")
+    yield Call("ssm:GetParameters", f"{SSM}{CANARY_PARAMETER}", "the clusters on trial")
     for action in ("logs:CreateLogStream", "logs:PutLogEvents"):
         stream = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/lambda/nodesmith:log-stream:1"
         yield Call(action, stream, "the log group")
@@ -250,14 +254,15 @@ def _by_itself(function: str) -> Iterator[Call]:
         yield Call(action, "*", "X-Ray")
     for action in ATTACHING:
         yield Call(action, "*", "any network interface")
-    for name in (function, f"{function}-again"):
-        for what in ("ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "ReceiveMessage"):
+    for name in (QUEUE_NAME, DEAD_LETTER_QUEUE_NAME):
+        for what in ("DeleteMessage", "GetQueueAttributes", "ReceiveMessage", "SendMessage"):
             yield Call(f"sqs:{what}", f"{SQS}:{name}", f"queue {name}")
-    for name in (*(each.name for each in CLUSTER_CONCERNS), "routing"):
+    for name in (*(each.name for each in CLUSTER_CONCERNS), "catalog", "dispatch", "routing"):
         for vpc in ("", PRIVATE) if name in TALKING else ("",):
-            queue = function_name(name, vpc)
-            yield Call("sqs:SendMessage", f"{SQS}:{queue}", f"queue {queue}")
-            yield Call("sqs:GetQueueAttributes", f"{SQS}:{queue}-dead", "the numbers of dead letters")
+            woken = function_name(name, vpc)
+            for alias in (":live", ":canary", ""):
+                arn = f"{LAMBDA}:{woken}{alias}"
+                yield Call("lambda:InvokeFunction", arn, f"function {woken}{alias}")
     told: Context = {"events:source": HEALTH_SOURCE, "events:detail-type": HEALTH_DETAIL_TYPE}
     bus = f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/default"
     yield Call("events:PutEvents", bus, "changes of health", context=told)

@@ -432,6 +432,20 @@ def test_a_pod_that_was_made_before_eks_knew_the_association_is_replaced_meanwhi
     assert "replacing nodesmith-forwarder-1" in capsys.readouterr().err
 
 
+def test_a_heartbeat_shows_that_a_cluster_is_served_in_which_nothing_changes(
+    cluster: Connectable,
+) -> None:
+    cluster.run()
+    begun = datetime.now(UTC) + timedelta(minutes=20)
+    cluster.now = lambda: begun + timedelta(seconds=cluster.waited)
+    cluster.meanwhile = lambda: cluster.beat(cluster.now(), begun - timedelta(minutes=20))
+    cluster.calls.clear()
+
+    assert cluster.run() == 0
+
+    assert "PutObject" not in cluster.calls
+
+
 def test_where_no_snapshot_comes_it_is_said_what_to_look_at(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:

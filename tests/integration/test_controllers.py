@@ -23,6 +23,7 @@ from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.backoffs import Backoff
 from nodesmith.model.events import INFORMED, Concern
 from nodesmith.model.instancetypes import instance_types
+from nodesmith.model.marks import Heartbeat
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.model.times import format_time
@@ -538,16 +539,63 @@ class Eye:
         return self.observed
 
 
-def looking(scene: Scene, eye: Eye) -> Observation:
-    return Observation(CLUSTER, lambda: eye, scene.blobs, scene.hints, scene.clock, timedelta(seconds=90))
+def nodeclaim_by_hand(name: str) -> Manifest:
+    """Give a NodeClaim that a user has made an hour ago."""
+    return {
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "generation": 1,
+            "creationTimestamp": format_time(NOW - timedelta(hours=1)),
+        },
+        "spec": {
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+            "requirements": [builders.expression("karpenter.sh/capacity-type", "In", "on-demand")],
+            "resources": {"requests": {"cpu": "3", "memory": "6Gi"}},
+        },
+    }
 
 
-def test_while_the_forwarder_lives_nobody_else_looks(scene: Scene) -> None:
+def looking(scene: Scene, eye: Eye, beat_ago: int | None = None) -> Observation:
+    """Give an observation; the forwarder's heartbeat is of so many seconds ago, None for a forwarder without any."""
+    outside = (scene.blobs, scene.hints)
+    ago = None if beat_ago is None else timedelta(seconds=beat_ago)
+    last = None if ago is None else Heartbeat(scene.now - ago, NOW)
+    return Observation(CLUSTER, lambda: eye, *outside, lambda: last, scene.clock, timedelta(seconds=90))
+
+
+def test_while_the_forwarder_lives_nobody_else_looks_however_old_the_snapshot_is(scene: Scene) -> None:
+    scene.see()
+    scene.now += timedelta(days=1)
+    eye = Eye(Observed())
+    assert observe(looking(scene, eye, beat_ago=89)) is False
+    assert (eye.looks, scene.hints.sent) == (0, [])
+
+
+def test_when_the_forwarder_is_gone_the_last_snapshot_is_good_for_as_long_as_a_heartbeat(
+    scene: Scene,
+) -> None:
     scene.see()
     scene.now += timedelta(seconds=89)
     eye = Eye(Observed())
-    assert observe(looking(scene, eye)) is False
-    assert (eye.looks, scene.hints.sent) == (0, [])
+    assert observe(looking(scene, eye, beat_ago=95)) is False
+    scene.now += timedelta(seconds=1)
+    assert observe(looking(scene, eye, beat_ago=96)) is True
+
+
+@pytest.mark.parametrize("beat_ago", [90, -61, None])
+def test_a_heartbeat_that_is_old_or_of_the_future_or_missing_means_that_the_forwarder_is_away(
+    scene: Scene, beat_ago: int | None
+) -> None:
+    scene.see()
+    scene.now += timedelta(hours=1)
+    assert observe(looking(scene, Eye(Observed()), beat_ago)) is True
+
+
+def test_a_snapshot_that_is_gone_or_damaged_is_written_although_the_forwarder_lives(scene: Scene) -> None:
+    assert observe(looking(scene, Eye(Observed()), beat_ago=1)) is True
+    scene.blobs.objects[KEY] = b"damaged"
+    assert observe(looking(scene, Eye(Observed()), beat_ago=1)) is True
 
 
 def test_a_stale_snapshot_is_replaced_and_everybody_woken(scene: Scene) -> None:
@@ -633,6 +681,28 @@ def provisioning(scene: Scene) -> Provisioning:
         scene.clock,
         lambda: 0.0,
     )
+
+
+@pytest.mark.parametrize(
+    ("beat_ago", "changed_later", "is_bought"),
+    [(None, 0, False), (30, 0, True), (150, 0, False), (30, 1, False)],
+)
+def test_what_users_ask_for_is_bought_from_an_old_snapshot_only_where_the_forwarder_vouches_for_it(
+    scene: Scene, beat_ago: int | None, changed_later: int, is_bought: bool
+) -> None:
+    scene.cluster.nodeclasses["default"] = builders.nodeclass_manifest()
+    scene.cluster.nodeclaims["mine"] = nodeclaim_by_hand("mine")
+    scene.make_ready()
+    scene.see()
+    taken_at = scene.now
+    scene.now += timedelta(hours=1)
+    last = None
+    if beat_ago is not None:
+        last = Heartbeat(scene.now - timedelta(seconds=beat_ago), taken_at + timedelta(seconds=changed_later))
+
+    provision(replace(provisioning(scene), last_heartbeat=lambda: last))
+
+    assert [claim.name for claim in scene.store.claims.values()] == (["mine"] if is_bought else [])
 
 
 @pytest.mark.parametrize("concern", [Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS])

@@ -139,6 +139,17 @@ def test_a_snapshot_that_is_old_and_a_forwarder_that_does_not_run(
     assert told["forwarder"][0]["found"].startswith("the forwarder has no pod")
 
 
+def test_a_snapshot_that_is_old_because_nothing_has_changed_is_as_good_as_a_new_one(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = datetime.now(UTC) + timedelta(minutes=20)
+    cluster.now = lambda: later
+    assert "snapshot" in found(cluster, capsys)
+
+    cluster.beat(later - timedelta(minutes=1), later - timedelta(minutes=20))
+    assert "snapshot" not in found(cluster, capsys)
+
+
 def test_a_budget_that_can_never_allow_an_eviction(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,12 +27,14 @@ from nodesmith_forwarder import watching
 from nodesmith_forwarder.forwarder import Forwarder, Rhythm
 from tests.clusters import Manifest, deployment_pod, node, rolled
 from tests.fakes.blobs import FakeBlobs
+from tests.fakes.heartbeats import FakeHeartbeats
 from tests.fakes.hints import FakeHints
 from tests.patience import eventually, hurried
 from tests.served import CRDS, created
 from tests.storage import attachment, claim, pod_with, storage_class, volume
 
 SPEED = 20.0
+BRISK = Rhythm(heartbeat=timedelta(seconds=5))
 REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
 POOL = {
     "apiVersion": "karpenter.sh/v1",
@@ -48,6 +50,7 @@ class Stage:
     def __init__(self, stack: ExitStack, crds: Any = CRDS) -> None:
         self.clock = LocalClock(hurried(SPEED))
         self.blobs, self.hints = FakeBlobs(), FakeHints(self.clock.now)
+        self.heartbeats = FakeHeartbeats()
         self._stack = stack
         self.server = LocalApiServer(crds=crds, now=self.clock.now).start()
         stack.callback(lambda: self.server.stop())
@@ -59,7 +62,8 @@ class Stage:
     @contextmanager
     def forwarding(self, rhythm: Rhythm | None = None) -> Iterator[Forwarder]:
         api = ApiServer(connect(self.server.url, "", lambda: "token"))
-        forwarder = Forwarder("east", api, self.blobs, self.hints, self.clock, rhythm=rhythm or Rhythm())
+        outside = (self.blobs, self.hints, self.heartbeats, self.clock)
+        forwarder = Forwarder("east", api, *outside, rhythm=rhythm or Rhythm())
         stop = Event()
         thread = Thread(target=forwarder.run, args=(stop,), daemon=True)
         thread.start()
@@ -232,12 +236,75 @@ def test_the_hint_is_renewed_while_a_pod_stays_pending(stage: Stage) -> None:
         assert stage.told(Concern.PROVISIONING) == told
 
 
-def test_a_quiet_cluster_is_written_again_with_every_heartbeat(stage: Stage) -> None:
-    with stage.forwarding(Rhythm(heartbeat=timedelta(seconds=5))):
-        eventually(lambda: len(stage.blobs.puts) >= 3)
-        first = stage.snapshot.taken_at
-        eventually(lambda: stage.snapshot.taken_at - first >= timedelta(seconds=5))
+def test_a_quiet_cluster_is_written_once_and_the_forwarder_goes_on_saying_that_it_lives(stage: Stage) -> None:
+    with stage.forwarding(BRISK):
+        eventually(lambda: len(stage.heartbeats.beats) >= 4)
+    first, *_, last = stage.heartbeats.beats
+    assert stage.blobs.puts == [snapshot_key("east")]
+    assert last.at - first.at >= timedelta(seconds=15)
+    assert {beat.changed for beat in stage.heartbeats.beats} == {first.changed}
+    assert abs(stage.snapshot.taken_at - first.changed) < timedelta(milliseconds=1)
     assert stage.hints.sent == []
+
+
+def test_a_heartbeat_says_when_the_snapshot_last_changed(stage: Stage) -> None:
+    with stage.forwarding(BRISK):
+        eventually(lambda: bool(stage.heartbeats.beats))
+        created(stage.store, "nodepools", POOL)
+        eventually(lambda: len({beat.changed for beat in stage.heartbeats.beats}) == 2)
+    last = stage.heartbeats.beats[-1]
+    assert abs(stage.snapshot.taken_at - last.changed) < timedelta(milliseconds=1)
+
+
+def test_what_can_wait_is_written_with_the_next_heartbeat(stage: Stage) -> None:
+    created(stage.store, "pods", {**pending("a"), "spec": {**pending("a")["spec"], "nodeName": "n1"}})
+    with stage.forwarding(BRISK):
+        eventually(lambda: stage.pods() == {"a"})
+        (pod,) = stage.snapshot.pods
+        flipped = "False" if pod.ready else "True"
+        condition = {"type": "Ready", "status": flipped, "lastTransitionTime": "2026-11-21T08:00:00Z"}
+        status = {"status": {"phase": "Running", "conditions": [condition]}}
+        stage.store.patch("pods", "a", status, namespace="team-1", subresource="status")
+        eventually(lambda: stage.snapshot.pods[0].ready is not pod.ready)
+
+
+def test_a_heartbeat_that_changes_nothing_but_what_no_decision_reads_writes_nothing(stage: Stage) -> None:
+    created(stage.store, "nodes", node(1, rolled(1)))
+    with stage.forwarding(BRISK):
+        eventually(lambda: stage.told(Concern.LIFECYCLE) == 1)
+        written = len(stage.blobs.puts)
+        name = stage.snapshot.nodes[0].name
+        stage.store.patch("nodes", name, {"metadata": {"annotations": {"example.com/seen": "now"}}})
+        beats = len(stage.heartbeats.beats)
+        eventually(lambda: len(stage.heartbeats.beats) >= beats + 2)
+        assert len(stage.blobs.puts) == written
+
+
+def test_a_forwarder_that_cannot_write_its_snapshot_does_not_say_that_all_is_well(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    with stage.forwarding(BRISK):
+        eventually(lambda: bool(stage.heartbeats.beats))
+        stage.blobs.down = True
+        created(stage.store, "nodepools", POOL)
+        eventually(lambda: "telling failed" in caplog.text)
+        beats = list(stage.heartbeats.beats)
+        stage.clock.sleep(15)
+        assert stage.heartbeats.beats == beats
+        stage.blobs.down = False
+        eventually(lambda: len(stage.heartbeats.beats) > len(beats))
+        assert stage.heartbeats.beats[-1].changed > beats[-1].changed
+
+
+def test_a_forwarder_that_was_taken_for_dead_writes_its_snapshot_again(stage: Stage) -> None:
+    with stage.forwarding(BRISK) as forwarder:
+        eventually(lambda: bool(stage.heartbeats.beats))
+        stage.heartbeats.down = True
+        stage.blobs.objects.clear()
+        stage.clock.sleep(30)
+        stage.heartbeats.down = False
+        eventually(lambda: stage.clock.now() - (forwarder.last_beat or stage.clock.now()) < BRISK.heartbeat)
+        eventually(lambda: bool(stage.blobs.objects))
 
 
 def test_an_expired_version_is_listed_again_and_nothing_is_missed(stage: Stage) -> None:
@@ -273,19 +340,20 @@ def test_an_api_server_restored_from_an_older_state_is_read_anew(stage: Stage) -
 
 
 def test_nothing_is_written_while_the_api_server_cannot_be_seen(stage: Stage) -> None:
+    told = stage.heartbeats.beats
     with stage.forwarding(Rhythm(heartbeat=timedelta(seconds=2))):
-        eventually(lambda: len(stage.blobs.puts) >= 2)
+        eventually(lambda: len(told) >= 2)
         stage.server.stop()
 
         def is_silent() -> bool:
-            written = len(stage.blobs.puts)
+            known = len(told)
             stage.clock.sleep(8)
-            return len(stage.blobs.puts) == written
+            return len(told) == known
 
         eventually(is_silent)
-        written = len(stage.blobs.puts)
+        known, written = len(told), len(stage.blobs.puts)
         stage.restart()
-        eventually(lambda: len(stage.blobs.puts) > written)
+        eventually(lambda: len(told) > known and len(stage.blobs.puts) > written)
 
 
 def test_a_forwarder_that_restarts_tells_what_happened_meanwhile(stage: Stage) -> None:
@@ -345,6 +413,6 @@ def test_a_watch_that_dies_of_a_bug_takes_the_forwarder_down(
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr(watching.Watch, "_list", broken)
     api = ApiServer(connect(stage.server.url, "", lambda: "token"))
-    forwarder = Forwarder("east", api, stage.blobs, stage.hints, stage.clock)
+    forwarder = Forwarder("east", api, stage.blobs, stage.hints, stage.heartbeats, stage.clock)
     with pytest.raises(RuntimeError, match="a watch has died"):
         forwarder.run(Event())

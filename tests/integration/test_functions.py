@@ -32,6 +32,7 @@ from nodesmith_cli.local.deployment import ACCOUNT_ID, TABLE_NAME, Deployment, d
 from nodesmith_forwarder.forwarder import Forwarder
 from tests import builders
 from tests.awscalls.acting import Role, access_key, acting
+from tests.fakes.heartbeats import FakeHeartbeats
 from tests.fakes.hints import FakeHints
 from tests.lambdaruntime import LambdaFunction
 from tests.runtimeapi import Answer
@@ -287,7 +288,7 @@ def told_prometheus(site: Site) -> list[str]:
     client = acting(site.aws.client, Role("forwarder", CLUSTER, REGION))
     bucket = S3Blobs(client("s3"), site.deployment.bucket)
     server = ApiClient(connect(site.api.url, "", lambda: "token"))
-    forwarder = Forwarder(CLUSTER, server, bucket, FakeHints(), LocalClock())
+    forwarder = Forwarder(CLUSTER, server, bucket, FakeHints(), FakeHeartbeats(), LocalClock())
     return forwarder.metrics().splitlines()
 
 

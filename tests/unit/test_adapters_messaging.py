@@ -1,9 +1,9 @@
-"""The bucket and the queues, on moto's S3 and SQS."""
+"""The bucket and the queue, on moto's S3 and SQS, and how functions are invoked."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import boto3
@@ -12,13 +12,16 @@ from botocore.config import Config
 from botocore.stub import Stubber
 
 from nodesmith.adapters.blobs import S3Blobs
-from nodesmith.adapters.messages import SqsHints
+from nodesmith.adapters.delayedinvocations import SqsDelayedInvocations
+from nodesmith.adapters.hints import LambdaHints
+from nodesmith.adapters.invocations import LambdaInvocations
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.events import Concern, Hint, parse_message
+from nodesmith.model.events import Concern, DelayedInvocation, Hint, hints_payload
 from tests.account import strict_aws
 
 BUCKET = "nodesmith-snapshots"
 HINT = Hint("east", "3 pods pending")
+DELAYED = DelayedInvocation(Concern.LIFECYCLE, "private", hints_payload([HINT]))
 
 
 @pytest.fixture(autouse=True)
@@ -70,38 +73,34 @@ def test_a_bucket_that_cannot_be_reached_is_transient() -> None:
         S3Blobs(client, BUCKET).get("k")
 
 
-def queue(**attributes: str) -> tuple[Any, str]:
+def queue() -> tuple[SqsDelayedInvocations, Any, str]:
     client = boto3.client("sqs")
-    return client, client.create_queue(QueueName="provisioning", Attributes=attributes)["QueueUrl"]
+    url = client.create_queue(QueueName="nodesmith-waiting")["QueueUrl"]
+    return SqsDelayedInvocations(boto3.client, url), client, url
 
 
-def test_a_hint_arrives_as_it_was_sent() -> None:
-    client, url = queue()
-    SqsHints(client, {Concern.PROVISIONING: url}).send(Concern.PROVISIONING, HINT)
+def test_a_delayed_invocation_arrives_as_it_was_put() -> None:
+    delayed, client, url = queue()
+    delayed.put(DELAYED, 0)
     (message,) = client.receive_message(QueueUrl=url)["Messages"]
-    assert parse_message(message["Body"]) == HINT
+    assert DelayedInvocation.from_json(message["Body"]) == DELAYED
 
 
 @pytest.mark.parametrize(("asked", "held"), [(-5, 0), (0, 0), (60, 60), (3600, 900)])
 def test_a_delay_is_handed_to_the_queue_within_what_it_can_hold(asked: int, held: int) -> None:
     client = boto3.client("sqs")
-    sent = {"QueueUrl": "u", "MessageBody": HINT.to_json(), "DelaySeconds": held}
+    sent = {"QueueUrl": "u", "MessageBody": DELAYED.to_json(), "DelaySeconds": held}
     with Stubber(client) as stub:
         stub.add_response("send_message", {"MessageId": "1", "MD5OfMessageBody": "x"}, sent)
-        SqsHints(client, {Concern.LIFECYCLE: "u"}).send(Concern.LIFECYCLE, HINT, asked)
+        SqsDelayedInvocations(lambda _: client, "u").put(DELAYED, asked)
         stub.assert_no_pending_responses()
 
 
-def test_a_concern_without_a_queue_is_named_with_its_setting() -> None:
-    with pytest.raises(Rejected, match="hint for readiness: no queue is known"):
-        SqsHints(boto3.client("sqs"), {}).send(Concern.READINESS, HINT)
-
-
 def test_a_queue_that_does_not_exist_is_rejected() -> None:
-    client, url = queue()
+    delayed, client, url = queue()
     client.delete_queue(QueueUrl=url)
     with pytest.raises(Rejected, match="does not exist"):
-        SqsHints(client, {Concern.LIFECYCLE: url}).send(Concern.LIFECYCLE, HINT)
+        delayed.put(DELAYED, 5)
 
 
 def test_a_queue_that_throttles_is_transient() -> None:
@@ -109,11 +108,62 @@ def test_a_queue_that_throttles_is_transient() -> None:
     with Stubber(client) as stub:
         stub.add_client_error("send_message", service_error_code="RequestThrottled")
         with pytest.raises(Transient):
-            SqsHints(client, {Concern.LIFECYCLE: "u"}).send(Concern.LIFECYCLE, HINT)
+            SqsDelayedInvocations(lambda _: client, "u").put(DELAYED, 5)
 
 
-def test_the_body_of_a_hint_is_plain_json() -> None:
-    assert json.loads(HINT.to_json()) == {"cluster": "east", "why": "3 pods pending"}
+def stubbed_lambda() -> tuple[LambdaInvocations, Stubber]:
+    client = boto3.client("lambda")
+    return LambdaInvocations(lambda _: client), Stubber(client)
+
+
+def invocation(name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what Lambda is asked for when a function is invoked."""
+    body = json.dumps(payload, separators=(",", ":")).encode()
+    return {"FunctionName": name, "Qualifier": "live", "InvocationType": "Event", "Payload": body}
+
+
+@pytest.mark.parametrize(
+    ("concern", "name"),
+    [(Concern.LIFECYCLE, "nodesmith-private-lifecycle"), (Concern.PROVISIONING, "nodesmith-provisioning")],
+)
+def test_a_hint_invokes_the_function_that_serves_the_cluster(concern: Concern, name: str) -> None:
+    invocations, stub = stubbed_lambda()
+    with stub:
+        stub.add_response("invoke", {"StatusCode": 202}, invocation(name, hints_payload([HINT])))
+        LambdaHints(invocations, reached_from="private").send(concern, HINT)
+        stub.assert_no_pending_responses()
+
+
+def test_a_hint_for_later_waits_in_the_queue() -> None:
+    delayed, client, url = queue()
+    invocations, stub = stubbed_lambda()
+    with stub:
+        LambdaHints(invocations, delayed, "private").send(Concern.LIFECYCLE, HINT, 5)
+    attributes = client.get_queue_attributes(
+        QueueUrl=url, AttributeNames=["ApproximateNumberOfMessagesDelayed"]
+    )
+    assert attributes["Attributes"] == {"ApproximateNumberOfMessagesDelayed": "1"}
+
+
+def test_a_hint_for_later_is_rejected_where_nothing_can_wait() -> None:
+    with pytest.raises(Rejected, match="no queue in which it could wait"):
+        LambdaHints(stubbed_lambda()[0]).send(Concern.LIFECYCLE, HINT, 5)
+
+
+def test_a_function_that_does_not_exist_is_rejected_by_name() -> None:
+    invocations, stub = stubbed_lambda()
+    stub.add_client_error("invoke", service_error_code="ResourceNotFoundException")
+    with stub, pytest.raises(Rejected, match="the function nodesmith-nowhere-repair does not exist"):
+        invocations.invoke(Concern.REPAIR, "nowhere", {})
+
+
+@pytest.mark.parametrize("code", ["TooManyRequestsException", "ServiceException", "AccessDeniedException"])
+def test_a_function_that_cannot_be_invoked_now_is_transient(code: str) -> None:
+    invocations, stub = stubbed_lambda()
+    stub.add_client_error("invoke", service_error_code=code)
+    with stub, pytest.raises(Transient) as caught:
+        invocations.invoke(Concern.REPAIR, "", {})
+    assert caught.value.code == code
 
 
 def _impatient() -> Any:

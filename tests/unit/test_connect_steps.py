@@ -239,7 +239,7 @@ def test_an_endpoint_that_is_open_among_others_is_no_problem() -> None:
     ("stack", "severity", "words"),
     [
         (None, "error", "is not deployed"),
-        (replace(STACK, queues_url=""), "error", "has no output QueuesUrl"),
+        (replace(STACK, table_name=""), "error", "has no output TableName"),
         (replace(STACK, version="0.0.1"), "warning", "is of version 0.0.1"),
     ],
 )

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith.model.events import Concern
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith_cli.connecting.actions import Standing
 from nodesmith_cli.connecting.capacitychecks import QUOTAS, QuotaReading, Quotas, quota_findings
@@ -20,7 +19,7 @@ from nodesmith_cli.connecting.reaching import is_same, principal_of
 from nodesmith_cli.connecting.removing import DeleteEntries
 from nodesmith_forwarder.settings import read_forwarder_settings
 
-SERVED = Served("web", "us-east-1", "bucket", "https://sqs/1", "shared", "forwarder:1")
+SERVED = Served("web", "us-east-1", "bucket", "nodesmith", "shared", "forwarder:1")
 ROLE = "arn:aws:iam::1:role"
 
 
@@ -36,11 +35,10 @@ def test_a_config_map_is_named_by_its_content_as_kustomize_names_it() -> None:
     assert hashed_name("nodesmith-forwarder", data) == "nodesmith-forwarder-72629m4mf7"  # kubectl kustomize's
 
 
-def test_the_forwarder_wakes_those_that_talk_to_the_api_server_in_the_vpc_of_the_cluster() -> None:
+def test_the_forwarder_is_told_its_table_and_the_vpc_of_the_cluster() -> None:
     (written,) = [each for each in manifests(SERVED) if each["kind"] == "ConfigMap"]
-    urls = read_forwarder_settings(written["data"]).queue_urls
-    assert urls[Concern.PROVISIONING] == "https://sqs/1/nodesmith-provisioning"
-    assert urls[Concern.LIFECYCLE] == "https://sqs/1/nodesmith-shared-lifecycle"
+    settings = read_forwarder_settings(written["data"])
+    assert (settings.table_name, settings.reached_from) == ("nodesmith", "shared")
 
 
 def test_nothing_of_another_cluster_is_bound() -> None:

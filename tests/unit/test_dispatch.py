@@ -1,14 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from nodesmith.adapters.ticks import SqsTicks
-from nodesmith.controllers.dispatch import Dispatch, due_concerns, send_ticks
-from nodesmith.errors import Transient
+from nodesmith.controllers.dispatch import Dispatch, send_ticks
+from nodesmith.errors import NodesmithError, Rejected, Transient
 from nodesmith.model.events import TICK_MINUTES, Concern, parse_message
+from nodesmith.model.health import Finding, Record
+from nodesmith.model.marks import Heartbeat, Marks
+from nodesmith.regionports import Ticks
 from nodesmith.regionruntime import scheduled_at
 from nodesmith.registration import Registration
 from nodesmith.settings import TALKING
@@ -41,31 +44,122 @@ class Sent:
         self.ticks.append((concern, [each.cluster for each in clusters]))
 
 
-def test_each_concern_looks_as_often_as_it_should() -> None:
-    hour = [concern for minute in range(60) for concern in due_concerns(NOON + timedelta(minutes=minute))]
+class Marked:
+    """Marks of clusters that have all just changed, but for those that are `quiet`."""
 
-    assert {concern: hour.count(concern) for concern in TICK_MINUTES} == {
-        concern: 60 // minutes for concern, minutes in TICK_MINUTES.items()
-    }
+    def __init__(self, *quiet: str, error: NodesmithError | None = None) -> None:
+        self.quiet, self.error = quiet, error
+
+    def of(self, clusters: Collection[str]) -> Mapping[str, Marks]:
+        if self.error is not None:
+            raise self.error
+        return {name: self._of(name) for name in clusters}
+
+    def _of(self, name: str) -> Marks:
+        changed = NOON - timedelta(hours=1 if name in self.quiet else 0)
+        return Marks(Heartbeat(NOON, changed), changed)
+
+
+class Recorded:
+    """Records of clusters in which nothing is due but `due`; those of `broken` cannot be read."""
+
+    def __init__(self, *due: Concern, broken: Mapping[str, NodesmithError] | None = None) -> None:
+        self.due, self.broken = due, broken or {}
+
+    def of(self, cluster: str) -> list[Record]:
+        if cluster in self.broken:
+            raise self.broken[cluster]
+        return [
+            Record(cluster, concern, NOON, due=NOON if concern in self.due else None)
+            for concern in TICK_MINUTES
+        ]
+
+    def state(self) -> tuple[Mapping[str, datetime], frozenset[Finding]]:
+        raise NotImplementedError
+
+    def keep(self, *_: object) -> None:
+        raise NotImplementedError
+
+
+OTHERS = TICK_MINUTES.keys() - {Concern.OBSERVATION}
+"""All but the one that has nothing to do while the forwarder lives."""
+
+
+def dispatching(
+    ticks: Ticks,
+    clusters: Sequence[Registration] = CLUSTERS,
+    marks: Marked | None = None,
+    records: Recorded | None = None,
+    **faults: str,
+) -> Dispatch:
+    registered = Registered(clusters, **faults)
+    return Dispatch(
+        registered, marks or Marked(), records or Recorded(), ticks, lambda _: timedelta(seconds=90)
+    )
 
 
 def test_every_cluster_that_can_be_read_is_ticked_and_the_others_are_told_of() -> None:
     sent = Sent()
 
-    report = send_ticks(Dispatch(Registered(CLUSTERS, broken="no JSON"), sent), NOON)
+    report = send_ticks(dispatching(sent, broken="no JSON"), NOON)
+
+    assert {concern: woken for concern, woken in sent.ticks if concern in OTHERS} == {
+        concern: ["east", "west"] for concern in OTHERS
+    }
+    assert report.faults == {"broken": "no JSON"}
+    assert (report.counts["ClustersServed"], report.counts["ClustersQuiet"]) == (2, 0)
+
+
+def test_of_a_cluster_that_does_not_change_only_those_are_ticked_that_are_due() -> None:
+    sent = Sent()
+
+    report = send_ticks(dispatching(sent, CLUSTERS, Marked("west"), Recorded(Concern.REPAIR)), NOON)
+
+    woken = dict(sent.ticks)
+    assert woken[Concern.REPAIR] == ["east", "west"]
+    assert woken[Concern.LIFECYCLE] == ["east"]
+    assert report.counts["ClustersQuiet"] == 1
+
+
+@pytest.mark.parametrize("error", [Transient("DynamoDB is away"), Rejected("AccessDenied")])
+def test_where_marks_cannot_be_read_everything_is_ticked_and_that_is_told(error: NodesmithError) -> None:
+    sent = Sent()
+    run = dispatching(sent, CLUSTERS, Marked("east", "west", error=error))
+
+    told = says(run)
 
     assert dict(sent.ticks) == {concern: ["east", "west"] for concern in TICK_MINUTES}
-    assert report.faults == {"broken": "no JSON"}
-    assert report.counts["ClustersServed"] == 2
+    assert str(error) in told
+
+
+@pytest.mark.parametrize("error", [Transient("DynamoDB is away"), Rejected("AccessDenied")])
+def test_where_the_records_of_a_cluster_cannot_be_read_it_alone_is_ticked_as_if_it_changed(
+    error: NodesmithError,
+) -> None:
+    sent = Sent()
+    run = dispatching(sent, CLUSTERS, Marked("east", "west"), Recorded(broken={"west": error}))
+
+    told = says(run)
+
+    assert dict(sent.ticks) == {concern: ["west"] for concern in TICK_MINUTES}
+    assert str(error) in told
+
+
+def says(run: Dispatch) -> str:
+    """Run, and give what it says is wrong."""
+    try:
+        return "; ".join(send_ticks(run, NOON).rejected)
+    except Transient as error:
+        return str(error)
 
 
 def test_a_queue_that_is_away_does_not_keep_the_others_from_their_ticks() -> None:
     sent = Sent(Concern.PROVISIONING)
 
     with pytest.raises(Transient, match="SQS is away"):
-        send_ticks(Dispatch(Registered(CLUSTERS), sent), NOON)
+        send_ticks(dispatching(sent), NOON)
 
-    assert {concern for concern, _ in sent.ticks} == TICK_MINUTES.keys() - {Concern.PROVISIONING}
+    assert {concern for concern, _ in sent.ticks} == OTHERS - {Concern.PROVISIONING}
 
 
 def test_a_cluster_in_a_vpc_that_is_not_deployed_does_not_keep_the_others_from_their_ticks() -> None:
@@ -74,21 +168,22 @@ def test_a_cluster_in_a_vpc_that_is_not_deployed_does_not_keep_the_others_from_t
         lost = Registration("lost", "vpc-01234567", ("nodes",), reached_from="nowhere")
         ticks = SqsTicks(client("sqs"), deployment.queues_url)
 
-        report = send_ticks(Dispatch(Registered([lost, *CLUSTERS]), ticks), NOON)
+        report = send_ticks(dispatching(ticks, [lost, *CLUSTERS], Marked(error=Rejected("none"))), NOON)
 
         for concern in TICK_MINUTES:
             url = deployment.queue_urls[concern]
             found = client("sqs").receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
             told = {parse_message(message["Body"]).cluster for message in found}
             assert told - {"lost"} == {"east", "west"}
-    assert len(report.rejected) == len(TALKING)
-    assert all("-nowhere-" in why and "does not exist" in why for why in report.rejected)
+    _, *missing = report.rejected
+    assert len(missing) == len(TALKING)
+    assert all("-nowhere-" in why and "does not exist" in why for why in missing)
 
 
 def test_a_region_without_clusters_is_left_alone() -> None:
     sent = Sent()
 
-    send_ticks(Dispatch(Registered([]), sent), NOON)
+    send_ticks(dispatching(sent, [], Marked(error=Transient("nobody asks"))), NOON)
 
     assert sent.ticks == []
 

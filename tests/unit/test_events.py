@@ -5,17 +5,66 @@ import json
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith.model.events import Hint, PassedEvent, parse_message
+from nodesmith.model.events import (
+    MOST_ATTEMPTS,
+    RETRY_SECONDS,
+    Concern,
+    DelayedInvocation,
+    Hint,
+    hints_of,
+    hints_payload,
+    retry_seconds,
+)
 
 
-def test_a_hint_comes_back_as_it_was_written() -> None:
-    hint = Hint("shop", "20 pods pending")
+def test_hints_come_back_as_they_were_written() -> None:
+    hints = [Hint("shop", "20 pods pending"), Hint("bank", attempt=3)]
 
-    assert parse_message(hint.to_json()) == hint
+    assert hints_of(json.loads(json.dumps(hints_payload(hints)))) == (hints, [])
 
 
-def test_a_hint_needs_no_reason() -> None:
-    assert parse_message('{"cluster": "shop", "later": [1]}') == Hint("shop")
+def test_a_hint_needs_no_reason_and_may_say_more_than_is_known() -> None:
+    assert Hint.from_document({"cluster": "shop", "later": [1]}) == Hint("shop")
+
+
+@pytest.mark.parametrize("message", [None, 7, "look", [], {}, {"why": "pods"}, {"cluster": 7}])
+def test_a_message_that_is_no_hint_is_told_of_and_the_others_are_read(message: object) -> None:
+    hints, faults = hints_of({"messages": [message, {"cluster": "shop"}]})
+
+    assert hints == [Hint("shop")]
+    (fault,) = faults
+    assert "text field 'cluster'" in fault
+
+
+@pytest.mark.parametrize(
+    "event", [{}, {"messages": None}, {"messages": {"cluster": "shop"}}, {"Records": []}]
+)
+def test_an_event_without_messages_is_told_of(event: dict[str, object]) -> None:
+    hints, (fault,) = hints_of(event)
+
+    assert hints == []
+    assert "expected a list 'messages'" in fault
+
+
+def test_what_is_found_wrong_is_told_shortly() -> None:
+    _, (fault,) = hints_of({"messages": [{"why": "x" * 9000}]})
+
+    assert len(fault) < 300
+
+
+def test_a_reason_of_any_length_stays_short() -> None:
+    assert len(Hint.from_document({"cluster": "shop", "why": "x" * 9000}).why) == 200
+
+
+@pytest.mark.parametrize("attempt", [-1, "3", None, 10**9, 1.5])
+def test_an_attempt_that_is_no_number_of_attempts_counts_as_the_first(attempt: object) -> None:
+    assert Hint.from_document({"cluster": "shop", "attempt": attempt}).attempt == 0
+
+
+def test_a_delayed_invocation_comes_back_as_it_was_written() -> None:
+    delayed = DelayedInvocation(Concern.LIFECYCLE, "private", hints_payload([Hint("shop")]))
+
+    assert DelayedInvocation.from_json(delayed.to_json()) == delayed
 
 
 @pytest.mark.parametrize(
@@ -23,34 +72,28 @@ def test_a_hint_needs_no_reason() -> None:
     [
         ("", "expected a JSON object, found ''"),
         ("look again", "expected a JSON object, found 'look again'"),
-        ('{"cluster": "shop"', "expected a JSON object"),
         ("[" * 100_000, "expected a JSON object"),
-        ("[]", "text field 'cluster'"),
-        ("null", "text field 'cluster'"),
-        ('{"why": "pods"}', "text field 'cluster'"),
-        ('{"cluster": 7}', "text field 'cluster'"),
-        ('{"event": "{}"}', "text field 'cluster'"),
+        ("[]", "the fields 'concern', 'vpc' and 'payload'"),
+        ('{"concern": "cooking", "vpc": "", "payload": {}}', "the fields"),
+        ('{"concern": ["lifecycle"], "vpc": "", "payload": {}}', "the fields"),
+        ('{"concern": "lifecycle", "payload": {}}', "the fields"),
+        ('{"concern": "lifecycle", "vpc": "", "payload": "{}"}', "the fields"),
     ],
 )
-def test_what_is_no_hint_is_rejected_with_what_was_found(body: str, said: str) -> None:
+def test_what_is_no_delayed_invocation_is_rejected_with_what_was_found(body: str, said: str) -> None:
     with pytest.raises(Rejected, match=said) as rejected:
-        parse_message(body)
+        DelayedInvocation.from_json(body)
     assert len(str(rejected.value)) < 300
 
 
-def test_an_event_that_is_passed_on_comes_back_as_it_was_written() -> None:
-    passed = PassedEvent("shop", '{"detail": {"instance-id": "i-1"}}')
+def test_a_run_that_failed_is_tried_again_after_five_seconds_and_later_and_later() -> None:
+    waits = [retry_seconds(attempt) for attempt in range(MOST_ATTEMPTS - 1)]
 
-    assert parse_message(passed.to_json()) == passed
-
-
-def test_an_event_that_is_no_text_is_rejected_with_what_was_found() -> None:
-    with pytest.raises(Rejected, match=r"field 'event': expected the JSON of an event as text, found '\{\}'"):
-        parse_message('{"cluster": "shop", "event": {}}')
+    assert waits[:3] == [5, 5, 5]
+    assert waits[: len(RETRY_SECONDS)] == sorted(RETRY_SECONDS)
+    assert set(waits[len(RETRY_SECONDS) :]) == {RETRY_SECONDS[-1]}
 
 
-def test_a_reason_of_any_length_stays_short() -> None:
-    hint = parse_message(json.dumps({"cluster": "shop", "why": "x" * 9000}))
-
-    assert isinstance(hint, Hint)
-    assert len(hint.why) == 200
+def test_a_hint_has_so_many_attempts_and_no_more() -> None:
+    assert retry_seconds(MOST_ATTEMPTS - 1) is None
+    assert retry_seconds(MOST_ATTEMPTS + 5) is None

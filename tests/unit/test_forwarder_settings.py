@@ -7,7 +7,6 @@ from datetime import timedelta
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith.model.events import Concern
 from nodesmith_forwarder.__main__ import main
 from nodesmith_forwarder.settings import read_forwarder_settings
 from nodesmith_forwarder.windows import Pace
@@ -16,21 +15,19 @@ GOOD = {
     "CLUSTER_NAME": "east",
     "AWS_REGION": "us-east-1",
     "BUCKET_NAME": "snapshots",
-    "QUEUES_URL": "https://sqs/1",
+    "TABLE_NAME": "nodesmith",
 }
 
 
 def test_the_defaults_are_karpenters() -> None:
     settings = read_forwarder_settings(GOOD)
     assert settings.pace == Pace(timedelta(seconds=1), timedelta(seconds=10))
-    assert settings.queue_urls[Concern.LIFECYCLE] == "https://sqs/1/nodesmith-lifecycle"
+    assert settings.reached_from == ""
     assert (settings.health_port, settings.log_level) == (8081, "INFO")
 
 
-def test_functions_in_a_vpc_are_woken_by_that_vpcs_queues() -> None:
-    urls = read_forwarder_settings({**GOOD, "REACHED_FROM": "private"}).queue_urls
-    assert urls[Concern.LIFECYCLE] == "https://sqs/1/nodesmith-private-lifecycle"
-    assert urls[Concern.PROVISIONING] == "https://sqs/1/nodesmith-provisioning"
+def test_the_vpc_in_which_functions_reach_the_api_server_is_told_by_name() -> None:
+    assert read_forwarder_settings({**GOOD, "REACHED_FROM": "private"}).reached_from == "private"
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("2s", 2), ("500ms", 0.5), ("1.5s", 1.5), ("1m", 60)])

@@ -1,30 +1,35 @@
-"""How a function answers a batch whose messages are of several clusters."""
+"""How a function answers an event with hints for several clusters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import boto3
 import pytest
 
 from nodesmith import handlers, parts
 from nodesmith.adapters.registrations import READ_AGAIN
-from nodesmith.controllers.letters import Report
+from nodesmith.controllers.report import Report
 from nodesmith.errors import Rejected, Transient
-from nodesmith.handlers import Handler, looking, noticing
-from nodesmith.model.events import Concern, Hint, PassedEvent
+from nodesmith.handlers import Handler, looking
+from nodesmith.model.events import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.parts import ClusterParts, Parts
-from nodesmith.registration import Registration, parameter_name
-from nodesmith.settings import queue_urls
+from nodesmith.registration import CANARY_PARAMETER, Registration, parameter_name
+from nodesmith.settings import function_vpc
 from nodesmith.telemetry import Telemetry
 from nodesmith_cli.local.deployment import deploy, register
 from tests import builders
 from tests.account import REGION, client, strict_aws
 
+if TYPE_CHECKING:
+    from nodesmith.adapters.delayedinvocations import SqsDelayedInvocations
+    from nodesmith.adapters.invocations import LambdaInvocations
+
 VPC = "vpc-01234567"
-Look = Callable[[], None]
 
 
 @pytest.fixture(autouse=True)
@@ -34,36 +39,35 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with strict_aws():
         for name, value in deploy(client, REGION).environment().items():
             monkeypatch.setenv(name, value)
+        monkeypatch.setenv("QUEUE_URL", "https://sqs/1/nodesmith-waiting")
         for cluster in ("east", "west", "north"):
             register(client, Registration(cluster, VPC, ("nodes",)))
         yield
 
 
-def batch(*bodies: str) -> Mapping[str, Any]:
-    """Give an event of Lambda's with these messages, `m0`, `m1` and so on."""
-    arn = f"arn:aws:sqs:{REGION}:{builders.ACCOUNT}:nodesmith-lifecycle"
-    attributes = {"ApproximateReceiveCount": "1"}
-    return {
-        "Records": [
-            {
-                "messageId": f"m{number}",
-                "receiptHandle": f"r{number}",
-                "body": body,
-                "eventSourceARN": arn,
-                "attributes": attributes,
-            }
-            for number, body in enumerate(bodies)
+def hints(*clusters: str, attempt: int = 0) -> Mapping[str, Any]:
+    return hints_payload([Hint(cluster, attempt=attempt) for cluster in clusters])
+
+
+class Delayed:
+    """The queue of invocations that wait, as seconds and hint."""
+
+    def __init__(self, *, away: bool = False) -> None:
+        self.away = away
+        self.put_off: list[tuple[int, str, str, Mapping[str, Any]]] = []
+
+    def put(self, invocation: DelayedInvocation, delay_seconds: int) -> None:
+        if self.away:
+            raise Transient("SQS is away")
+        self.put_off += [
+            (delay_seconds, invocation.concern, invocation.vpc, message)
+            for message in invocation.payload["messages"]
         ]
-    }
 
-
-def hints(*clusters: str) -> Mapping[str, Any]:
-    return batch(*(Hint(cluster).to_json() for cluster in clusters))
-
-
-def failures(answer: Mapping[str, Any] | None) -> list[str]:
-    assert answer is not None
-    return [each["itemIdentifier"] for each in answer["batchItemFailures"]]
+    @property
+    def hints(self) -> list[tuple[int, str, int]]:
+        """Give seconds, cluster and attempt."""
+        return [(seconds, each["cluster"], each.get("attempt", 0)) for seconds, _, _, each in self.put_off]
 
 
 class Told(Telemetry):
@@ -85,65 +89,115 @@ class Told(Telemetry):
 
 
 class Looks:
-    """A concern that notes whom it has looked at, and fails for some."""
+    """A concern that notes whom it has looked at, fails for some, and has a part fail for others."""
 
-    def __init__(self, **errors: Exception) -> None:
-        self.errors = errors
+    def __init__(self, *parts: str, **errors: Exception) -> None:
+        self.parts, self.errors = parts, errors
         self.composed: list[str] = []
         self.seen: list[str] = []
         self.told = Told()
+        self.delayed = Delayed()
 
-    def __call__(self, own: ClusterParts) -> Look:
+    def __call__(self, own: ClusterParts) -> handlers.Run:
         cluster = own.settings.cluster_name
         self.composed.append(cluster)
 
-        def look() -> None:
+        def look() -> Report:
             self.seen.append(cluster)
             if cluster in self.errors:
                 raise self.errors[cluster]
+            return Report(again=cluster in self.parts)
 
         return look
 
-    def handler(self) -> Handler:
+    def handler(self, invoked: Invoked | None = None) -> Handler:
         made = Parts(Concern.LIFECYCLE)
+        if invoked is not None:
+            made.invocations = cast("LambdaInvocations", invoked)
         made.telemetry = self.told
+        made.delayed = cast("SqsDelayedInvocations", self.delayed)
         return looking(made, self)
 
 
-def test_each_cluster_of_a_batch_is_looked_at_once() -> None:
+def test_each_cluster_of_an_event_is_looked_at_once() -> None:
     looks = Looks()
 
-    answer = looks.handler()(hints("east", "west", "east"), None)
+    looks.handler()(hints("east", "west", "east"), None)
 
     assert looks.seen == ["east", "west"]
-    assert failures(answer) == []
+    assert looks.delayed.put_off == []
 
 
 @pytest.mark.parametrize("error", [Transient("EC2 is away"), RuntimeError("a bug")])
-def test_what_fails_for_one_cluster_comes_back_for_that_one_alone(error: Exception) -> None:
+def test_what_fails_for_one_cluster_is_tried_again_for_that_one_alone(error: Exception) -> None:
     looks = Looks(east=error)
 
-    answer = looks.handler()(hints("east", "west", "east"), None)
+    looks.handler()(hints("east", "west", "east"), None)
 
     assert looks.seen == ["east", "west"]
-    assert failures(answer) == ["m0", "m2"]
+    assert looks.delayed.hints == [(5, "east", 1)]
     assert looks.told.lines == [f"east failed: {error}"]
 
 
-def test_a_batch_of_which_nothing_succeeds_fails_as_a_whole() -> None:
-    looks = Looks(east=Transient("EC2 is away"), west=RuntimeError("a bug"))
+def test_a_run_of_which_a_part_failed_is_tried_again() -> None:
+    looks = Looks("west")
 
-    with pytest.raises(Transient, match="EC2 is away"):
+    looks.handler()(hints("east", "west"), None)
+
+    assert looks.delayed.hints == [(5, "west", 1)]
+    assert looks.told.lines == []
+
+
+def test_the_more_often_a_run_has_failed_the_later_it_is_tried_again() -> None:
+    looks = Looks(east=Transient("EC2 is away"))
+    handle = looks.handler()
+
+    for attempt in range(MOST_ATTEMPTS - 1):
+        handle(hints("east", attempt=attempt), None)
+
+    waits = [seconds for seconds, _, _ in looks.delayed.hints]
+    assert waits == sorted(waits)
+    assert [attempt for _, _, attempt in looks.delayed.hints] == list(range(1, MOST_ATTEMPTS))
+
+
+@pytest.mark.parametrize("parts", [(), ("east",)])
+def test_an_event_that_has_had_its_attempts_fails_and_the_other_clusters_are_served(
+    parts: tuple[str, ...],
+) -> None:
+    looks = Looks(*parts, **({} if parts else {"east": RuntimeError("a bug")}))
+
+    with pytest.raises((RuntimeError, Transient), match=r"a bug|a part fails every time for east"):
+        looks.handler()(hints("east", "west", attempt=MOST_ATTEMPTS - 1), None)
+
+    assert looks.seen == ["east", "west"]
+    assert looks.delayed.put_off == []
+
+
+def test_an_event_whose_failures_cannot_be_put_off_fails_so_that_lambda_repeats_it() -> None:
+    looks = Looks(east=Transient("EC2 is away"))
+    looks.delayed.away = True
+
+    with pytest.raises(Transient, match="SQS is away"):
         looks.handler()(hints("east", "west"), None)
     assert looks.seen == ["east", "west"]
 
 
-def test_what_is_rejected_for_one_cluster_is_told_of_and_not_given_again() -> None:
+def test_a_function_in_a_vpc_has_itself_invoked_again_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VPC_NAME", "private")
+    looks = Looks(east=Transient("EC2 is away"))
+
+    looks.handler()(hints("east"), None)
+
+    ((_, concern, vpc, _),) = looks.delayed.put_off
+    assert (concern, vpc) == ("lifecycle", "private")
+
+
+def test_what_is_rejected_for_one_cluster_is_told_of_and_not_tried_again() -> None:
     looks = Looks(east=Rejected("the snapshot is damaged"))
 
-    answer = looks.handler()(hints("east", "west"), None)
+    looks.handler()(hints("east", "west"), None)
 
-    assert failures(answer) == []
+    assert looks.delayed.put_off == []
     assert looks.told.lines == ["east rejected: the snapshot is damaged"]
 
 
@@ -151,9 +205,9 @@ def test_what_is_rejected_for_one_cluster_is_told_of_and_not_given_again() -> No
 def test_a_message_for_an_unknown_cluster_is_told_of_and_dropped(cluster: str) -> None:
     looks = Looks()
 
-    answer = looks.handler()(hints(cluster, "east"), None)
+    looks.handler()(hints(cluster, "east"), None)
 
-    assert (looks.seen, failures(answer)) == (["east"], [])
+    assert (looks.seen, looks.delayed.put_off) == (["east"], [])
     (line,) = looks.told.lines
     assert f"cluster '{cluster[:100]}' is not registered" in line
 
@@ -164,9 +218,9 @@ def test_a_registration_with_nonsense_in_it_keeps_its_cluster_waiting_and_no_oth
     )
     looks = Looks()
 
-    answer = looks.handler()(hints("east", "west"), None)
+    looks.handler()(hints("east", "west"), None)
 
-    assert (looks.seen, failures(answer)) == (["west"], [])
+    assert (looks.seen, looks.delayed.put_off) == (["west"], [])
     (line,) = looks.told.lines
     assert "vpcId: expected the id of the cluster's VPC, found None" in line
 
@@ -203,29 +257,15 @@ def test_a_process_keeps_the_parts_of_the_clusters_that_it_served_last(
     assert looks.composed == ["east", "west", "north", "west"]
 
 
-def test_events_reach_their_cluster_and_what_its_report_names_comes_back_alone() -> None:
-    seen: dict[str, list[str]] = {}
+@pytest.mark.parametrize("event", [{}, {"messages": "east"}, {"messages": [7]}])
+def test_an_event_that_cannot_be_read_is_told_of_and_dropped(event: Mapping[str, Any]) -> None:
+    looks = Looks()
 
-    def composed(own: ClusterParts) -> handlers.Run:
-        def heed(letters: Any) -> Report:
-            seen[own.settings.cluster_name] = [letter.event for letter in letters]
-            assert {letter.account for letter in letters} == {builders.ACCOUNT}
-            return Report(failed=[letter.id for letter in letters if letter.event == "b"])
+    looks.handler()(event, None)
 
-        return heed
-
-    bodies: list[Hint | PassedEvent] = [
-        PassedEvent("east", "a"),
-        PassedEvent("west", "b"),
-        Hint("east"),
-        PassedEvent("east", "c"),
-    ]
-    handle = noticing(Parts(Concern.INTERRUPTION), composed)
-
-    answer = handle(batch("no JSON", *(each.to_json() for each in bodies)), None)
-
-    assert seen == {"east": ["a", "", "c"], "west": ["b"]}
-    assert failures(answer) == ["m2"]
+    assert looks.seen == []
+    (line,) = looks.told.lines
+    assert " rejected: " in line
 
 
 def test_a_cluster_is_served_by_what_its_registration_says() -> None:
@@ -235,9 +275,9 @@ def test_a_cluster_is_served_by_what_its_registration_says() -> None:
     )
     found: list[ClusterParts] = []
 
-    def composed(own: ClusterParts) -> Look:
+    def composed(own: ClusterParts) -> handlers.Run:
         found.append(own)
-        return lambda: None
+        return Report
 
     looking(Parts(Concern.READINESS), composed)(hints("east"), None)
 
@@ -246,12 +286,9 @@ def test_a_cluster_is_served_by_what_its_registration_says() -> None:
     assert own.node_settings().vm_memory_overhead_percent == 0.05
 
 
-def test_hints_for_functions_in_a_vpc_go_to_that_vpcs_queues() -> None:
-    urls = queue_urls("https://sqs/1", "private")
-
-    assert urls[Concern.LIFECYCLE] == "https://sqs/1/nodesmith-private-lifecycle"
-    assert urls[Concern.DISRUPTION] == "https://sqs/1/nodesmith-private-disruption"
-    assert urls[Concern.PROVISIONING] == "https://sqs/1/nodesmith-provisioning"
+def test_only_what_talks_to_api_servers_runs_in_a_clusters_vpc() -> None:
+    assert function_vpc(Concern.LIFECYCLE, "private") == "private"
+    assert function_vpc(Concern.PROVISIONING, "private") == ""
 
 
 def test_registrations_are_read_by_name_and_faults_are_told_apart() -> None:
@@ -264,3 +301,62 @@ def test_registrations_are_read_by_name_and_faults_are_told_apart() -> None:
     assert [each.cluster for each in found] == ["east", "north", "west"]
     assert faults.keys() == {"broken"}
     assert parameter_name("broken") in faults["broken"]
+
+
+class Invoked:
+    """Takes what is invoked; where there is no release on trial, nothing can be."""
+
+    def __init__(self, *, missing: bool = False) -> None:
+        self.missing = missing
+        self.events: list[tuple[str, str, Any]] = []
+
+    def invoke(self, concern: Concern, vpc: str, payload: Mapping[str, Any], alias: str = "live") -> None:
+        if self.missing:
+            raise Rejected("there is no alias canary")
+        assert vpc == ""
+        self.events.append((concern, alias, payload))
+
+
+def invoked_as(alias: str) -> object:
+    arn = f"arn:aws:lambda:{REGION}:{builders.ACCOUNT}:function:nodesmith-lifecycle:{alias}"
+    return SimpleNamespace(invoked_function_arn=arn)
+
+
+def on_trial(*clusters: str) -> None:
+    client("ssm").put_parameter(Name=CANARY_PARAMETER, Value=json.dumps(clusters), Type="String")
+
+
+@pytest.mark.parametrize(
+    ("alias", "seen", "handed_over"),
+    [("live", ["west"], ["east"]), ("canary", ["east", "west"], [])],
+)
+def test_a_release_on_trial_serves_its_clusters_and_the_other_release_all_others(
+    alias: str, seen: list[str], handed_over: list[str]
+) -> None:
+    on_trial("east")
+    looks, invoked = Looks(), Invoked()
+
+    looks.handler(invoked)(hints("east", "west"), invoked_as(alias))
+
+    assert looks.seen == seen
+    assert invoked.events == [("lifecycle", "canary", hints_payload([Hint(each)])) for each in handed_over]
+
+
+@pytest.mark.parametrize("value", ["?", '{"east": 1}', "[7]", None])
+def test_without_a_readable_list_of_clusters_on_trial_there_are_none(value: str | None) -> None:
+    if value is not None:
+        client("ssm").put_parameter(Name=CANARY_PARAMETER, Value=value, Type="String")
+    looks, invoked = Looks(), Invoked()
+
+    looks.handler(invoked)(hints("east"), invoked_as("live"))
+
+    assert (looks.seen, invoked.events) == (["east"], [])
+
+
+def test_where_the_release_on_trial_is_gone_the_other_serves_its_clusters() -> None:
+    on_trial("east")
+    looks = Looks()
+
+    looks.handler(Invoked(missing=True))(hints("east"), invoked_as("live"))
+
+    assert looks.seen == ["east"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -11,14 +13,15 @@ from nodesmith.adapters.healthrecords import DeadLetters, HealthEvents, HealthRe
 from nodesmith.controllers.health import HealthCheck, check_health, is_due
 from nodesmith.decisions.health import KINDS, findings
 from nodesmith.errors import Transient
-from nodesmith.model.events import TICK_MINUTES, Concern
-from nodesmith.model.health import GOES_ON, SYMPTOMS, Finding, Record, Symptom
+from nodesmith.model.events import REGION_TICK_MINUTES, TICK_MINUTES, Concern
+from nodesmith.model.health import AT_ONCE, GOES_ON, SYMPTOMS, Finding, Record, Symptom
 from nodesmith.registration import Registration
 from nodesmith_cli.local.deployment import TABLE_NAME, deploy
 from tests.account import REGION, client, strict_aws
 from tests.builders import NOW
 
 EAST = Registration("east", "vpc-01234567", ("nodes",))
+CATALOG = REGION_TICK_MINUTES[Concern.CATALOG]
 LONG_AGO = NOW - timedelta(days=1)
 MINUTE = timedelta(minutes=1)
 
@@ -44,14 +47,68 @@ def test_where_every_concern_has_lately_had_a_run_that_succeeded_nothing_is_wron
 
 @pytest.mark.parametrize(("minutes", "is_found"), [(14, False), (16, True)])
 def test_a_concern_without_success_for_a_quarter_of_an_hour_is_found(minutes: int, is_found: bool) -> None:
-    old = Record("east", "lifecycle", NOW - minutes * MINUTE)
+    old = Record("east", "lifecycle", NOW - minutes * MINUTE, due=NOW - minutes * MINUTE)
 
     assert (judged(with_record(old)) == [("east", "lifecycle", "NoSuccess")]) is is_found
 
 
+def test_a_concern_that_waits_for_its_next_look_in_any_case_has_a_quarter_of_an_hour_from_then() -> None:
+    def is_found(minutes: int, due: datetime | None) -> bool:
+        return bool(judged(with_record(Record("east", "lifecycle", NOW - minutes * MINUTE, due=due))))
+
+    assert not is_found(34, due=None)
+    assert is_found(36, due=None)
+    assert not is_found(34, due=NOW + MINUTE)
+    assert is_found(36, due=NOW + MINUTE)
+
+
+def test_a_concern_that_is_due_has_a_quarter_of_an_hour_from_then() -> None:
+    def is_found(minutes: int) -> bool:
+        due = Record("east", "lifecycle", NOW - 20 * MINUTE, due=NOW - minutes * MINUTE)
+        return bool(judged(with_record(due)))
+
+    assert not is_found(14)
+    assert is_found(16)
+
+
+def test_a_concern_whose_runs_fail_is_found_as_soon_as_ever() -> None:
+    fails_at_each_look = Record("east", "lifecycle", NOW - 16 * MINUTE, due=NOW - 16 * MINUTE)
+    for minute in range(15, 0, -1):
+        fails_at_each_look = fails_at_each_look.after(False, {}, NOW - minute * MINUTE)
+    assert judged(with_record(fails_at_each_look)) == [("east", "lifecycle", "NoSuccess")]
+
+    fails_since_a_look = Record("east", "lifecycle", NOW - 30 * MINUTE)
+    for minute in range(16, 0, -1):
+        fails_since_a_look = fails_since_a_look.after(False, {}, NOW - minute * MINUTE)
+    assert judged(with_record(fails_since_a_look)) == [("east", "lifecycle", "NoSuccess")]
+
+
+def test_one_success_ends_what_failures_began() -> None:
+    record = Record("east", "lifecycle", NOW - 30 * MINUTE).after(False, {}, NOW - 20 * MINUTE)
+
+    assert record.due == NOW - 20 * MINUTE
+    assert record.after(True, {}, NOW, None).due is None
+
+
+def test_a_run_with_a_symptom_has_its_concern_look_again_so_that_the_symptom_can_recur() -> None:
+    record = Record("east", "lifecycle").after(True, {"Rejected": "why"}, NOW, None)
+
+    assert record.is_due(NOW)
+
+
+def test_who_does_not_say_when_to_look_again_is_due_at_once() -> None:
+    assert Record("east", "lifecycle").after(True, {}, NOW).due == NOW
+
+
+def test_a_concern_of_the_region_is_judged_by_its_schedule_alone() -> None:
+    old = Record("", Concern.ROUTING, NOW - 16 * MINUTE)
+
+    assert judged(with_record(old)) == [("", "routing", "NoSuccess")]
+
+
 def test_a_concern_that_looks_seldom_has_three_of_its_intervals() -> None:
-    assert judged(with_record(Record("", Concern.CATALOG, NOW - 179 * MINUTE))) == []
-    assert judged(with_record(Record("", Concern.CATALOG, NOW - 181 * MINUTE))) == [
+    assert judged(with_record(Record("", Concern.CATALOG, NOW - (3 * CATALOG - 1) * MINUTE))) == []
+    assert judged(with_record(Record("", Concern.CATALOG, NOW - (3 * CATALOG + 1) * MINUTE))) == [
         ("", "catalog", "NoSuccess")
     ]
 
@@ -103,7 +160,7 @@ def test_a_run_that_fails_leaves_the_last_success_as_it_was() -> None:
 
 
 def test_a_record_comes_back_as_it_was_written() -> None:
-    record = Record("east", "lifecycle", NOW, {"Rejected": Symptom(LONG_AGO, NOW, "why")})
+    record = Record("east", "lifecycle", NOW, {"Rejected": Symptom(LONG_AGO, NOW, "why")}, NOW + MINUTE)
 
     assert Record.from_document("east", "lifecycle", record.to_document()) == record
 
@@ -219,47 +276,153 @@ def written() -> list[Record]:
     return HealthRecords(client("dynamodb"), TABLE_NAME).of("east")
 
 
-@pytest.mark.usefixtures("aws")
-def test_a_process_records_its_successes_every_five_minutes_and_a_symptom_at_once() -> None:
-    clock = Clock()
-    writer = HealthWriter(client("dynamodb"), TABLE_NAME, "east", "lifecycle", clock)
-    writer.ran(True, {})
+class Process:
+    """A process that serves a cluster for a concern, and how often it asks DynamoDB."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, dynamodb = clock, client("dynamodb")
+        self.calls: Counter[str] = Counter()
+        dynamodb.meta.events.register("before-call", self._count)
+        self.writer = HealthWriter(dynamodb, TABLE_NAME, "east", "lifecycle", clock)
+
+    def ran(self, due: datetime | None = None, *, succeeded: bool = True, **seen: str) -> Counter[str]:
+        """Run once; give what it asked for."""
+        self.calls.clear()
+        self.writer.ran(succeeded, seen, due)
+        return Counter(self.calls)
+
+    def _count(self, model: Any, **_: object) -> None:
+        self.calls[model.name] += 1
+
+
+READ_AND_WRITE, WRITE, NOTHING = Counter(Query=1, PutItem=1), Counter(PutItem=1), Counter[str]()
+
+
+@pytest.fixture
+def clock(aws: None) -> Clock:
+    del aws
+    return Clock()
+
+
+@pytest.fixture
+def process(clock: Clock) -> Process:
+    return Process(clock)
+
+
+def test_a_process_records_its_successes_every_five_minutes_and_a_symptom_at_once(
+    clock: Clock, process: Process
+) -> None:
+    assert process.ran() == READ_AND_WRITE
     clock.now += MINUTE
-    writer.ran(True, {})
+    assert process.ran() == NOTHING
     assert written() == [Record("east", "lifecycle", NOW)]
 
-    writer.ran(True, {"Rejected": "why"})
+    assert process.ran(Rejected="why") == WRITE
     (record,) = written()
     assert record.symptoms == {"Rejected": Symptom(NOW + MINUTE, NOW + MINUTE, "why")}
-    assert record.succeeded_at == NOW + MINUTE
+    assert (record.succeeded_at, record.due) == (NOW + MINUTE, NOW + MINUTE)
 
 
-@pytest.mark.usefixtures("aws")
-def test_two_processes_of_a_concern_add_to_one_record() -> None:
-    clock = Clock()
-    first, second = (
-        HealthWriter(client("dynamodb"), TABLE_NAME, "east", "lifecycle", clock) for _ in range(2)
-    )
-    first.ran(True, {"Rejected": "why"})
+def test_what_is_due_sooner_than_was_recorded_is_recorded_at_once(clock: Clock, process: Process) -> None:
+    process.ran()
+    for due in (NOW + 30 * MINUTE, NOW + 20 * MINUTE, clock.now):
+        clock.now += timedelta(seconds=1)
+        assert process.ran(due) == WRITE
+        assert written()[0].due == max(due, clock.now)
+
+
+def test_what_is_due_later_than_was_recorded_is_recorded_when_that_has_passed(
+    clock: Clock, process: Process
+) -> None:
+    process.ran(NOW + 2 * MINUTE)
+    clock.now += MINUTE
+    assert process.ran(NOW + 30 * MINUTE) == NOTHING
+    clock.now += MINUTE
+    assert process.ran(NOW + 30 * MINUTE) == WRITE
+    assert written()[0].due == NOW + 30 * MINUTE
+
+
+def test_a_concern_that_is_due_all_the_time_is_recorded_no_more_often_than_others(
+    clock: Clock, process: Process
+) -> None:
+    process.ran(AT_ONCE)
+    writes = 0
+    for _ in range(20):
+        clock.now += MINUTE
+        writes += process.ran(clock.now + timedelta(seconds=30))["PutItem"]
+    assert writes == 4
+    assert written()[0].is_due(clock.now + MINUTE)
+
+
+def test_that_nothing_is_due_any_more_is_recorded_twenty_seconds_after_the_last_write_at_the_earliest(
+    clock: Clock, process: Process
+) -> None:
+    process.ran(AT_ONCE)
+    clock.now += timedelta(seconds=19)
+    assert process.ran(None) == NOTHING
+    clock.now += timedelta(seconds=1)
+    assert process.ran(None) == WRITE
+    assert written()[0].due is None
+
+
+def test_a_run_that_fails_is_recorded_at_once_and_so_is_the_next_that_succeeds(
+    clock: Clock, process: Process
+) -> None:
+    process.ran()
+    clock.now += timedelta(seconds=1)
+    assert process.ran(succeeded=False) == WRITE
+    assert written() == [Record("east", "lifecycle", NOW, due=clock.now)]
+    clock.now += MINUTE
+    assert process.ran() == WRITE
+    assert written() == [Record("east", "lifecycle", clock.now)]
+
+
+def test_runs_that_go_on_failing_leave_the_moment_at_which_that_began(clock: Clock, process: Process) -> None:
+    process.ran()
+    began = clock.now + MINUTE
+    for _ in range(5):
+        clock.now += MINUTE
+        process.ran(succeeded=False)
+    assert written() == [Record("east", "lifecycle", NOW, due=began)]
+
+
+def test_a_failure_is_recorded_although_another_process_has_since_succeeded(
+    clock: Clock, process: Process
+) -> None:
+    other = Process(clock)
+    process.ran(succeeded=False)
+    clock.now += MINUTE
+    other.ran()
+    clock.now += MINUTE
+    process.ran(succeeded=False)
+    assert written() == [Record("east", "lifecycle", NOW + MINUTE, due=clock.now)]
+
+
+def test_two_processes_of_a_concern_add_to_one_record(clock: Clock, process: Process) -> None:
+    other = Process(clock)
+    process.ran(Rejected="why")
     clock.now += 5 * MINUTE
-    second.ran(False, {"Rejected": "still"})
+    other.ran(succeeded=False, Rejected="still")
+    clock.now += 5 * MINUTE
+    assert process.ran(SnapshotsWritten="1") == Counter(PutItem=2, Query=1)
 
-    assert written() == [
-        Record("east", "lifecycle", NOW, {"Rejected": Symptom(NOW, clock.now, "still")}),
-    ]
+    (record,) = written()
+    assert record.symptoms == {
+        "Rejected": Symptom(NOW, NOW + 5 * MINUTE, "still"),
+        "SnapshotsWritten": Symptom(clock.now, clock.now, "1"),
+    }
 
 
-@pytest.mark.usefixtures("aws")
-def test_a_record_that_cannot_be_read_is_written_anew() -> None:
-    client("dynamodb").put_item(
-        TableName=TABLE_NAME,
-        Item={"pk": {"S": "HEALTH#east"}, "sk": {"S": "lifecycle"}, "doc": {"S": '{"succeeded": "soon"}'}},
-    )
+@pytest.mark.parametrize("document", ['{"succeeded": "soon"}', "[]", "{"])
+def test_a_record_that_cannot_be_read_is_written_anew(clock: Clock, process: Process, document: str) -> None:
+    item = {"pk": {"S": "HEALTH#east"}, "sk": {"S": "lifecycle"}, "doc": {"S": document}}
+    client("dynamodb").put_item(TableName=TABLE_NAME, Item=item)
     assert written() == [Record("east", "lifecycle")]
 
-    HealthWriter(client("dynamodb"), TABLE_NAME, "east", "lifecycle", Clock()).ran(True, {})
-
+    process.ran()
     assert written() == [Record("east", "lifecycle", NOW)]
+    clock.now += 5 * MINUTE
+    assert process.ran() == WRITE
 
 
 @pytest.mark.usefixtures("aws")

@@ -35,14 +35,14 @@ def test_the_longest_registration_fits_into_a_standard_parameter() -> None:
 
 
 def test_settings_are_the_clusters_and_the_deployments() -> None:
-    deployment = Settings("eu-west-1", table_name="t", bucket_name="b", queues_url="q", session_role_arn="r")
+    deployment = Settings("eu-west-1", table_name="t", bucket_name="b", queue_url="q", session_role_arn="r")
 
     settings = settings_of(read_registration("shop", json.dumps(VALUE)), deployment)
 
     assert (settings.cluster_name, settings.default_node_role) == ("shop", "KarpenterNodeRole-shop")
     assert (settings.vpc_id, settings.reserved_enis) == ("vpc-0123456789abcdef0", 2)
     assert (settings.region, settings.table_name, settings.bucket_name) == ("eu-west-1", "t", "b")
-    assert (settings.queues_url, settings.session_role_arn) == ("q", "r")
+    assert (settings.queue_url, settings.session_role_arn) == ("q", "r")
 
 
 @pytest.mark.parametrize(

@@ -8,22 +8,28 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.apiserver import ApiServer
-from nodesmith.settings import function_name, snapshot_key
+from nodesmith.adapters.heartbeats import read_heartbeat
+from nodesmith.settings import forwarder_partition_key, function_name, snapshot_key
 from nodesmith_cli.connecting.clients import Client, asking, if_there
 from nodesmith_cli.connecting.clusterreading import forwarders_pods
 from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE
+from nodesmith_cli.pause import TABLE
 from nodesmith_cli.sharing.survey import Manifest
 
 POLL_SECONDS = 3.0
 LOG_GROUP = "/aws/lambda/nodesmith"
 FRESH = timedelta(seconds=150)
-"""A snapshot of this age is one of a cluster that is served: two heartbeats and a half."""
+"""A snapshot that was true so lately is one of a cluster that is served: two heartbeats and a half."""
 _NO_NODE = "there is no node for its pod yet, as in a cluster without nodes"
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A snapshot that was written: when, and as which version of its object. S3 tells times to the second."""
+    """A snapshot: when it was last true, and as which version of its object. S3 tells times to the second.
+
+    It is when it is written, and with each heartbeat of the forwarder, which writes another only when something has
+    changed.
+    """
 
     at: datetime
     version: str
@@ -38,14 +44,30 @@ class Snapshots:
     cluster: str
 
     def newest(self) -> Written | None:
-        """Say when the newest was written, None without one. Raises Denied, Transient, Rejected."""
+        """Say when the newest was last true, None without one. Raises Denied, Transient, Rejected."""
         key = snapshot_key(self.cluster)
         with asking("s3:GetObject and s3:ListBucket", f"{self.bucket}/{key}"):
             s3 = self.client("s3")
             found = if_there(lambda: s3.head_object(Bucket=self.bucket, Key=key))
-        return (
-            None if found is None else Written(found["LastModified"], found.get("VersionId") or found["ETag"])
-        )
+        if found is None:
+            return None
+        version = found.get("VersionId") or found["ETag"]
+        return Written(max([found["LastModified"], *self._heartbeats()]), version)
+
+    def _heartbeats(self) -> Iterator[datetime]:
+        """Give when the forwarder last gave a sign of life, if it ever has."""
+        pk = forwarder_partition_key(self.cluster)
+        with asking("dynamodb:Query", f"table/{TABLE}"):
+            dynamodb = self.client("dynamodb")
+            found = if_there(
+                lambda: dynamodb.query(
+                    TableName=TABLE,
+                    KeyConditionExpression="pk = :pk",
+                    ExpressionAttributeValues={":pk": {"S": pk}},
+                )
+            )
+        beats = (read_heartbeat(item) for item in (found or {}).get("Items", ()))
+        yield from (beat.at for beat in beats if beat is not None)
 
 
 def wait_for_snapshot(

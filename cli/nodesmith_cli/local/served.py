@@ -12,6 +12,7 @@ from typing import Any
 
 from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.adapters.blobs import S3Blobs
+from nodesmith.adapters.heartbeats import DynamoHeartbeats
 from nodesmith.adapters.hints import LambdaHints
 from nodesmith.adapters.invocations import LambdaInvocations
 from nodesmith.model.catalog import Catalog
@@ -20,7 +21,7 @@ from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.clusters import RunningCluster
 from nodesmith_cli.local.decisions import Decisions
-from nodesmith_cli.local.deployment import Deployment
+from nodesmith_cli.local.deployment import TABLE_NAME, Deployment
 from nodesmith_cli.local.objects import Objects
 from nodesmith_cli.local.prices import prices
 from nodesmith_cli.local.quiet import CALM, WORKLOADS, Scene
@@ -166,5 +167,6 @@ def forwarder_here(
         server=ApiServer(connect(cluster.url, cluster.ca_bundle, lambda: cluster.token)),
         blobs=S3Blobs(client("s3"), bucket),
         hints=LambdaHints(LambdaInvocations(client)),
+        heartbeats=DynamoHeartbeats(client("dynamodb"), TABLE_NAME, name),
         clock=clock,
     )

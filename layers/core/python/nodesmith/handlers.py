@@ -16,6 +16,7 @@ from nodesmith.controllers.report import Report
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.events import DelayedInvocation, Hint, hints_of, hints_payload, retry_seconds
 from nodesmith.parts import ClusterParts, Parts, collect_seldom
+from nodesmith.settings import ALIAS, CANARY_ALIAS
 from nodesmith.telemetry import Telemetry
 
 Event = Mapping[str, Any]
@@ -64,7 +65,8 @@ def looking(parts: Parts, compose: Callable[[ClusterParts], Run]) -> Handler:
         parts.context = context
         outcome = _Outcome()
         for hint in _by_cluster(parts, event):
-            _serve(parts, clusters, hint, outcome)
+            if not _handed_over(parts, hint):
+                _serve(parts, clusters, hint, outcome)
         _record(parts)
         _try_again(parts, outcome)
 
@@ -81,6 +83,21 @@ def _by_cluster(parts: Parts, event: Event) -> list[Hint]:
         known = found.setdefault(hint.cluster, hint)
         found[hint.cluster] = replace(known, attempt=max(known.attempt, hint.attempt))
     return list(found.values())
+
+
+def _handed_over(parts: Parts, hint: Hint) -> bool:
+    """Hand a cluster's hint to the release on trial that is to serve it. False where this one serves it.
+
+    Where the release on trial cannot be invoked, this one serves the cluster.
+    """
+    try:
+        if parts.alias != ALIAS or not parts.registrations.is_canary(hint.cluster):
+            return False
+        payload = hints_payload([hint])
+        parts.invocations.invoke(parts.concern, parts.settings.vpc_name, payload, CANARY_ALIAS)
+    except (Rejected, Transient):
+        return False  # what is wrong with the registration is told when the cluster is served
+    return True
 
 
 def _serve(parts: Parts, clusters: Clusters, hint: Hint, outcome: _Outcome) -> None:
@@ -104,7 +121,7 @@ def _serve(parts: Parts, clusters: Clusters, hint: Hint, outcome: _Outcome) -> N
         outcome.again.append(hint)
     finally:
         if own is not None:
-            own.health.ran(succeeded, telemetry.take_symptoms(), due)
+            own.health.ran(succeeded, telemetry.take_symptoms())
 
 
 def _try_again(parts: Parts, outcome: _Outcome) -> None:

@@ -118,7 +118,9 @@ class Parts:
     def __init__(self, concern: Concern, *services: str) -> None:
         self.concern = concern
         self.settings = _deployment_settings()
-        self.telemetry = Telemetry(concern, "", metrics=self.settings.cloudwatch_metrics)
+        self.telemetry = Telemetry(
+            concern, "", metrics=self.settings.cloudwatch_metrics, release=self.settings.release
+        )
         # botocore's own session gives the same clients as boto3's, without 50 ms of cold start for S3 transfers.
         self.client = Clients(_session(concern, ""), self.settings.region)
         self.invocations = LambdaInvocations(self.client)
@@ -133,6 +135,12 @@ class Parts:
         """Return how long the invocation under way may still run, as Lambda's context says; infinite outside Lambda."""
         remaining_ms = getattr(self.context, "get_remaining_time_in_millis", None)
         return remaining_ms() / 1000 if remaining_ms else math.inf
+
+    @property
+    def alias(self) -> str:
+        """Return the alias by which the function was invoked; empty where it was none."""
+        name = str(getattr(self.context, "invoked_function_arn", "")).partition(":function:")[2]
+        return name.partition(":")[2]
 
     @cached_property
     def health(self) -> HealthWriter:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from nodesmith.model import marks
 from nodesmith.model.events import Concern
 from nodesmith.model.health import Finding, Record
 from nodesmith.registration import Registration
@@ -48,11 +49,18 @@ class Ticks(Protocol):
         """Send each of these clusters a hint for a concern. Raises Transient, Rejected when all have been tried."""
 
 
+class Marks(Protocol):
+    """When clusters last changed."""
+
+    def of(self, clusters: Collection[str]) -> Mapping[str, marks.Marks]:
+        """Give the marks of each of these clusters, a second old, perhaps. Raises Rejected."""
+
+
 class HealthRecords(Protocol):
     """What functions record of their work, and what was last found wrong with it."""
 
     def of(self, cluster: str) -> Sequence[Record]:
-        """Give the records of a cluster's concerns, or of the region's for no name."""
+        """Give the records of a cluster's concerns, or of the region's for no name. Raises Rejected."""
 
     def state(self) -> tuple[Mapping[str, datetime], frozenset[Finding]]:
         """Give since when each cluster is known (the region by no name), and what was last found."""

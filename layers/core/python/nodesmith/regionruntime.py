@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from nodesmith.errors import Rejected
 from nodesmith.handlers import Event, Handler
 from nodesmith.model.events import Concern
 from nodesmith.parts import Parts, now
 from nodesmith.regionhandlers import delayed_or_scheduled
+
+if TYPE_CHECKING:
+    from nodesmith.registration import Registration
 
 
 def routing() -> Handler:
@@ -25,16 +29,25 @@ def routing() -> Handler:
 def dispatch() -> Handler:
     """Compose dispatch: each cluster's concerns look from time to time. Woken by a schedule, without a message."""
     from nodesmith.adapters.healthrecords import HealthEvents, HealthRecords, SqsDeadLetters
+    from nodesmith.adapters.marks import DynamoMarks
     from nodesmith.adapters.ticks import LambdaTicks
     from nodesmith.controllers.dispatch import Dispatch, send_ticks
     from nodesmith.controllers.health import HealthCheck, check_health, is_due
     from nodesmith.decisions.health import KINDS
+    from nodesmith.registration import settings_of
 
     parts = Parts(Concern.DISPATCH, "ssm", "dynamodb", "events", "lambda")
-    settings = parts.settings
-    run = Dispatch(parts.registrations, LambdaTicks(parts.invocations))
+    settings, dynamodb = parts.settings, parts.client("dynamodb")
+    records = HealthRecords(dynamodb, settings.table_name)
+
+    def stale_after(registration: Registration) -> timedelta:
+        return timedelta(seconds=settings_of(registration, settings).heartbeat_stale_seconds)
+
+    marks = DynamoMarks(dynamodb, settings.table_name)
+    ticks = LambdaTicks(parts.invocations)
+    run = Dispatch(parts.registrations, marks, records, ticks, stale_after)
     health = HealthCheck(
-        HealthRecords(parts.client("dynamodb"), settings.table_name),
+        records,
         SqsDeadLetters(parts.client, settings.queue_url),
         HealthEvents(parts.client("events"), settings.region),
     )

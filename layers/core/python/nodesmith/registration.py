@@ -20,6 +20,8 @@ from nodesmith.settings import Settings, read_settings
 FORMAT = 1
 PARAMETERS = "/nodesmith/clusters"
 """Under this path is a parameter for each cluster."""
+CANARY_PARAMETER = "/nodesmith/canary"
+"""The clusters that a release on trial serves: a list of names, as JSON. Without one there is no such release."""
 CLUSTER_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{1,63}", re.ASCII)
 """As EKS has it, but of 2 to 64 characters: the name of the session in which functions work for a cluster."""
 VPC_ID = re.compile(r"vpc-([0-9a-f]{8}|[0-9a-f]{17})", re.ASCII)
@@ -37,6 +39,7 @@ _OF_DEPLOYMENT = frozenset(
         "CLUSTER_NAME",
         "DEFAULT_NODE_ROLE",
         "QUEUE_URL",
+        "RELEASE",
         "SESSION_ROLE_ARN",
         "TABLE_NAME",
         "VPC_ID",
@@ -113,9 +116,24 @@ def settings_of(registration: Registration, deployment: Settings) -> Settings:
         table_name=deployment.table_name,
         bucket_name=deployment.bucket_name,
         queue_url=deployment.queue_url,
+        release=deployment.release,
         vpc_name=deployment.vpc_name,
         session_role_arn=deployment.session_role_arn,
     )
+
+
+def read_canaries(text: str) -> frozenset[str]:
+    """Read the value of the parameter of the clusters on trial. Raises Rejected with what would be right."""
+    expected = (
+        f"SSM parameter {CANARY_PARAMETER}: expected a JSON list of clusters' names, found {text[:80]!r}"
+    )
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Rejected(expected) from None
+    if not isinstance(raw, list) or not all(isinstance(name, str) for name in raw):
+        raise Rejected(expected)
+    return frozenset(raw)
 
 
 def registration_faults(cluster: str, raw: Any) -> Iterator[str]:

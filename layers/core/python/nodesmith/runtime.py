@@ -77,6 +77,7 @@ def provisioning() -> Handler:
 
 def _provisioning(own: ClusterParts) -> Provisioning:
     from nodesmith.adapters.catalogs import StoredCatalogs
+    from nodesmith.adapters.heartbeats import DynamoHeartbeats
     from nodesmith.controllers.provisioning import Provisioning
 
     own.client("ec2")  # made now, and not when the first pods wait for it
@@ -92,6 +93,9 @@ def _provisioning(own: ClusterParts) -> Provisioning:
         stopwatch=time.perf_counter,
         remaining_seconds=own.remaining_seconds,
         metrics=own.metrics,
+        last_heartbeat=DynamoHeartbeats(
+            own.client("dynamodb"), own.settings.table_name, own.settings.cluster_name
+        ).last,
     )
 
 
@@ -222,21 +226,25 @@ def readiness() -> Handler:
 
 def observation() -> Handler:
     """Compose observation: a snapshot from the API server when the forwarder is away."""
+    from nodesmith.adapters.heartbeats import DynamoHeartbeats
     from nodesmith.adapters.observer import Observer
     from nodesmith.controllers.observation import Observation, observe
 
     def composed(own: ClusterParts) -> Callable[[], None]:
+        table, cluster = own.settings.table_name, own.settings.cluster_name
+        heartbeats = DynamoHeartbeats(own.client("dynamodb"), table, cluster)
         run = Observation(
-            cluster_name=own.settings.cluster_name,
+            cluster_name=cluster,
             observer=lambda: Observer(own.api_server),
             blobs=own.blobs,
             hints=own.hints,
+            last_heartbeat=heartbeats.last,
             clock=now,
             stale_after=timedelta(seconds=own.settings.heartbeat_stale_seconds),
         )
         return lambda: own.telemetry.ran({"SnapshotsWritten": int(observe(run))})
 
-    return looking(Parts(Concern.OBSERVATION, "ssm", "sts", "s3"), composed)
+    return looking(Parts(Concern.OBSERVATION, "ssm", "sts", "s3", "dynamodb"), composed)
 
 
 def garbagecollection() -> Handler:

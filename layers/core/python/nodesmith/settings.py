@@ -93,6 +93,7 @@ class Settings:
     table_name: str = _setting("TABLE_NAME", "the DynamoDB table of the ledger", "")
     bucket_name: str = _setting("BUCKET_NAME", "the S3 bucket of snapshots, catalogue and decisions", "")
     queue_url: str = _setting("QUEUE_URL", "the SQS queue in which delayed invocations wait", "")
+    release: str = _setting("RELEASE", "what is deployed, as logs and `nodesmith rollback` name it", "")
     vpc_name: str = _setting(
         "VPC_NAME", "what cdk.json calls the VPC in which the function runs; empty for none", ""
     )
@@ -147,7 +148,10 @@ class Settings:
         "SCHEDULER_CONFIG", "the cluster's default topology spread constraints", (), parse_default_spreads
     )
     heartbeat_stale_seconds: int = _setting(
-        "HEARTBEAT_STALE_SECONDS", "age of a snapshot after which the forwarder counts as away", 90, _count
+        "HEARTBEAT_STALE_SECONDS",
+        "age of the forwarder's heartbeat after which it counts as away",
+        90,
+        _count,
     )
 
 
@@ -169,8 +173,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     return Settings(**values)
 
 
-ALIAS = "live"
-"""The alias by which functions are invoked; it names the version that serves."""
+ALIAS, CANARY_ALIAS = "live", "canary"
+"""The alias by which functions are invoked, which names the version that serves; and that of a version on trial."""
 
 
 def function_name(concern: str, vpc: str = "") -> str:
@@ -243,6 +247,11 @@ def learned_partition_key(region: str) -> str:
 def partition_key(cluster: str) -> str:
     """Name the partition of the table that holds a cluster's ledger; IAM binds the functions to it."""
     return f"{_PARTITION}{cluster}"
+
+
+def forwarder_partition_key(cluster: str) -> str:
+    """Name the partition of the table with the heartbeat of a cluster's forwarder, which may write no other."""
+    return f"FORWARDER#{cluster}"
 
 
 def health_partition_key(cluster: str) -> str:

@@ -21,16 +21,17 @@ class Telemetry:
     """The voice of one concern in one cluster. No field may carry a manifest, a token or user data.
 
     A metric of CloudWatch costs 0.30 USD a month, so metrics are written only where `metrics` asks for them, and have
-    no dimension for the cluster. Counts are in the log in any case.
+    no dimension for the cluster. Counts are in the log in any case. `release` names what is deployed.
     """
 
-    def __init__(self, concern: str, cluster: str, *, metrics: bool = False) -> None:
+    def __init__(self, concern: str, cluster: str, *, metrics: bool = False, release: str = "") -> None:
         self._concern, self._cluster, self._metrics = concern, cluster, metrics
+        self._release = release
         self._symptoms: dict[str, str] = {}
 
     def of(self, cluster: str) -> Telemetry:
         """Return the voice of the same concern in a cluster."""
-        return Telemetry(self._concern, cluster, metrics=self._metrics)
+        return Telemetry(self._concern, cluster, metrics=self._metrics, release=self._release)
 
     @cached_property
     def _log(self) -> Logger:
@@ -72,8 +73,9 @@ class Telemetry:
 
     @property
     def _whose(self) -> Mapping[str, Any]:
-        """Name the cluster in a field of its own: powertools shares one logger between all instances of a service."""
-        return {"cluster": self._cluster} if self._cluster else {}
+        """Name both in fields of their own: powertools shares one logger between all instances of a service."""
+        named = {"cluster": self._cluster, "release": self._release}
+        return {name: value for name, value in named.items() if value}
 
     def note(self, name: str, value: float) -> None:
         """Write one figure as a metric, where metrics are wanted: seconds where its name ends so, else a count."""

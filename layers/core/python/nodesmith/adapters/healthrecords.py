@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.awserrors import all_errors
 from nodesmith.adapters.section import Section
-from nodesmith.errors import Rejected, Transient
-from nodesmith.model.health import Finding, Record
+from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.health import AT_ONCE, Finding, Record
 from nodesmith.model.times import format_time, parse_time
 from nodesmith.settings import HEALTH_DETAIL_TYPE, HEALTH_SOURCE, dead_letters_url, health_partition_key
 
@@ -18,8 +19,12 @@ WRITE_EVERY = timedelta(minutes=5)
 """How often a process writes that its runs succeed"""
 SEEN_EVERY = timedelta(minutes=1)
 """How often a process writes that a symptom recurs"""
+APART = timedelta(seconds=20)
+"""How far apart a process's writes are at the least, where nobody is the wiser for knowing sooner"""
+_NEXT_TICK = timedelta(minutes=1)
 _STATE = "STATE"
 _EVENTS = 10
+_ATTEMPTS = 3
 
 
 class HealthWriter:
@@ -30,30 +35,76 @@ class HealthWriter:
     ) -> None:
         self._section = Section(client, table, health_partition_key(cluster))
         self._cluster, self._concern, self._clock = cluster, concern, clock
-        self._written_at: datetime | None = None
+        self._written: _Written | None = None
+        self._written_at = clock()
         self._told: frozenset[str] = frozenset()
 
-    def ran(self, succeeded: bool, seen: Mapping[str, str]) -> None:
-        """Note a run and the symptoms that it had. Where it cannot be written, the next run writes it."""
+    def ran(self, succeeded: bool, seen: Mapping[str, str], due: datetime | None = AT_ONCE) -> None:
+        """Note a run, the symptoms that it had, and when the concern has to look again although nothing changes.
+
+        None is never; who does not say is woken as often as can be. Where it cannot be written, the next run writes it.
+        """
         now = self._clock()
-        if not self._is_due(succeeded, seen, now):
+        if not self._is_to_write(succeeded, seen, due, now):
             return
         try:
-            record = self._read().after(succeeded, seen, now)
-            self._section.put(self._section.item(self._concern, record.to_document()))
-        except Transient:
+            self._write(succeeded, seen, due, now)
+        except (Conflict, Transient):
+            self._written = None
             return
         self._written_at, self._told = now, frozenset(seen)
 
-    def _is_due(self, succeeded: bool, seen: Mapping[str, str], now: datetime) -> bool:
-        if not succeeded and not seen:
-            return False
-        if self._written_at is None or not self._told.issuperset(seen):
+    def _is_to_write(
+        self, succeeded: bool, seen: Mapping[str, str], due: datetime | None, now: datetime
+    ) -> bool:
+        if self._written is None or not self._told.issuperset(seen):
             return True
-        return now - self._written_at >= (SEEN_EVERY if seen else WRITE_EVERY)
+        record, since = self._written.record, now - self._written_at
+        next_record = record.after(succeeded, seen, now, due)
+        if not record.is_due(now) and _is_sooner(next_record.due, record.due):
+            return True
+        if since >= (SEEN_EVERY if seen else WRITE_EVERY) and (succeeded or seen):
+            return True
+        rests = next_record.due is None or next_record.due > now + _NEXT_TICK
+        return since >= APART and (not succeeded or (record.is_due(now) and rests))
 
-    def _read(self) -> Record:
-        return _record(self._cluster, self._concern, self._section.document(self._concern))
+    def _write(self, succeeded: bool, seen: Mapping[str, str], due: datetime | None, now: datetime) -> None:
+        """Write what follows from what this process wrote last, or from what another has written since."""
+        for attempt in range(_ATTEMPTS):
+            before = self._written or self._read()
+            record = before.record.after(succeeded, seen, now, due)
+            item = self._section.item(self._concern, record.to_document(), revision=before.revision + 1)
+            try:
+                if before.is_unnumbered:
+                    self._section.put(item)
+                else:
+                    self._section.put_revised(item, before.revision, f"the record of {self._concern}")
+            except Conflict:
+                self._written = None
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            self._written = _Written(record, before.revision + 1)
+            return
+
+    def _read(self) -> _Written:
+        found = self._section.attributes(self._concern, "doc", "revision")
+        record = _record(self._cluster, self._concern, _document(found.get("doc", {}).get("S", "")))
+        revision = int(found["revision"]["N"]) if "revision" in found else 0
+        return _Written(record, revision, is_unnumbered=bool(found) and not revision)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A record as it was last seen in the table. One that an earlier release wrote has no number."""
+
+    record: Record
+    revision: int
+    is_unnumbered: bool = False
+
+
+def _is_sooner(due: datetime | None, than: datetime | None) -> bool:
+    return due is not None and (than is None or due < than)
 
 
 class HealthRecords:
@@ -63,9 +114,14 @@ class HealthRecords:
         self._client, self._table = client, table
 
     def of(self, cluster: str) -> list[Record]:
-        """Give the records of a cluster's concerns, or of the region's for no name. Raises Transient."""
+        """Give the records of a cluster's concerns, or of the region's for no name; a second old, perhaps.
+
+        Raises Transient, Rejected.
+        """
         section = Section(self._client, self._table, health_partition_key(cluster))
-        found = [(item["sk"]["S"], item.get("doc", {}).get("S", "")) for item in section.items()]
+        with all_errors("dynamodb:Query"):
+            items = list(section.items(consistent=False))
+        found = [(item["sk"]["S"], item.get("doc", {}).get("S", "")) for item in items]
         return [_record(cluster, concern, _document(text)) for concern, text in found if concern != _STATE]
 
     def state(self) -> tuple[Mapping[str, datetime], frozenset[Finding]]:

@@ -20,7 +20,7 @@ class LambdaInvocations:
     def __init__(self, client: Callable[[str], Any]) -> None:
         self._client = client
 
-    def invoke(self, concern: Concern, vpc: str, payload: Mapping[str, Any]) -> None:
+    def invoke(self, concern: Concern, vpc: str, payload: Mapping[str, Any], alias: str = ALIAS) -> None:
         """Have a concern's function run once with this event, in a VPC where `vpc` names one.
 
         Lambda keeps the event until the function has run, and runs it again where its process dies. Raises Transient,
@@ -30,12 +30,12 @@ class LambdaInvocations:
         body = json.dumps(payload, separators=(",", ":")).encode()
         try:
             self._client("lambda").invoke(
-                FunctionName=name, Qualifier=ALIAS, InvocationType="Event", Payload=body
+                FunctionName=name, Qualifier=alias, InvocationType="Event", Payload=body
             )
         except ClientError as error:
             code = error_code(error)
             if code == "ResourceNotFoundException":
-                raise Rejected(f"the function {name} does not exist, or has no alias {ALIAS}") from error
+                raise Rejected(f"the function {name} does not exist, or has no alias {alias}") from error
             raise Transient(f"lambda:InvokeFunction of {name}: {error}", code) from error
         except BotoCoreError as error:
             raise Transient(f"lambda:InvokeFunction of {name}: {error}") from error

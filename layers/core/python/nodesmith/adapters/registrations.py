@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from botocore.exceptions import ClientError
-
-from nodesmith.adapters.awserrors import error_code, transient_errors
+from nodesmith.adapters.awserrors import transient_errors
 from nodesmith.errors import Rejected
 from nodesmith.registration import (
+    CANARY_PARAMETER,
     CLUSTER_NAME,
     PARAMETERS,
     Registration,
     parameter_name,
+    read_canaries,
     read_registration,
 )
 
@@ -28,6 +28,7 @@ class SsmRegistrations:
     def __init__(self, client: Callable[[], Any], clock: Callable[[], datetime]) -> None:
         self._client, self._clock = client, clock
         self._read: dict[str, tuple[datetime, Registration]] = {}
+        self._canaries: frozenset[str] = frozenset()
 
     def get(self, cluster: str) -> Registration:
         """Give a cluster's registration, a minute old at the most.
@@ -41,6 +42,14 @@ class SsmRegistrations:
         registration = read_registration(cluster, self._value(cluster))
         self._read[cluster] = now, registration
         return registration
+
+    def is_canary(self, cluster: str) -> bool:
+        """Tell whether a release on trial is to serve a cluster; as old as the cluster's registration.
+
+        Raises as `get` does.
+        """
+        self.get(cluster)
+        return cluster in self._canaries
 
     def all(self) -> tuple[Sequence[Registration], Mapping[str, str]]:
         """Give all registrations that can be read, and what is wrong with the others, by cluster. Raises Transient."""
@@ -59,11 +68,18 @@ class SsmRegistrations:
         unknown = f"cluster {cluster[:100]!r} is not registered: `nodesmith connect` registers it"
         if not CLUSTER_NAME.fullmatch(cluster):
             raise Rejected(unknown)
-        try:
-            with transient_errors("ssm:GetParameter"):
-                answer = self._client().get_parameter(Name=parameter_name(cluster))
-        except ClientError as error:
-            if error_code(error) != "ParameterNotFound":
-                raise
-            raise Rejected(unknown) from None
-        return str(answer["Parameter"]["Value"])
+        with transient_errors("ssm:GetParameters"):
+            answer = self._client().get_parameters(Names=[parameter_name(cluster), CANARY_PARAMETER])
+        values = {each["Name"]: str(each["Value"]) for each in answer["Parameters"]}
+        self._canaries = _canaries(values.get(CANARY_PARAMETER))
+        if parameter_name(cluster) not in values:
+            raise Rejected(unknown)
+        return values[parameter_name(cluster)]
+
+
+def _canaries(text: str | None) -> frozenset[str]:
+    """Read who is on trial; nobody, where that cannot be read: the release that has proved itself serves all."""
+    try:
+        return read_canaries(text) if text is not None else frozenset()
+    except Rejected:
+        return frozenset()

@@ -6,7 +6,7 @@ Items are `{pk, sk, doc}`, `doc` one JSON document; those that several write hav
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,8 @@ from nodesmith.adapters.awserrors import transient_errors
 from nodesmith.adapters.partition import Attributes, read_plainly
 from nodesmith.errors import Conflict, Transient
 
+META = "META"
+"""The sort key of what a ledger says of itself."""
 _BATCH, _BATCH_READ = 25, 100
 _BATCH_ATTEMPTS = 8
 _LOST = frozenset(
@@ -32,10 +34,16 @@ _NEW = {"ConditionExpression": "attribute_not_exists(pk)"}
 
 
 class Section:
-    """One partition. `client` is a boto3 DynamoDB client. Every call may raise Transient."""
+    """One partition. `client` is a boto3 DynamoDB client. Every call may raise Transient.
 
-    def __init__(self, client: Any, table: str, pk: str) -> None:
+    `before_write` is called before each write of this class, and may raise what a write may.
+    """
+
+    def __init__(
+        self, client: Any, table: str, pk: str, before_write: Callable[[], None] = lambda: None
+    ) -> None:
         self.client, self.table, self.pk = client, table, pk
+        self._before_write = before_write
         client.meta.events.register("before-parse.dynamodb.Query", read_plainly, unique_id="read-plainly")
 
     def key(self, sk: str) -> Attributes:
@@ -52,14 +60,14 @@ class Section:
         }
         return {**self.key(sk), "doc": {"S": text}, **more}
 
-    def items(self) -> Iterator[Attributes]:
-        """Read the whole partition, strongly consistent, page by page."""
+    def items(self, *, consistent: bool = True) -> Iterator[Attributes]:
+        """Read the whole partition page by page, strongly consistent or for half the price a second old, perhaps."""
         pages = self.client.get_paginator("query").paginate(
             TableName=self.table,
             KeyConditionExpression="pk = :pk",
             ExpressionAttributeValues={":pk": {"S": self.pk}},
             ProjectionExpression="sk, doc, revision",
-            ConsistentRead=True,
+            ConsistentRead=consistent,
         )
         with transient_errors("dynamodb:Query"):
             for page in pages:
@@ -67,25 +75,28 @@ class Section:
 
     def number(self, sk: str, name: str) -> int:
         """Read one number of one item, strongly consistent; 0 where there is none."""
-        found = self._attribute(sk, name)
+        found = self.attributes(sk, name).get(name)
         return int(found["N"]) if found else 0
 
     def document(self, sk: str) -> dict[str, Any]:
         """Read the document of one item, strongly consistent; an empty one where there is none."""
-        found = self._attribute(sk, "doc")
+        found = self.attributes(sk, "doc").get("doc")
         document = json.loads(found["S"]) if found else {}
         return document if isinstance(document, dict) else {}
 
-    def _attribute(self, sk: str, name: str) -> Any:
+    def attributes(self, sk: str, *names: str, consistent: bool = True) -> Attributes:
+        """Read these attributes of one item, those that it has."""
+        called = {f"#{number}": name for number, name in enumerate(names)}
         with transient_errors("dynamodb:Query"):
             answer = self.client.query(
                 TableName=self.table,
                 KeyConditionExpression="pk = :pk AND sk = :sk",
                 ExpressionAttributeValues={":pk": {"S": self.pk}, ":sk": {"S": sk}},
-                ProjectionExpression=name,
-                ConsistentRead=True,
+                ExpressionAttributeNames=called,
+                ProjectionExpression=", ".join(called),
+                ConsistentRead=consistent,
             )
-        return next((item[name] for item in answer["Items"] if name in item), None)
+        return next(iter(answer["Items"]), {})
 
     def there(self, sks: Collection[str]) -> set[str]:
         """Give those of these sort keys that have an item, strongly consistent."""
@@ -110,21 +121,25 @@ class Section:
 
     def put(self, item: Attributes) -> None:
         """Write an item, whatever was there."""
+        self._before_write()
         with transient_errors("dynamodb:PutItem"):
             self.client.put_item(TableName=self.table, Item=item)
 
     def put_revised(self, item: Attributes, revision: int, what: str) -> None:
         """Write an item where its revision is still this one; 0 is for one that is not there. Raises Conflict."""
+        self._before_write()
         with conflicts(f"{what} has moved on from revision {revision}"):
             self.client.put_item(TableName=self.table, Item=item, **written_once(revision))
 
     def delete(self, sk: str) -> None:
         """Delete an item; gone already is fine."""
+        self._before_write()
         with transient_errors("dynamodb:DeleteItem"):
             self.client.delete_item(TableName=self.table, Key=self.key(sk))
 
     def delete_revised(self, sk: str, revision: int, what: str) -> None:
         """Delete an item where its revision is still this one; gone already is fine. Raises Conflict."""
+        self._before_write()
         with conflicts(f"{what} has moved on from revision {revision}"):
             self.client.delete_item(
                 TableName=self.table,
@@ -135,6 +150,8 @@ class Section:
 
     def write(self, requests: list[Attributes]) -> None:
         """Put and delete items, 25 to a call."""
+        if requests:
+            self._before_write()
         with transient_errors("dynamodb:BatchWriteItem"):
             for start in range(0, len(requests), _BATCH):
                 self._write_batch(requests[start : start + _BATCH])

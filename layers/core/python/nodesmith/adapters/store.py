@@ -1,10 +1,10 @@
 """DynamoDB: the ledger of one cluster, all of it in one partition.
 
-`META` carries the version that commits are conditional on and what is known of the cluster. One document each hold
-`CLAIM#name`, `MOVE#id`, `NODECLASS#name`, `OFFERING#capacityType#type#zone`, `RISK#capacityType#type#zone`,
-`BACKOFF#nodepool`, `SUBNET#id`, `DRAIN#nodepool`, `MOVEBACKOFF#nodepool#reason`, `CONTENT#kind/name` and
-`HEALTH#nodepool`. Claims, moves and health have their revision beside it, and claims their instance and reservation,
-by which the table has indexes: so a claim and the way to it are one write.
+`META` carries the version that commits are conditional on, when the ledger last changed (`changed`) and what is known
+of the cluster. One document each hold `CLAIM#name`, `MOVE#id`, `NODECLASS#name`, `OFFERING#capacityType#type#zone`,
+`RISK#capacityType#type#zone`, `BACKOFF#nodepool`, `SUBNET#id`, `DRAIN#nodepool`, `MOVEBACKOFF#nodepool#reason`,
+`CONTENT#kind/name` and `HEALTH#nodepool`. Claims, moves and health have their revision beside it, and claims their
+instance and reservation, by which the table has indexes: so a claim and the way to it are one write.
 
 Back-offs expire by the table's TTL a day after they end, risks when they come to nothing. `PAUSE` is there while
 disruption is paused, `DEPARTURE#claim` for an hour or two after a node's end began, and until the TTL.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,8 +23,9 @@ from typing import Any
 from nodesmith.adapters.awserrors import transient_errors
 from nodesmith.adapters.lessons import read_learned, write_learned
 from nodesmith.adapters.partition import Attributes, Found
-from nodesmith.adapters.section import Section, conflicts, written_once
+from nodesmith.adapters.section import META, Section, conflicts, written_once
 from nodesmith.adapters.turns import Turns
+from nodesmith.errors import Conflict, Transient
 from nodesmith.model import moves
 from nodesmith.model.backoffs import Backoff
 from nodesmith.model.draintimes import DrainTime
@@ -47,21 +49,27 @@ from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.pauses import Departure, Pause, departure_item, departure_of, pause_item
 from nodesmith.model.registrationhealth import RegistrationHealth
 from nodesmith.model.risks import Risk
+from nodesmith.model.times import format_time
 from nodesmith.settings import partition_key
 
-_META = "META"
 _KEPT_AFTER_BACKOFF = timedelta(days=1)
+_MARK_EVERY = timedelta(seconds=30)
+"""How often a process marks the ledger as changed at the most: far less than what counts as lately."""
+_MARK_ATTEMPTS = 3
 
 
 class DynamoStore:
     """The Store of one cluster. `client` is a boto3 DynamoDB client. Every call may raise Transient.
 
-    `clock` says which departures still count, and when what has been learned expires.
+    `clock` says which departures still count, when what has been learned expires, and when the ledger changed. The mark
+    of that precedes the write: who dies between the write and the hint for it has left word that somebody has to look.
+    Whose turn it is says nothing about the cluster and is not marked.
     """
 
     def __init__(self, client: Any, table: str, cluster: str, clock: Callable[[], datetime]) -> None:
         self._client, self._table, self._clock = client, table, clock
-        self._section = Section(client, table, partition_key(cluster))
+        self._section = Section(client, table, partition_key(cluster), self._mark)
+        self._marked_at: datetime | None = None
         self._turns = Turns(self._section)
         self._claims: dict[str, tuple[str, NodeClaim]] = {}
         """Claims as last read, with their text: of thousands hardly any differs at the next look."""
@@ -72,7 +80,7 @@ class DynamoStore:
         The version is read first, by itself: a query is no snapshot, and a commit that lands while it runs must
         leave its reader with a version too old to commit on, never with the new version and the old claims.
         """
-        version = self._section.number(_META, "version")
+        version = self._section.number(META, "version")
         found = Found(version, self._claims, self._clock())
         for item in self._section.items():
             found.take(item)
@@ -86,22 +94,44 @@ class DynamoStore:
 
         Raises Conflict.
         """
+        now = self._clock()
         new = [self._put(_claim(self._section, replace(claim, revision=1)), 0) for claim in claims]
         moved = [self._put(_move(self._section, move), move.revision)] if move else []
         with conflicts(f"version {version} of {self._section.pk} is no longer the newest"):
-            self._client.transact_write_items(TransactItems=[self._next(version, decision), *new, *moved])
+            self._client.transact_write_items(
+                TransactItems=[self._next(version, decision, now), *new, *moved]
+            )
+        self._marked_at = now
 
-    def _next(self, version: int, decision: str) -> Attributes:
+    def _mark(self) -> None:
+        """Write that the ledger changes, unless this process has just done so. A commit under way may be in the way."""
+        now = self._clock()
+        if self._marked_at is not None and now - self._marked_at < _MARK_EVERY:
+            return
+        for _ in range(_MARK_ATTEMPTS):
+            with suppress(Conflict), conflicts(f"{META} of {self._section.pk} is being written"):
+                self._client.update_item(
+                    TableName=self._table,
+                    Key=self._section.key(META),
+                    UpdateExpression="SET changed = :changed",
+                    ExpressionAttributeValues={":changed": {"S": format_time(now)}},
+                )
+                self._marked_at = now
+                return
+        raise Transient(f"dynamodb:UpdateItem: {META} of {self._section.pk} is written all the time")
+
+    def _next(self, version: int, decision: str, now: datetime) -> Attributes:
         condition = "version = :read" if version else "attribute_not_exists(version) OR version = :read"
         values = {
             ":next": {"N": str(version + 1)},
             ":read": {"N": str(version)},
             ":decision": {"S": decision},
+            ":changed": {"S": format_time(now)},
         }
         update = {
             "TableName": self._table,
-            "Key": self._section.key(_META),
-            "UpdateExpression": "SET version = :next, decision = :decision",
+            "Key": self._section.key(META),
+            "UpdateExpression": "SET version = :next, decision = :decision, changed = :changed",
             "ConditionExpression": condition,
             "ExpressionAttributeValues": values,
         }
@@ -175,10 +205,11 @@ class DynamoStore:
 
     def save_cluster(self, cluster: ClusterInfo) -> None:
         """Write what is known of the cluster, beside the version."""
+        self._mark()
         with transient_errors("dynamodb:UpdateItem"):
             self._client.update_item(
                 TableName=self._table,
-                Key=self._section.key(_META),
+                Key=self._section.key(META),
                 UpdateExpression="SET doc = :doc",
                 ExpressionAttributeValues={":doc": {"S": json.dumps(cluster_item(cluster))}},
             )

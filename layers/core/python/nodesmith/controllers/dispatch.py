@@ -3,61 +3,98 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from nodesmith.decisions.ticks import due_concerns, is_quiet
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.events import TICK_MINUTES, Concern
-from nodesmith.regionports import Registrations, Ticks
+from nodesmith.model.health import Record
+from nodesmith.model.marks import Marks
+from nodesmith.regionports import HealthRecords, Registrations, Ticks
+from nodesmith.regionports import Marks as MarksPort
 from nodesmith.registration import Registration
-
-_MINUTE_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """What a run needs."""
+    """What a run needs. `stale_after` gives the age of a heartbeat at which a cluster's forwarder counts as away."""
 
     registrations: Registrations
+    marks: MarksPort
+    records: HealthRecords
     ticks: Ticks
+    stale_after: Callable[[Registration], timedelta]
 
 
 @dataclass(slots=True)
 class DispatchReport:
     """What was done. `faults` say of each cluster whose registration cannot be read why not.
 
-    `rejected` say which queues are missing: those of a VPC that is not deployed.
+    `rejected` say what is wrong and will stay wrong: which functions are missing, those of a VPC that is not deployed,
+    and what cannot be read.
     """
 
     registrations: Sequence[Registration]
     faults: Mapping[str, str]
     rejected: list[str] = field(default_factory=list)
+    delays: list[Transient] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+
+    def note(self, error: Transient | Rejected) -> None:
+        """Keep what went wrong until the rest is done."""
+        if isinstance(error, Transient):
+            self.delays.append(error)
+        else:
+            self.rejected.append(str(error))
 
 
 def send_ticks(run: Dispatch, at: datetime) -> DispatchReport:
     """Send the hints that are due in the minute of `at`, which is when the schedule was to wake dispatch.
 
-    Raises Transient where some could not be sent, once all have been tried.
+    What cannot be read counts as changing, so that nothing waits for it. Raises Transient where some could not be read
+    or sent, once all have been tried.
     """
     registrations, faults = run.registrations.all()
     report = DispatchReport(registrations, faults)
     report.counts["ClustersServed"] = len(registrations)
-    delays: list[Transient] = []
-    for concern in due_concerns(at) if registrations else ():
-        try:
-            run.ticks.send(concern, registrations)
-        except Transient as delay:
-            delays.append(delay)
-        except Rejected as error:
-            report.rejected.append(str(error))
-    if delays:
-        raise delays[0]
+    woken: dict[Concern, list[Registration]] = {concern: [] for concern in TICK_MINUTES}
+    marks = _marks(run, report) if registrations else {}
+    for registration in registrations:
+        for concern in _due(run, registration, marks.get(registration.cluster), report, at):
+            woken[concern].append(registration)
+    for concern, clusters in woken.items():
+        if clusters:
+            try:
+                run.ticks.send(concern, clusters)
+            except (Transient, Rejected) as error:
+                report.note(error)
+    if report.delays:
+        raise report.delays[0]
     return report
 
 
-def due_concerns(at: datetime) -> list[Concern]:
-    """Return the concerns that are to look in the minute of `at`."""
-    minute = int(at.timestamp()) // _MINUTE_SECONDS
-    return [concern for concern, every in TICK_MINUTES.items() if minute % every == 0]
+def _marks(run: Dispatch, report: DispatchReport) -> Mapping[str, Marks]:
+    try:
+        return run.marks.of([registration.cluster for registration in report.registrations])
+    except (Transient, Rejected) as error:
+        report.note(error)
+        return {}
+
+
+def _due(
+    run: Dispatch, registration: Registration, marks: Marks | None, report: DispatchReport, at: datetime
+) -> list[Concern]:
+    if marks is not None and is_quiet(marks, at):
+        report.counts["ClustersQuiet"] += 1
+    records = _records(run, registration.cluster, report)
+    return due_concerns(registration.cluster, marks, records, run.stale_after(registration), at)
+
+
+def _records(run: Dispatch, cluster: str, report: DispatchReport) -> Sequence[Record] | None:
+    try:
+        return run.records.of(cluster)
+    except (Transient, Rejected) as error:
+        report.note(error)
+        return None

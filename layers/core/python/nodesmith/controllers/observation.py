@@ -10,12 +10,10 @@ from typing import Protocol
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.errors import Rejected
 from nodesmith.model.events import INFORMED, Hint
+from nodesmith.model.marks import CLOCK_SKEW, Heartbeat
 from nodesmith.observation.wire import Observed, encode
 from nodesmith.ports import Blobs, Hints
 from nodesmith.settings import snapshot_key
-
-_CLOCK_SKEW = timedelta(minutes=1)
-"""How far a forwarder's clock may be ahead: a snapshot of next year must not count as fresh until then."""
 
 
 class Observer(Protocol):
@@ -27,18 +25,25 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a run needs. A snapshot older than `stale_after` means that the forwarder is away."""
+    """What a run needs. A heartbeat older than `stale_after` means that the forwarder is away.
+
+    `last_heartbeat` gives the forwarder's newest, None where there is none.
+    """
 
     cluster_name: str
     observer: Callable[[], Observer]
     blobs: Blobs
     hints: Hints
+    last_heartbeat: Callable[[], Heartbeat | None]
     clock: Callable[[], datetime]
     stale_after: timedelta
 
 
 def observe(run: Observation) -> bool:
-    """Write a snapshot if the newest is stale or damaged; tell whether one was written. Raises Transient."""
+    """Write a snapshot where the forwarder is away and the newest is stale, or where there is none that can be read.
+
+    Tells whether one was written. It leaves the forwarder's heartbeat alone. Raises Transient, Rejected.
+    """
     now = run.clock()
     if _is_fresh(run, now):
         return False
@@ -49,8 +54,18 @@ def observe(run: Observation) -> bool:
 
 
 def _is_fresh(run: Observation, now: datetime) -> bool:
+    """Tell whether the snapshot is as the cluster is, or was a moment ago.
+
+    While the forwarder lives it is, however old: it writes what changes. When it has stopped, the last one is good for
+    as long as a heartbeat is.
+    """
     try:
         newest = newest_snapshot(run.blobs, run.cluster_name)
     except Rejected:
         return False
-    return newest is not None and now - run.stale_after < newest.taken_at <= now + _CLOCK_SKEW
+    if newest is None:
+        return False
+    if now - run.stale_after < newest.taken_at <= now + CLOCK_SKEW:
+        return True
+    heartbeat = run.last_heartbeat()
+    return heartbeat is not None and heartbeat.is_fresh(now, run.stale_after)

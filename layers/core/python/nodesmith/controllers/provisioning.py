@@ -13,7 +13,7 @@ from nodesmith.controllers.buying import TypeTable, buy_many, write_down
 from nodesmith.controllers.launching import carry_on, leased_until
 from nodesmith.controllers.launchmetrics import note_refused
 from nodesmith.controllers.selfhints import SelfHints
-from nodesmith.controllers.snapshots import own_snapshot
+from nodesmith.controllers.snapshots import own_snapshot, still_true
 from nodesmith.controllers.unplaced import Refused, read_tried, write_unplaced
 from nodesmith.controllers.waitingmetrics import note_waiting
 from nodesmith.decisions.provisioning import (
@@ -25,6 +25,7 @@ from nodesmith.decisions.provisioning import (
     decision_id,
     is_about_to_buy,
     is_crowded,
+    is_old,
     record,
     replicas,
     unread,
@@ -33,6 +34,7 @@ from nodesmith.errors import Conflict, Transient
 from nodesmith.launcheffects import Settled, TypeLookup
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.ledger import Ledger
+from nodesmith.model.marks import Heartbeat
 from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeconfiguration import NodeSettings
 from nodesmith.ports import Blobs, Catalogs, Cloud, Hints, Store
@@ -57,6 +59,10 @@ MOST_IN_A_ROW = 30
 
 def _not_at_all(_: Inputs) -> None:
     pass
+
+
+def _no_heartbeat() -> Heartbeat | None:
+    return None
 
 
 @dataclass(slots=True)
@@ -88,6 +94,8 @@ class Provisioning:
     remaining_seconds: Callable[[], float] = lambda: math.inf
     """gives how long the function may still run"""
     metrics: Metrics = field(default_factory=Metrics)
+    last_heartbeat: Callable[[], Heartbeat | None] = _no_heartbeat
+    """gives the forwarder's newest, which vouches for a snapshot that is old because nothing has changed"""
 
 
 @dataclass(slots=True)
@@ -255,7 +263,7 @@ def _buy_without_pods(
 
     None where something was bought, and one has to look again.
     """
-    own, (static, short) = by_hand(inputs), replicas(inputs)
+    own, (static, short) = by_hand(_vouched_for(run, inputs)), replicas(inputs)
     planned = [*own.planned, *static]
     if not planned:
         named = {f"NodeClaim/{name}": why for name, why in own.refused.items()}
@@ -264,6 +272,16 @@ def _buy_without_pods(
         settled, _ = buy_many(run, planned, inputs.ledger, types, inputs.decision)
         outcome.note(settled)
     return None
+
+
+def _vouched_for(run: Provisioning, inputs: Inputs) -> Inputs:
+    """Give inputs whose snapshot is as young as the forwarder says; where it cannot be asked, users' objects wait."""
+    if not is_old(inputs):
+        return inputs
+    with suppress(Transient):
+        snapshot = still_true(inputs.snapshot, run.last_heartbeat(), inputs.now)
+        return replace(inputs, snapshot=snapshot)
+    return inputs
 
 
 def _resume(run: Provisioning, ledger: Ledger, types: TypeTable, outcome: Outcome) -> tuple[Ledger, bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
+from nodesmith.decisions.ticks import QUIET_TICK_MINUTES
 from nodesmith.model.events import REGION_TICK_MINUTES, TICK_MINUTES, Concern
 from nodesmith.model.health import GOES_ON, SYMPTOMS, Finding, Record
 from nodesmith.registration import Registration
@@ -53,6 +54,18 @@ def findings(
     return sorted(found)
 
 
+def awaited_since(record: Record, begun: datetime) -> datetime:
+    """Return since when a run that succeeds is to be expected; nothing was before `begun`.
+
+    A concern of a cluster is woken once it is due, and after `QUIET_TICK_MINUTES` in any case; it is due since its runs
+    fail. One of the region is woken by a schedule of its own, and one without any success by each tick.
+    """
+    if record.succeeded_at is None or record.succeeded_at < begun or not record.cluster:
+        return max(record.succeeded_at or begun, begun)
+    looks_at = record.succeeded_at + timedelta(minutes=QUIET_TICK_MINUTES)
+    return looks_at if record.due is None else min(max(record.due, record.succeeded_at), looks_at)
+
+
 def allowed(minutes: int) -> timedelta:
     """Return how long a concern that looks every so many minutes may go without a run that succeeds."""
     return max(LEAST, MISSED * timedelta(minutes=minutes))
@@ -60,7 +73,7 @@ def allowed(minutes: int) -> timedelta:
 
 def _silence(record: Record, begun: datetime, patience: timedelta, now: datetime) -> Iterator[Finding]:
     succeeded_at = record.succeeded_at
-    if now - max(succeeded_at or begun, begun) <= patience:
+    if now - awaited_since(record, begun) <= patience:
         return
     ago = f"the last one ended at {succeeded_at:%Y-%m-%d %H:%M} UTC" if succeeded_at else "there was none yet"
     yield Finding(record.cluster, record.concern, "NoSuccess", ago)

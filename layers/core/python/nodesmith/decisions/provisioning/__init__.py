@@ -4,7 +4,7 @@
 writes it down so that it can be explained and replayed.
 """
 
-from nodesmith.decisions.provisioning.byhand import by_hand, is_about_to_buy
+from nodesmith.decisions.provisioning.byhand import by_hand, is_about_to_buy, is_old
 from nodesmith.decisions.provisioning.decide import Inputs, decide
 from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
 from nodesmith.decisions.provisioning.record import (
@@ -34,6 +34,7 @@ __all__ = [
     "inputs_of",
     "is_about_to_buy",
     "is_crowded",
+    "is_old",
     "plan_item",
     "record",
     "rehearse",

@@ -34,7 +34,7 @@ class NothingFits(Rejected):
 
 
 FRESH = timedelta(minutes=2)
-"""How old a snapshot may be. In an older one an object may still show whose claim has come and gone meanwhile."""
+"""How old a snapshot may be that no heartbeat vouches for: it may show objects whose claims have come and gone since."""
 
 
 _READ_WITHIN = timedelta(minutes=1)
@@ -62,6 +62,12 @@ def is_about_to_buy(inputs: Inputs) -> bool:
     return any(timedelta() <= age < _AWAITED for age in ages)
 
 
+def is_old(inputs: Inputs) -> bool:
+    """Whether users' NodeClaims wait because the snapshot is too old."""
+    is_late = inputs.now - inputs.snapshot.taken_at > FRESH
+    return is_late and bool(unclaimed(inputs.snapshot, inputs.ledger.claims))
+
+
 @dataclass(frozen=True, slots=True)
 class ByHand:
     """What comes of users' NodeClaims: nodes for some, and why there is none for the others, by name.
@@ -77,7 +83,7 @@ class ByHand:
 def by_hand(inputs: Inputs) -> ByHand:
     """Decide about users' NodeClaims."""
     found = ByHand()
-    if inputs.now - inputs.snapshot.taken_at > FRESH:
+    if is_old(inputs):
         return found
     unread = frozenset(unread_nodeclaims(inputs.snapshot, inputs.ledger))
     wishes = unclaimed(inputs.snapshot, inputs.ledger.claims)

@@ -1,0 +1,1 @@
+"""Taking a deployment back: the functions of a region serve by an earlier release again."""

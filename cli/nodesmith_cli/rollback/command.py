@@ -1,0 +1,93 @@
+"""What `nodesmith rollback` does, from its options to its exit status."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from nodesmith.errors import Rejected
+from nodesmith.model.events import Concern
+from nodesmith.model.times import format_time
+from nodesmith.settings import function_name
+from nodesmith_cli.options import Output
+from nodesmith_cli.rollback.functions import Functions
+from nodesmith_cli.rollback.releases import Release, releases, target
+
+DONE = 0
+_LAST = function_name(Concern.DISPATCH)
+
+
+def rollback(
+    functions: Functions, *, to: str, listed: bool, dry_run: bool, is_asked: bool, output: Output
+) -> int:
+    """Let all functions serve by an earlier release; or list the releases. Raises Rejected, Transient, Abort."""
+    live = functions.live()
+    if not live:
+        raise Rejected("nodesmith is not deployed in this region: there is no function with its alias")
+    known = releases((each for name in live for each in functions.versions(name)), live)
+    if listed:
+        _list(known, live, output)
+        return DONE
+    chosen = target(known, to, live)
+    moves = {name: chosen.versions[name] for name in live if live[name] != chosen.versions[name]}
+    if output == "table":
+        _announce(chosen, live, moves)
+    if moves and not dry_run:
+        if is_asked and not typer.confirm("Go on?", err=True):
+            raise typer.Abort
+        # dispatch goes last: while it serves by the newer release, a command that was cut off knows what to go on with.
+        for name in sorted(moves, key=lambda name: (name == _LAST, name)):
+            functions.switch(name, moves[name])
+    if output == "json":
+        state = "planned" if dry_run else "switched" if moves else "unchanged"
+        print(json.dumps({"release": chosen.name, "state": state, "functions": moves}, indent=2))
+    elif moves and not dry_run:
+        print(
+            f"{len(moves)} functions serve by release {chosen.name}. The next deployment brings its own release."
+        )
+    return DONE
+
+
+def _announce(chosen: Release, live: Mapping[str, int], moves: Mapping[str, int]) -> None:
+    if not moves:
+        print(f"all {len(live)} functions serve by release {chosen.name} already: nothing to do")
+        return
+    print(f"release {chosen.name} of {format_time(chosen.deployed_at)} is to serve:")
+    table = Table(box=None, pad_edge=False)
+    for heading in ("function", "version now", "version then"):
+        table.add_column(heading, no_wrap=True, justify="left" if heading == "function" else "right")
+    for name in sorted(moves):
+        table.add_row(name, str(live[name]), str(moves[name]))
+    Console(highlight=False).print(table)
+
+
+def _list(known: Sequence[Release], live: Mapping[str, int], output: Output) -> None:
+    if output == "json":
+        print(json.dumps([_document(each, live) for each in known], indent=2))
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("release", "deployed", "serves"):
+        table.add_column(heading, no_wrap=True)
+    for each in known:
+        table.add_row(each.name, format_time(each.deployed_at), _serves(each, live))
+    Console(highlight=False).print(table)
+
+
+def _serves(release: Release, live: Mapping[str, int]) -> str:
+    if not release.serving:
+        return ""
+    return "all" if len(release.serving) == len(live) else f"{len(release.serving)} of {len(live)} functions"
+
+
+def _document(release: Release, live: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "release": release.name,
+        "deployed": format_time(release.deployed_at),
+        "versions": dict(release.versions),
+        "serving": sorted(release.serving & live.keys()),
+    }

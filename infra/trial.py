@@ -1,0 +1,65 @@
+"""A release on trial: its code serves some clusters, while the versions that serve today go on to serve the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from nodesmith.registration import CLUSTER_NAME
+from nodesmith.settings import ALIAS
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """`clusters` are those that the release serves; `versions` serve all others, by the functions' names."""
+
+    clusters: frozenset[str]
+    versions: Mapping[str, str]
+
+
+def read_canary(raw: Any) -> frozenset[str]:
+    """Read the context value `canary`: clusters' names with commas between them; none where it is not given.
+
+    Raises ValueError saying what would be right.
+    """
+    if raw is None or raw == "":
+        return frozenset()
+    names = [name.strip() for name in raw.split(",")] if isinstance(raw, str) else [""]
+    if not all(CLUSTER_NAME.fullmatch(name) for name in names):
+        raise ValueError(f"canary: expected names of clusters, such as -c canary=dev,staging; found {raw!r}")
+    return frozenset(names)
+
+
+def trial(
+    clusters: frozenset[str], region: str, functions: Iterable[str], client: Callable[[str, str], Any]
+) -> Trial | None:
+    """Look up which versions serve in a region; None where no cluster is to be served on trial.
+
+    `client` gives boto3's client of a service in a region. A function that is not deployed yet has no version. Raises
+    ValueError where nothing is deployed, or AWS cannot be asked.
+    """
+    if not clusters:
+        return None
+    found = {}
+    try:
+        for name in functions:
+            version = _serving(client("lambda", region), name)
+            if version:
+                found[name] = version
+    except (ClientError, BotoCoreError) as error:
+        raise ValueError(f"canary: what serves in {region} cannot be looked up: {error}") from None
+    if not found:
+        raise ValueError(f"canary: nothing is deployed in {region} that could serve the other clusters")
+    return Trial(clusters, found)
+
+
+def _serving(functions: Any, name: str) -> str:
+    try:
+        return str(functions.get_alias(FunctionName=name, Name=ALIAS)["FunctionVersion"])
+    except ClientError as error:
+        if error.response["Error"]["Code"] == "ResourceNotFoundException":
+            return ""
+        raise

@@ -1,0 +1,96 @@
+"""Whatever marks and records say, nobody waits for long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodesmith.decisions.ticks import QUIET_AFTER, QUIET_TICK_MINUTES, due_concerns
+from nodesmith.model.events import TICK_MINUTES, Concern
+from nodesmith.model.health import Record
+from nodesmith.model.marks import Heartbeat, Marks
+
+NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)
+MINUTE, STALE = timedelta(minutes=1), timedelta(seconds=90)
+SPAN = 2 * QUIET_TICK_MINUTES
+CLUSTERS = st.text("abcdefgh-0123", min_size=2, max_size=8)
+STARTS = st.integers(0, 10**6).map(lambda minutes: NOON + minutes * MINUTE)
+AGES = st.integers(-3, 60).map(lambda minutes: minutes * MINUTE)
+
+
+@st.composite
+def marks(draw: st.DrawFn, at: datetime) -> Marks | None:
+    heartbeat = draw(st.none() | st.builds(Heartbeat, AGES.map(lambda a: at - a), AGES.map(lambda a: at - a)))
+    ledger = draw(st.none() | AGES.map(lambda age: at - age))
+    return draw(st.sampled_from([None, Marks(heartbeat, ledger), Marks(heartbeat, ledger)]))
+
+
+@st.composite
+def records(draw: st.DrawFn, at: datetime) -> list[Record] | None:
+    known = draw(st.sets(st.sampled_from(list(TICK_MINUTES))))
+    dues = st.none() | AGES.map(lambda age: at - age)
+    return draw(st.none() | st.just([Record("", concern, at, due=draw(dues)) for concern in sorted(known)]))
+
+
+@given(CLUSTERS, STARTS, st.data())
+def test_each_concern_is_woken_at_least_every_twenty_minutes(
+    cluster: str, start: datetime, data: st.DataObject
+) -> None:
+    times = [start + minute * MINUTE for minute in range(SPAN)]
+    woken = [due_concerns(cluster, data.draw(marks(at)), data.draw(records(at)), STALE, at) for at in times]
+
+    for concern in TICK_MINUTES:
+        assert _longest_gap(woken, concern) <= QUIET_TICK_MINUTES
+
+
+@given(CLUSTERS, STARTS, st.sampled_from(list(TICK_MINUTES)), st.data())
+def test_a_concern_that_is_due_or_fails_is_woken_in_its_interval(
+    cluster: str, start: datetime, concern: Concern, data: st.DataObject
+) -> None:
+    failing = [Record(cluster, concern, start, due=start)]
+    times = [start + minute * MINUTE for minute in range(SPAN)]
+    woken = [due_concerns(cluster, data.draw(marks(at)), failing, STALE, at) for at in times]
+
+    assert _longest_gap(woken, concern) <= TICK_MINUTES[concern]
+
+
+@given(CLUSTERS, STARTS, st.booleans(), st.data())
+def test_while_a_cluster_changes_each_concern_but_observation_is_woken_in_its_interval(
+    cluster: str, start: datetime, in_ledger: bool, data: st.DataObject
+) -> None:
+    times = [start + minute * MINUTE for minute in range(SPAN)]
+    woken = []
+    for at in times:
+        changed, long_ago = at - data.draw(st.integers(0, 10)) * QUIET_AFTER / 10, at - timedelta(days=1)
+        moments = (long_ago, changed) if in_ledger else (changed, long_ago)
+        woken.append(
+            due_concerns(
+                cluster, Marks(Heartbeat(at, moments[0]), moments[1]), data.draw(records(at)), STALE, at
+            )
+        )
+
+    for concern in TICK_MINUTES.keys() - {Concern.OBSERVATION}:
+        assert _longest_gap(woken, concern) <= TICK_MINUTES[concern]
+
+
+@given(CLUSTERS, STARTS, st.data())
+def test_while_the_forwarder_is_away_everybody_is_woken_in_their_interval(
+    cluster: str, start: datetime, data: st.DataObject
+) -> None:
+    last = data.draw(st.none() | st.just(Heartbeat(start - STALE, start - STALE)))
+    times = [start + minute * MINUTE for minute in range(SPAN)]
+    woken = [due_concerns(cluster, Marks(last, None), data.draw(records(at)), STALE, at) for at in times]
+
+    for concern in TICK_MINUTES:
+        assert _longest_gap(woken, concern) <= TICK_MINUTES[concern]
+
+
+def _longest_gap(woken: Sequence[Sequence[Concern]], concern: Concern) -> int:
+    """Give the minutes that a concern waits at the most, from the beginning and until the end too."""
+    found = [minute for minute, concerns in enumerate(woken) if concern in concerns]
+    edges = [-1, *found, len(woken)]
+    return max(after - before for before, after in pairwise(edges))
