@@ -101,10 +101,10 @@ def _eks(request: Request) -> Iterator[Call]:
 
 
 def _ssm(request: Request) -> Iterator[Call]:
-    name = request.document.get("Name", "")
-    account = "" if name.startswith("/aws/service/") else DEFAULT_ACCOUNT_ID
-    path = name or request.document.get("Path", "")
-    yield Call(f"ssm:{request.operation}", request.arn(f"parameter/{path.lstrip('/')}", account))
+    asked = request.document
+    for name in asked.get("Names") or [asked.get("Name") or asked.get("Path", "")]:
+        account = "" if name.startswith("/aws/service/") and "Path" not in asked else DEFAULT_ACCOUNT_ID
+        yield Call(f"ssm:{request.operation}", request.arn(f"parameter/{name.lstrip('/')}", account))
 
 
 def _sts(request: Request) -> Iterator[Call]:
