@@ -14,6 +14,8 @@ from nodesmith.settings import (
     INDEXES,
     TICK_MINUTES,
     catalog_key,
+    forwarder_partition_key,
+    partition_key,
 )
 
 
@@ -31,7 +33,7 @@ def routing_grants(scope: Scope) -> list[Grant]:
 
 
 def dispatch_grants(scope: Scope) -> list[Grant]:
-    """List the registrations, and wake every concern of a cluster, and routing, once its time has come."""
+    """List the registrations, see what is due, and wake every concern of a cluster; wake what has waited."""
     path = names.arn("ssm", f"parameter{PARAMETERS}", region=scope.region)
     return [
         Grant(
@@ -40,10 +42,28 @@ def dispatch_grants(scope: Scope) -> list[Grant]:
             (path, f"{path}/*"),
             wildcard="one for each cluster",
         ),
+        marks_grant(scope.region),
         poll_grant(scope.region),
         wake_grant(scope.region, scope.vpcs, *TICK_MINUTES, "routing"),
         *health_check_grants(scope),
     ]
+
+
+def marks_grant(region: str) -> Grant:
+    """Read of every cluster when its ledger and its snapshot last changed, and nothing else that is kept beside."""
+    return Grant(
+        "ReadMarks",
+        ("dynamodb:BatchGetItem",),
+        (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=region),),
+        {
+            "ForAllValues:StringLike": {
+                "dynamodb:LeadingKeys": [partition_key("*"), forwarder_partition_key("*")]
+            },
+            "ForAllValues:StringEquals": {"dynamodb:Attributes": ["at", "changed", "pk", "sk"]},
+            "StringEqualsIfExists": {"dynamodb:Select": "SPECIFIC_ATTRIBUTES"},
+            "Null": {"dynamodb:LeadingKeys": "false", "dynamodb:Attributes": "false"},
+        },
+    )
 
 
 def health_check_grants(scope: Scope) -> list[Grant]:

@@ -124,6 +124,8 @@ def _holds(operator: str, key: str, expected: str | list[str], context: Context)
     match operator:
         case "StringEquals":
             return bool(found) and found[0] in wanted
+        case "StringEqualsIfExists":
+            return not found or found[0] in wanted
         case "ArnEquals" | "ArnLike":
             return bool(found) and any(_is_like(found[0], pattern) for pattern in wanted)
         case "StringNotEquals":
