@@ -6,7 +6,7 @@ from infra import names
 from infra.grants import Grant
 from infra.permissions import Scope, describe_grant, health_grant, read_grants, write_grant
 from infra.sessions import poll_grant, wake_grant
-from nodesmith.registration import PARAMETERS
+from nodesmith.registration import CANARY_PARAMETER, PARAMETERS
 from nodesmith.settings import (
     DEAD_LETTER_QUEUE_NAME,
     HEALTH_DETAIL_TYPE,
@@ -67,13 +67,15 @@ def marks_grant(region: str) -> Grant:
 
 
 def health_check_grants(scope: Scope) -> list[Grant]:
-    """Read what functions of all clusters have recorded, count dead letters, and tell on the default bus of changes."""
+    """Read what functions have recorded, count dead letters, end a failing trial, tell on the default bus of changes."""
+    canary = (names.arn("ssm", f"parameter{CANARY_PARAMETER}", region=scope.region),)
     table = (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),)
     every = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["HEALTH", "HEALTH#*"]}}
     said = {"events:source": HEALTH_SOURCE, "events:detail-type": HEALTH_DETAIL_TYPE}
     return [
         Grant("ReadHealth", ("dynamodb:Query",), table, {**every, "Null": {"dynamodb:LeadingKeys": "false"}}),
         health_grant(scope.region),
+        Grant("JudgeTrial", ("ssm:GetParameters", "ssm:PutParameter"), canary),
         Grant(
             "CountDeadLetters",
             ("sqs:GetQueueAttributes",),

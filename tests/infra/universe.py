@@ -99,6 +99,7 @@ def cluster_calls(of: Cluster, asking: Cluster) -> Iterator[Call]:
     parameter = f"{SSM}{parameter_name(of.name)}"
     # It has to be read before there can be a session.
     yield Call("ssm:GetParameters", parameter, "the registration", of.name, open_to=tuple(TICK_MINUTES))
+    yield Call("ssm:PutParameter", parameter, "the registration", of.name)
     beats: Context = {"dynamodb:LeadingKeys": [forwarder_partition_key(of.name)]}
     for each in LEDGER_ACTIONS:
         yield Call(f"dynamodb:{each}", TABLE, "the forwarder's heartbeat", of.name, beats)
@@ -259,7 +260,8 @@ def _keys_and_images() -> Iterator[Call]:
 def _by_itself() -> Iterator[Call]:
     """Yield what a function does by itself, and what Lambda does in its name."""
     yield Call("ssm:GetParametersByPath", f"{SSM}{PARAMETERS}", "the list of registrations")
-    yield Call("ssm:GetParameters", f"{SSM}{CANARY_PARAMETER}", "the clusters on trial")
+    for action in ("ssm:GetParameters", "ssm:PutParameter"):
+        yield Call(action, f"{SSM}{CANARY_PARAMETER}", "the clusters on trial")
     for action in ("logs:CreateLogStream", "logs:PutLogEvents"):
         stream = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/lambda/nodesmith:log-stream:1"
         yield Call(action, stream, "the log group")

@@ -22,6 +22,7 @@ KINDS: Mapping[str, str] = {
     "PodsKilledWithoutGrace": "pods lost their node before their grace was over",
     "NoSuccess": "has not had a run that succeeded",
     "Unreadable": "the cluster's registration cannot be read",
+    "TrialEnded": "a release on trial failed, and the one before serves all clusters again",
     "GivenUp": "messages failed every time and were given up",
 }
 """What each kind of finding means."""
