@@ -74,8 +74,8 @@ STEP = timedelta(seconds=5)
 TICK = timedelta(seconds=60)
 RETRY = timedelta(seconds=RETRY_SECONDS[0])
 """Until a message comes again whose run failed."""
-HIDDEN = {each.name: timedelta(seconds=each.visibility_seconds) for each in deployment.CONCERNS}
-"""Until a message comes again whose run died, by concern."""
+HIDDEN = {each.name: timedelta(minutes=1) for each in deployment.CONCERNS}
+"""Until Lambda invokes a function again whose run died, by concern."""
 _SIZES = ("large", "xlarge", "2xlarge", "4xlarge")
 SHUTDOWN = timedelta(seconds=30)
 """From TerminateInstances to an instance that EC2 shows as terminated."""
@@ -258,7 +258,7 @@ class World:
         """Until then nobody writes a snapshot: the one there is grows old."""
         self._next_tick = self.now
         self.recursive_loops: dict[Concern, RecursiveLoop] = {
-            Concern(each.name): each.recursive_loop for each in deployment.WOKEN_BY_QUEUES
+            Concern(each.name): each.recursive_loop for each in deployment.FUNCTIONS
         }
         """What each function says of chains of messages that lead back to it."""
         self.dropped: list[Message] = []

@@ -50,7 +50,7 @@ TIME = 315532800  # 1980-01-01, where zip's calendar begins: the same files give
 
 # The services whose API models botocore may load: all that nodesmith and the forwarder make clients of.
 SERVICES = frozenset(
-    "cloudwatch dynamodb ec2 eks events iam pricing s3 scheduler sqs ssm sts sso sso-oidc".split()
+    "cloudwatch dynamodb ec2 eks events iam lambda pricing s3 scheduler sqs ssm sts sso sso-oidc".split()
 )
 # kubernetes' asyncio half and what only that needs: half of its size, imported by nobody here.
 ASYNCIO = frozenset(

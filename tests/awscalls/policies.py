@@ -24,7 +24,7 @@ from nodesmith.registration import CLUSTER_TAG, VPC_TAG
 from nodesmith.settings import role_name
 from tests.awscalls.acting import Role
 from tests.awscalls.judging import Statements
-from tests.e2e.deployed.mappings import concern_of
+from tests.e2e.deployed.invocations import concern_of
 from tests.e2e.deployed.stacks import Stacks
 
 ROOT = Path(__file__).resolve().parents[2]

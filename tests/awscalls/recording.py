@@ -91,7 +91,8 @@ class Recorder:
             def started(status: str, *rest: Any) -> Any:
                 target = environ.get("HTTP_X_AMZ_TARGET", "")
                 method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
-                self.record(role, Request(*scope[1:], method, path, target, body, int(status.split()[0])))
+                code, query = int(status.split()[0]), environ.get("QUERY_STRING", "")
+                self.record(role, Request(*scope[1:], method, path, target, body, code, query))
                 return start_response(status, *rest)
 
             return application(self_, environ, started)
@@ -106,9 +107,10 @@ class Recorder:
             answer = process(self_, request)
             if role is not None and scope is not None and answer is not None:
                 body = b"" if scope[2] in NOT_READ else _bytes(request.body)
-                path = urlsplit(request.url).path
+                url = urlsplit(request.url)
                 target = headers.get("x-amz-target", "")
-                self.record(role, Request(*scope[1:], request.method, path, target, body, int(answer[0])))
+                method, code = request.method, int(answer[0])
+                self.record(role, Request(*scope[1:], method, url.path, target, body, code, url.query))
             return answer
 
         return listen

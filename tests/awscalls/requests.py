@@ -35,6 +35,7 @@ class Request:
     target: str
     body: bytes
     status: int
+    query: str = ""
 
     def arn(self, resource: str, account: str = DEFAULT_ACCOUNT_ID) -> str:
         """Write the ARN of a resource of this service and region."""
@@ -100,10 +101,10 @@ def _eks(request: Request) -> Iterator[Call]:
 
 
 def _ssm(request: Request) -> Iterator[Call]:
-    name = request.document.get("Name", "")
-    account = "" if name.startswith("/aws/service/") else DEFAULT_ACCOUNT_ID
-    path = name or request.document.get("Path", "")
-    yield Call(f"ssm:{request.operation}", request.arn(f"parameter/{path.lstrip('/')}", account))
+    asked = request.document
+    for name in asked.get("Names") or [asked.get("Name") or asked.get("Path", "")]:
+        account = "" if name.startswith("/aws/service/") and "Path" not in asked else DEFAULT_ACCOUNT_ID
+        yield Call(f"ssm:{request.operation}", request.arn(f"parameter/{name.lstrip('/')}", account))
 
 
 def _sts(request: Request) -> Iterator[Call]:
@@ -119,6 +120,18 @@ def _sts(request: Request) -> Iterator[Call]:
     context |= {"sts:RoleSessionName": asked["RoleSessionName"]}
     for action in ("AssumeRole", "TagSession") if tags else ("AssumeRole",):
         yield Call(f"sts:{action}", asked["RoleArn"], {**context, "aws:TagKeys": sorted(tags)})
+
+
+def _lambda(request: Request) -> Iterator[Call]:
+    """IAM is asked about the alias, where one is named: in the path or beside it."""
+    found = re.fullmatch(r"/[\d-]+/functions/(.+)/invocations", unquote(request.path))
+    if request.method != "POST" or not found:
+        yield from unknown(request)
+        return
+    name = found[1].rpartition("function:")[2]
+    alias = parse_qs(request.query).get("Qualifier", [""])[0]
+    resource = f"function:{name}:{alias}" if alias else f"function:{name}"
+    yield Call("lambda:InvokeFunction", request.arn(resource))
 
 
 def _dynamodb(request: Request) -> Iterator[Call]:
@@ -162,6 +175,7 @@ def _on_item(request: Request, action: str, table: str, key: Mapping[str, Any]) 
 READERS: Mapping[str, Callable[[Request], Iterator[Call]]] = {
     "dynamodb": _dynamodb,
     "eks": _eks,
+    "lambda": _lambda,
     "s3": _s3,
     "sqs": _sqs,
     "ssm": _ssm,

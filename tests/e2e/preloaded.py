@@ -24,7 +24,7 @@ _PACKAGES = ("nodesmith.adapters", "nodesmith.controllers", "nodesmith.decisions
 _MODULES = ("nodesmith.runtime", "aws_lambda_powertools.metrics", "simplejson")
 """Not awslambdaric: it reads its settings when it is loaded."""
 _REGION = "us-east-1"
-_SERVICES = ("dynamodb", "ec2", "eks", "iam", "s3", "sqs", "ssm", "sts")
+_SERVICES = ("dynamodb", "ec2", "eks", "iam", "lambda", "s3", "sqs", "ssm", "sts")
 
 
 def main() -> None:

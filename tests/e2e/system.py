@@ -19,12 +19,10 @@ from typing import Any
 
 from nodesmith.adapters.store import DynamoStore
 from nodesmith.decisions.launch.tags import CLUSTER_TAG
-from nodesmith.model.events import Concern
 from nodesmith.model.labels import INITIALIZED, NODEPOOL
 from nodesmith.model.launches import LaunchRequest, OfferingKey
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.settings import queue_urls
 from nodesmith_cli.local.apiserver.store import Write
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
@@ -126,18 +124,13 @@ class ClusterSide:
             self.forwarder.start()
             return
         bucket = self.deployed.outputs["BucketName"]
-        thread = forwarder_here(
-            self.name, self.cluster, self.aws.client, bucket, self._queue_urls(), self.clock
-        )
+        thread = forwarder_here(self.name, self.cluster, self.aws.client, bucket, self.clock)
         self._thread(stack, "forwarder", lambda: thread.run(stopping))
 
     def _forwarder_values(self) -> Mapping[str, str]:
         """What operations.md tells users to put into forwarder.env: the stack's outputs under these names."""
-        bucket, queues = (self.deployed.outputs[name] for name in ("BucketName", "QueuesUrl"))
-        return {"CLUSTER_NAME": self.name, "AWS_REGION": REGION, "BUCKET_NAME": bucket, "QUEUES_URL": queues}
-
-    def _queue_urls(self) -> Mapping[Concern, str]:
-        return queue_urls(self.deployed.outputs["QueuesUrl"])
+        bucket, table = (self.deployed.outputs[name] for name in ("BucketName", "TableName"))
+        return {"CLUSTER_NAME": self.name, "AWS_REGION": REGION, "BUCKET_NAME": bucket, "TABLE_NAME": table}
 
     def _thread(self, stack: ExitStack, name: str, job: Callable[[], None]) -> None:
         thread = threading.Thread(target=job, name=name, daemon=True)
@@ -345,7 +338,7 @@ class ClusterSide:
         waiting = [pod_key(p) for p in self.pods() if p["status"].get("phase") != "Running"]
         failures = [
             f"{c}: {s.failures} of {s.invocations} failed, {s.last_error}"
-            for c, s in self.deployed.sources.items()
+            for c, s in self.deployed.feeds.items()
         ]
         pools = [
             f"{p['metadata']['name']}: {condition(p, 'Ready')}"
@@ -384,9 +377,10 @@ class System(ClusterSide, Started):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        ungranted = self.deployed.ungranted()
+        ungranted, undelivered = self.deployed.ungranted(), self.deployed.undelivered
         super().__exit__(kind, error, trace)
         assert error is not None or not ungranted, f"called without a grant: {ungranted}"
+        assert error is not None or not undelivered, undelivered
 
     def _start(self, stack: ExitStack) -> None:
         start_region(stack, self.folder, self.clock, [self], self._faults, self._no_capacity)

@@ -23,7 +23,7 @@ from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.queuetime import queues_run_on
 from tests import builders
-from tests.e2e.assembled import NAME, QUEUE, REGION, Edit, changed, cluster_template, unchanged
+from tests.e2e.assembled import NAME, REGION, Edit, changed, cluster_template, unchanged
 from tests.e2e.deployed import Deployed
 from tests.e2e.deployed.access import Authenticator, Credentials
 from tests.e2e.deployed.assembly import Assembly
@@ -78,14 +78,14 @@ def test_a_pod_gets_its_node_by_the_roles_of_the_template_and_each_call_is_grant
         eventually(lambda: "iam:ListInstanceProfiles" in deployment.calls().get("garbagecollection", ()))
         calls = deployment.calls()
         assert deployment.ungranted() == []
-        assert {source.failures for source in deployment.sources.values()} == {0}, _errors(deployment)
+        assert deployment.undelivered == []
+        assert {feed.failures for feed in deployment.feeds.values()} == {0}, _errors(deployment)
     assert {"ec2:RunInstances", "ec2:CreateTags", "iam:PassRole", "dynamodb:PutItem"} <= calls["provisioning"]
     assert {"iam:CreateInstanceProfile", "iam:PassRole", "ssm:GetParameter"} <= calls["readiness"]
     assert {"s3:ListBucket", "s3:PutObject", "eks:DescribeCluster"} <= calls["observation"]
     assert {"ec2:DescribeVolumes", "iam:ListInstanceProfiles", "dynamodb:Query"} <= calls["garbagecollection"]
-    assert {"sqs:ReceiveMessage", "sqs:DeleteMessage"} <= calls["lifecycle"]
     assert calls["ticks"] == {"lambda:InvokeFunction"}
-    assert {"ssm:GetParametersByPath", "sqs:SendMessage"} <= calls["dispatch"]
+    assert {"ssm:GetParametersByPath", "lambda:InvokeFunction", "sqs:ReceiveMessage"} <= calls["dispatch"]
 
 
 def test_functions_are_let_in_as_users_named_for_the_cluster_that_they_work_for(assembly: Assembly) -> None:
@@ -129,19 +129,16 @@ def test_a_call_without_a_grant_is_found_with_the_resource_and_what_nobody_calls
 
 
 def _errors(deployment: Deployed) -> dict[str, str]:
-    return {concern: source.last_error for concern, source in deployment.sources.items()}
+    return {name: feed.last_error for name, feed in deployment.feeds.items()}
 
 
 def test_what_a_killed_function_was_working_on_comes_again(folder: Path) -> None:
-    def one_message_soon_again(text: str) -> str:
-        once = changed("AWS::Scheduler::Schedule", "Tickerdispatch", ScheduleExpression="rate(1 day)")
-        return changed(QUEUE, "observationQueue", VisibilityTimeout=60)(once(text))
-
-    with deployed(folder, speed=20, edit=one_message_soon_again) as deployment:
-        source = deployment.sources["observation"]
+    once = changed("AWS::Scheduler::Schedule", "Tickerdispatch", ScheduleExpression="rate(1 day)")
+    with deployed(folder, speed=20, edit=once) as deployment:
+        events = deployment.feeds["observation"]
         eventually(lambda: deployment.kill("observation"))  # while it starts
-        eventually(lambda: source.failures > 0)
-        assert "ExitError" in source.last_error
+        eventually(lambda: events.failures > 0)
+        assert "ExitError" in events.last_error
         eventually(lambda: "s3:PutObject" in deployment.calls().get("observation", ()))
 
 

@@ -71,13 +71,10 @@ def test_everything_is_imported_from_the_layers_and_nothing_from_this_environmen
     assert layers == dict.fromkeys(["nodesmith", "boto3", "aws_lambda_powertools", "kubernetes"], "asset")
 
 
-def test_a_function_is_told_the_trace_header_of_the_messages_that_woke_it(
-    assembly: Assembly, folder: Path
-) -> None:
+def test_a_function_is_told_the_trace_header_of_its_invocation(assembly: Assembly, folder: Path) -> None:
     trace = lineage.invoked([], "lifecycle")
-    event = {"Records": [{"attributes": {lineage.ATTRIBUTE: trace}}]}
     with probe(function_code(assembly, "lifecycle"), folder, LocalClock()) as function:
-        told = [function(each)["environment"].get("_X_AMZN_TRACE_ID") for each in (event, {})]
+        told = [function({}, *given)["environment"].get("_X_AMZN_TRACE_ID") for given in ([trace], [])]
     assert told == [trace, None]
 
 
@@ -100,7 +97,7 @@ def test_a_function_sees_the_templates_variables_and_lambdas_own_and_nothing_of_
     assert {name: found[name] for name in stated} == stated
     assert found["AWS_REGION"] == REGION
     assert found["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"] == "1769"
-    assert answer["arn"].endswith(":function:nodesmith-provisioning")
+    assert answer["arn"].endswith(":function:nodesmith-provisioning:live")
     others = found.keys() - stated.keys()
     assert {n for n in others if not n.startswith(("AWS_", "_", "LC_"))} == {
         *("LAMBDA_TASK_ROOT", "LANG", "PATH", "PYTHONPATH", "TZ")

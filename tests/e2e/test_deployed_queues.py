@@ -1,120 +1,160 @@
-"""Queues, mappings and schedules as the template has them, and faulty queues, with functions that are played."""
+"""Events, queues and schedules as the template has them, and faulty ones, with functions that are played."""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 import boto3
 import pytest
 
-from nodesmith.controllers.letters import Letter, Report
-from nodesmith.errors import Transient
-from nodesmith.handlers import noticing
-from nodesmith.model.events import Concern, PassedEvent
-from nodesmith.parts import Parts
-from nodesmith.registration import Registration
-from nodesmith.settings import function_name
-from nodesmith_cli.local import lineage
+from nodesmith_cli.local.asynchronous import AsyncInvocations, Deliveries, once
 from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.cloud.lambdas import Lambdas, bury
 from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.cloud.traceheaders import trace_headers_are_kept
-from nodesmith_cli.local.deployment import CONCERNS, register
 from nodesmith_cli.local.eventsource import EventSource
-from nodesmith_cli.local.invoker import LONGEST_POLL_SECONDS, EventSources
+from nodesmith_cli.local.invocable import Feed
+from nodesmith_cli.local.invoker import LONGEST_POLL_SECONDS, Feeds
 from nodesmith_cli.local.queuetime import queues_run_on
 from tests.account import strict_aws
-from tests.e2e.assembled import NAME, QUEUE, REGION, Edit, changed, region_template, unchanged
+from tests.e2e.assembled import QUEUE, REGION, Edit, changed, region_template, unchanged
 from tests.e2e.deployed import Faults, resources
 from tests.e2e.deployed.assembly import Assembly
-from tests.e2e.deployed.faults import faulty_queues
-from tests.e2e.deployed.functions import InvocationFailed
+from tests.e2e.deployed.faults import faulty_deliveries, faulty_queues
+from tests.e2e.deployed.invocations import invocations, permitted
 from tests.e2e.deployed.mappings import event_sources, schedules
 from tests.infra.templates import Template
 from tests.patience import eventually
 
-MAPPING = "AWS::Lambda::EventSourceMapping"
-FUNCTION = "AWS::Lambda::Function"
+MAPPING, FUNCTION = "AWS::Lambda::EventSourceMapping", "AWS::Lambda::Function"
+CONFIG, PERMISSION = "AWS::Lambda::EventInvokeConfig", "AWS::Lambda::Permission"
+RULE, ALIAS, VERSION = "AWS::Events::Rule", "AWS::Lambda::Alias", "AWS::Lambda::Version"
+WAITING, DEAD = "nodesmith-waiting", "nodesmith-dead"
 NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)
 
 
 class Spy:
-    """A function that remembers its batches, gives some messages back, and takes its time."""
+    """A function that remembers its events, or the bodies of its batches. It gives some back, fails, takes its time."""
 
-    concern = "lifecycle"
-
-    def __init__(self, gives_back: str = "", takes_seconds: float = 0) -> None:
-        self.gives_back, self.takes_seconds = gives_back, takes_seconds
+    def __init__(
+        self,
+        concern: str = "dispatch",
+        *,
+        gives_back: str = "",
+        fails: bool = False,
+        takes_seconds: float = 0,
+    ) -> None:
+        self.concern, self.gives_back, self.fails = concern, gives_back, fails
+        self.takes_seconds = takes_seconds
         self.batches: list[list[str]] = []
+        self.events: list[Mapping[str, Any]] = []
         self.at_once = self.most_at_once = 0
         self._lock = threading.Lock()
 
-    def __call__(self, event: Mapping[str, Any]) -> Any:
+    def __call__(self, event: Mapping[str, Any], trace: str = "") -> Any:
+        del trace
         with self._lock:
-            self.batches.append([record["body"] for record in event["Records"]])
+            records = event.get("Records", ())
+            if records:
+                self.batches.append([record["body"] for record in records])
+            else:
+                self.events.append(event)
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
         time.sleep(self.takes_seconds)
         with self._lock:
             self.at_once -= 1
-        failed = [r["messageId"] for r in event["Records"] if r["body"] == self.gives_back]
+        if self.fails:
+            raise RuntimeError("a bug")
+        failed = [record["messageId"] for record in records if record["body"] == self.gives_back]
         return {"batchItemFailures": [{"itemIdentifier": message} for message in failed]}
 
 
-class SelfWaker(Spy):
-    """A function that sends itself a message in each run, with the trace header of the invocation, as in Lambda."""
+class Caller(Spy):
+    """A function that makes a call in each run, with the trace header of the invocation, as in Lambda."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__()
-        self._monkeypatch = monkeypatch
+    def __init__(self, concern: str, call: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(concern)
+        self._call, self._monkeypatch = call, monkeypatch
 
-    def __call__(self, event: Mapping[str, Any]) -> Any:
-        url = client("sqs").get_queue_url(QueueName="nodesmith-lifecycle")["QueueUrl"]
+    def __call__(self, event: Mapping[str, Any], trace: str = "") -> Any:
         with self._monkeypatch.context() as environment:
             environment.setenv("AWS_LAMBDA_FUNCTION_NAME", self.concern)
-            environment.setenv("_X_AMZN_TRACE_ID", lineage.of_event(event))
-            client("sqs").send_message(QueueUrl=url, MessageBody="again")
-        return super().__call__(event)
+            environment.setenv("_X_AMZN_TRACE_ID", trace)
+            self._call()
+        return super().__call__(event, trace)
 
 
 def client(service: str) -> Any:
     return boto3.client(service, region_name=REGION, aws_access_key_id="local", aws_secret_access_key="local")
 
 
-class Queues:
-    """A template's queues, with a spy for one concern."""
+def url(queue: str) -> str:
+    return str(client("sqs").get_queue_url(QueueName=queue)["QueueUrl"])
 
-    def __init__(self, template: Template, spy: Spy, clock: LocalClock) -> None:
-        self.spy = spy
-        self.name = function_name(spy.concern)
+
+def send(*bodies: str) -> None:
+    for body in bodies:
+        client("sqs").send_message(QueueUrl=url(WAITING), MessageBody=body)
+
+
+def invoke(concern: str, event: Mapping[str, Any]) -> None:
+    client("lambda").invoke(
+        FunctionName=f"nodesmith-{concern}",
+        Qualifier="live",
+        InvocationType="Event",
+        Payload=json.dumps(event),
+    )
+
+
+def waiting(queue: str = WAITING, kinds: tuple[str, ...] = ("", "NotVisible", "Delayed")) -> int:
+    names = [f"ApproximateNumberOfMessages{kind}" for kind in kinds]
+    found = client("sqs").get_queue_attributes(QueueUrl=url(queue), AttributeNames=names)["Attributes"]
+    return sum(int(found[name]) for name in names)
+
+
+class Played:
+    """A template's queues and rules, with functions that are played."""
+
+    def __init__(
+        self,
+        template: Template,
+        clock: LocalClock,
+        *spies: Spy,
+        deliveries: Callable[[str], Deliveries] = lambda concern: once,  # noqa: ARG005
+    ) -> None:
         resources.make("region", template, client, REGION)
-        self.sqs = client("sqs")
-        mappings = template.of_type("Lambda::EventSourceMapping")
-        only = {id_: each for id_, each in mappings.items() if each["FunctionName"] == self.name}
-        kept = {**{i: r for i, r in template.resources.items() if i not in mappings}}
-        kept |= {id_: template.resources[id_] for id_ in only}
-        functions: Any = {spy.concern: spy}
+        functions = {"dispatch": Spy(), **{spy.concern: spy for spy in spies}}
+        self.events = invocations(template, REGION, functions, clock, self._bury, deliveries)
         sources = event_sources(
-            replace(template, resources=kept), functions, lambda _: PolledQueues(REGION), self.url, clock
+            template,
+            functions,
+            lambda _: PolledQueues(REGION),
+            lambda arn: url(arn.rpartition(":")[2]),
+            clock,
         )
-        self.source: EventSource = sources[spy.concern]
+        self.source: EventSource = sources[WAITING]
+        self.lambdas = Lambdas()
+        for each in self.events.values():
+            self.lambdas.know(each)
+        may = permitted(template)
+        self.lambdas.may_pass_on = lambda rule, function: (rule, function) in may
+        self.buried: list[str] = []
 
-    def url(self, arn: str) -> str:
-        return str(self.sqs.get_queue_url(QueueName=arn.rpartition(":")[2])["QueueUrl"])
+    def _bury(self, concern: str, arn: str, body: str) -> None:
+        self.buried.append(concern)
+        bury(REGION, arn, body)
 
-    def send(self, *bodies: str) -> None:
-        for body in bodies:
-            self.sqs.send_message(QueueUrl=self.url(self.name), MessageBody=body)
-
-    def waiting(self, suffix: str = "", kinds: Sequence[str] = ("", "NotVisible", "Delayed")) -> int:
-        names = [f"ApproximateNumberOfMessages{kind}" for kind in kinds]
-        url = self.url(f"{self.name}{suffix}")
-        found = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-        return sum(int(found[name]) for name in names)
+    def feeds(self, *names: str) -> dict[str, Feed]:
+        """Give what wakes functions: of these concerns only, or the queue's."""
+        return {WAITING: self.source, **{name: self.events[name] for name in names}}
 
 
 @pytest.fixture
@@ -131,6 +171,13 @@ class Hand:
         self.seconds = 0.0
         self.clock = LocalClock(monotonic=lambda: self.seconds)
 
+    def live(self, events: AsyncInvocations, seconds: int) -> None:
+        """Let time pass, second by second, and all run that is due."""
+        for _ in range(seconds):
+            while events.poll():
+                pass
+            self.seconds += 1
+
 
 @pytest.fixture
 def hand() -> Iterator[Hand]:
@@ -139,27 +186,43 @@ def hand() -> Iterator[Hand]:
         yield hand
 
 
+@contextmanager
+def awake(feeds: Mapping[str, Feed], clock: LocalClock) -> Iterator[None]:
+    """Poll in threads through the block."""
+    stopping = threading.Event()
+    polling = Feeds(feeds, (), clock, stopping)
+    polling.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        polling.join()
+
+
+# The queue
+
+
 def test_a_batch_is_as_large_as_the_mapping_says(assembly: Assembly, clock: LocalClock) -> None:
     spy = Spy()
-    queues = Queues(region_template(assembly, changed(MAPPING, "lifecycle", BatchSize=2)), spy, clock)
-    queues.send("a", "b", "c")
+    played = Played(region_template(assembly, changed(MAPPING, "dispatch", BatchSize=2)), clock, spy)
+    send("a", "b", "c")
 
-    queues.source.poll()
-    queues.source.poll()
+    played.source.poll()
+    played.source.poll()
 
     assert sorted(map(len, spy.batches)) == [1, 2]
 
 
 def test_a_batching_window_collects_what_comes_within_it(assembly: Assembly, clock: LocalClock) -> None:
     spy = Spy()
-    window = changed(MAPPING, "lifecycle", MaximumBatchingWindowInSeconds=1000)
-    hidden = changed(QUEUE, "lifecycleQueue", VisibilityTimeout=43_200)
-    queues = Queues(region_template(assembly, lambda text: hidden(window(text))), spy, clock)
-    queues.send("a")
-    poll = threading.Thread(target=queues.source.poll)
+    window = changed(MAPPING, "dispatch", MaximumBatchingWindowInSeconds=1000)
+    hidden = changed(QUEUE, "Waiting", VisibilityTimeout=43_200)
+    played = Played(region_template(assembly, lambda text: hidden(window(text))), clock, spy)
+    send("a")
+    poll = threading.Thread(target=played.source.poll)
     poll.start()
-    eventually(lambda: queues.waiting(kinds=("",)) == 0)
-    queues.send("b")
+    eventually(lambda: waiting(kinds=("",)) == 0)
+    send("b")
     poll.join()
 
     assert spy.batches == [["a", "b"]]
@@ -169,14 +232,14 @@ def test_what_a_function_gives_back_comes_again_when_the_queue_says_so(
     assembly: Assembly, hand: Hand
 ) -> None:
     spy = Spy(gives_back="bad")
-    queues = Queues(region_template(assembly), spy, hand.clock)
-    queues.send("good", "bad")
+    played = Played(region_template(assembly), hand.clock, spy)
+    send("good", "bad")
 
-    queues.source.poll()
+    played.source.poll()
     hand.seconds += 359
-    assert queues.source.poll() == 0
+    assert played.source.poll() == 0
     hand.seconds += 2
-    queues.source.poll()
+    played.source.poll()
 
     assert [sorted(batch) for batch in spy.batches] == [["bad", "good"], ["bad"]]
 
@@ -184,151 +247,43 @@ def test_what_a_function_gives_back_comes_again_when_the_queue_says_so(
 def test_without_report_batch_item_failures_what_is_given_back_is_lost(
     assembly: Assembly, clock: LocalClock
 ) -> None:
-    spy = Spy(gives_back="bad")
-    edit = changed(MAPPING, "lifecycle", FunctionResponseTypes=None)
-    queues = Queues(region_template(assembly, edit), spy, clock)
-    queues.send("bad")
+    edit = changed(MAPPING, "dispatch", FunctionResponseTypes=None)
+    played = Played(region_template(assembly, edit), clock, Spy(gives_back="bad"))
+    send("bad")
 
-    queues.source.poll()
+    played.source.poll()
 
-    assert queues.waiting() == 0
-
-
-class Failing(Spy):
-    """Interruption in the frame of all functions; its first runs fail, each at the time-out where it `hangs`."""
-
-    concern = "interruption"
-
-    def __init__(self, hand: Hand, fails: Fails, times: int = 3) -> None:
-        super().__init__()
-        self._hand, self._fails, self._left = hand, fails, times
-        self.served: list[float] = []
-        self._handle = noticing(Parts(Concern.INTERRUPTION), lambda own: self._run)  # noqa: ARG005
-
-    def __call__(self, event: Mapping[str, Any]) -> Any:
-        if self._left and self._fails == "hangs":
-            self._left -= 1
-            self._hand.seconds += next(c.timeout_seconds for c in CONCERNS if c.name == self.concern)
-            raise InvocationFailed("Sandbox.Timedout")
-        return self._handle(event, None)
-
-    def _run(self, letters: Sequence[Letter]) -> Report:
-        if not self._left:
-            self.served.append(self._hand.seconds)
-            return Report()
-        self._left -= 1
-        if self._fails == "raises":
-            raise Transient("DynamoDB is away")
-        return Report(failed=[letter.id for letter in letters])
-
-
-Fails = Literal["raises", "gives back", "hangs"]
-
-
-@pytest.mark.parametrize(("fails", "within_seconds"), [("raises", 30), ("gives back", 30), ("hangs", 100)])
-def test_a_notice_whose_first_three_attempts_fail_is_served_before_ec2_takes_the_instance(
-    assembly: Assembly,
-    hand: Hand,
-    monkeypatch: pytest.MonkeyPatch,
-    fails: Fails,
-    within_seconds: float,
-) -> None:
-    for name, value in {
-        "AWS_REGION": REGION,
-        "TABLE_NAME": "nodesmith",
-        "BUCKET_NAME": "nodesmith",
-        "QUEUES_URL": f"https://sqs.{REGION}.amazonaws.com/123456789012",
-    }.items():
-        monkeypatch.setenv(name, value)
-    register(client, Registration(NAME, "vpc-01234567", ("nodes",)))
-    failing = Failing(hand, fails)
-    queues = Queues(
-        region_template(assembly, changed(MAPPING, "interruption", ScalingConfig=None)), failing, hand.clock
-    )
-    queues.source.mapped = replace(
-        queues.source.mapped, window_seconds=0
-    )  # the clock stands still while it waits
-    queues.send(PassedEvent(NAME, "notice").to_json())
-    while not failing.served and hand.seconds < 600:
-        queues.source.poll()
-        hand.seconds += 1
-
-    assert failing.served[0] <= within_seconds
-    assert (queues.waiting(), queues.waiting("-again"), queues.waiting("-dead")) == (0, 0, 0)
+    assert waiting() == 0
 
 
 @pytest.mark.parametrize("receives", [10, 2])
 def test_a_message_goes_to_the_dead_letters_after_as_many_receives_as_the_queue_allows(
     assembly: Assembly, hand: Hand, receives: int
 ) -> None:
-    dead = f"arn:aws:sqs:{REGION}:123456789012:nodesmith-lifecycle-dead"
-    policy = {"deadLetterTargetArn": dead, "maxReceiveCount": receives}
-    edit = unchanged if receives == 10 else changed(QUEUE, "lifecycleQueue", RedrivePolicy=policy)
+    policy = {"deadLetterTargetArn": f"arn:aws:sqs:{REGION}:123456789012:{DEAD}", "maxReceiveCount": receives}
+    edit = unchanged if receives == 10 else changed(QUEUE, "Waiting", RedrivePolicy=policy)
     spy = Spy(gives_back="poison")
-    queues = Queues(region_template(assembly, edit), spy, hand.clock)
-    queues.send("poison")
+    played = Played(region_template(assembly, edit), hand.clock, spy)
+    send("poison")
 
     for _ in range(receives + 1):
-        queues.source.poll()
+        played.source.poll()
         hand.seconds += 361
 
     assert len(spy.batches) == receives
-    assert (queues.waiting(), queues.waiting("-dead")) == (0, 1)
-
-
-def test_a_function_that_says_so_may_wake_itself_as_often_as_it_likes(
-    assembly: Assembly, hand: Hand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queues = Queues(region_template(assembly), SelfWaker(monkeypatch), hand.clock)
-    queues.send("tick")
-    for _ in range(40):
-        queues.source.poll()
-
-    assert len(queues.spy.batches) == 40
-    assert (queues.waiting(), queues.waiting("-dead")) == (1, 0)
-
-
-def test_a_chain_of_16_runs_ends_among_the_dead_letters_where_a_function_says_nothing(
-    assembly: Assembly, hand: Hand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    silent = changed(FUNCTION, "lifecycle", RecursiveLoop=None)
-    queues = Queues(region_template(assembly, silent), SelfWaker(monkeypatch), hand.clock)
-    queues.send("tick")
-    for _ in range(40):
-        queues.source.poll()
-
-    assert len(queues.spy.batches) == 16
-    assert (queues.waiting(), queues.waiting("-dead")) == (0, 1)
-
-
-def test_a_chain_of_its_own_begins_with_each_message_that_no_function_has_sent(
-    assembly: Assembly, hand: Hand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    silent = changed(FUNCTION, "lifecycle", RecursiveLoop=None)
-    queues = Queues(region_template(assembly, silent), SelfWaker(monkeypatch), hand.clock)
-    for _ in range(2):
-        queues.send("tick")
-        for _ in range(20):
-            queues.source.poll()
-
-    assert len(queues.spy.batches) == 32
+    assert (waiting(), waiting(DEAD)) == (0, 1)
 
 
 @pytest.mark.parametrize("allowed", [2, 3])
-def test_no_more_invocations_are_under_way_than_the_mapping_allows(
+def test_no_more_batches_are_under_way_than_the_mapping_allows(
     assembly: Assembly, clock: LocalClock, allowed: int
 ) -> None:
     spy = Spy(takes_seconds=0.3)
-    edit = changed(MAPPING, "lifecycle", BatchSize=1, ScalingConfig={"MaximumConcurrency": allowed})
-    queues = Queues(region_template(assembly, edit), spy, clock)
-    queues.send(*"abcdefgh")
-    stopping = threading.Event()
-    polling = EventSources({"lifecycle": queues.source}, (), clock, stopping)
-
-    polling.start()
-    eventually(lambda: len(spy.batches) == 8)
-    stopping.set()
-    polling.join()
+    edit = changed(MAPPING, "dispatch", BatchSize=1, ScalingConfig={"MaximumConcurrency": allowed})
+    played = Played(region_template(assembly, edit), clock, spy)
+    send(*"abcdefgh")
+    with awake(played.feeds(), clock):
+        eventually(lambda: len(spy.batches) == 8)
 
     assert spy.most_at_once == allowed
 
@@ -337,10 +292,10 @@ def test_whoever_waits_for_messages_hears_at_once_that_it_is_to_stop(assembly: A
     clock, stopping = LocalClock(), threading.Event()
     with strict_aws(), queues_run_on(clock, stopping):
         spy = Spy()
-        queues = Queues(region_template(assembly), spy, clock)
-        polling = EventSources({"lifecycle": queues.source}, (), clock, stopping)
+        played = Played(region_template(assembly), clock, spy)
+        polling = Feeds(played.feeds("dispatch"), (), clock, stopping)
         polling.start()
-        queues.send("a")
+        send("a")
         eventually(lambda: len(spy.batches) == 1)
         began = time.monotonic()
 
@@ -350,26 +305,171 @@ def test_whoever_waits_for_messages_hears_at_once_that_it_is_to_stop(assembly: A
         assert time.monotonic() - began < LONGEST_POLL_SECONDS / 2
 
 
-def received(queues: Queues, faults: Faults, *bodies: str) -> list[str]:
+# Events of functions
+
+
+def test_a_function_that_fails_runs_again_as_often_as_the_template_says_and_is_buried_by_its_own_role(
+    assembly: Assembly, hand: Hand
+) -> None:
+    spy = Spy("lifecycle", fails=True)
+    played = Played(region_template(assembly), hand.clock, spy)
+    with played.lambdas.answering():
+        invoke("lifecycle", {"messages": []})
+        hand.live(played.events["lifecycle"], 300)
+
+    assert len(spy.events) == 3
+    assert played.buried == ["lifecycle"]
+    (message,) = client("sqs").receive_message(QueueUrl=url(DEAD))["Messages"]
+    record = json.loads(message["Body"])
+    assert record["requestPayload"] == {"messages": []}
+    assert record["requestContext"]["functionArn"] == (
+        f"arn:aws:lambda:{REGION}:123456789012:function:nodesmith-lifecycle:live"
+    )
+
+
+@pytest.mark.parametrize(
+    ("properties", "runs", "dead"),
+    [
+        ({"MaximumRetryAttempts": 0}, 1, 1),
+        ({"MaximumEventAgeInSeconds": 100}, 2, 1),
+        ({"DestinationConfig": None}, 3, 0),
+    ],
+)
+def test_retries_age_and_destination_are_those_of_the_template(
+    assembly: Assembly, hand: Hand, properties: dict[str, Any], runs: int, dead: int
+) -> None:
+    spy = Spy("lifecycle", fails=True)
+    played = Played(region_template(assembly, changed(CONFIG, "lifecycle", **properties)), hand.clock, spy)
+    played.events["lifecycle"].accept({})
+    hand.live(played.events["lifecycle"], 300)
+
+    assert len(spy.events) == runs
+    assert waiting(DEAD) == dead
+
+
+@pytest.mark.parametrize(("recursive_loop", "runs"), [("Allow", 40), (None, 16)])
+def test_a_chain_through_lambda_and_the_queue_goes_on_only_where_the_functions_allow_it(
+    assembly: Assembly,
+    hand: Hand,
+    monkeypatch: pytest.MonkeyPatch,
+    recursive_loop: str | None,
+    runs: int,
+) -> None:
+    look = Caller("lifecycle", partial(send, "again"), monkeypatch)
+    hand_over = Caller("dispatch", partial(invoke, "lifecycle", {}), monkeypatch)
+    edit = changed(FUNCTION, "lifecycle", RecursiveLoop=recursive_loop)
+    played = Played(region_template(assembly, edit), hand.clock, look, hand_over)
+    with played.lambdas.answering():
+        invoke("lifecycle", {})
+        for _ in range(40):
+            played.events["lifecycle"].poll()
+            played.source.poll()
+
+    assert len(look.events) == runs
+    assert played.buried == ([] if recursive_loop else ["lifecycle"])
+
+
+def test_a_chain_of_its_own_begins_with_each_event_that_no_function_has_sent(
+    assembly: Assembly, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spy = Caller("lifecycle", partial(invoke, "lifecycle", {}), monkeypatch)
+    edit = changed(FUNCTION, "lifecycle", RecursiveLoop=None)
+    played = Played(region_template(assembly, edit), hand.clock, spy)
+    with played.lambdas.answering():
+        for _ in range(2):
+            invoke("lifecycle", {})
+            for _ in range(20):
+                played.events["lifecycle"].poll()
+
+    assert len(spy.events) == 32
+
+
+@pytest.mark.parametrize("permitted_", [True, False])
+def test_a_rule_invokes_routing_where_the_template_permits_it(
+    assembly: Assembly, clock: LocalClock, permitted_: bool
+) -> None:
+    edit = unchanged if permitted_ else changed(PERMISSION, "routing", SourceArn="another rule's")
+    spy = Spy("routing")
+    played = Played(region_template(assembly, edit), clock, spy)
+    detail = {"instance-id": "i-1", "state": "stopping"}
+    entry = {
+        "Source": "aws.ec2",
+        "DetailType": "EC2 Instance State-change Notification",
+        "Detail": json.dumps(detail),
+    }
+    with played.lambdas.answering():
+        client("events").put_events(Entries=[entry])
+        played.events["routing"].poll()
+
+    assert [event["detail"] for event in spy.events] == ([detail] if permitted_ else [])
+    assert len(played.lambdas.undelivered) == (0 if permitted_ else 1)
+
+
+# Faults
+
+
+def received(played: Played, spy: Spy, faults: Faults, *bodies: str) -> list[str]:
     """Send to a faulty queue and give what comes out of it, in order."""
-    queues.spy.batches.clear()
-    with faulty_queues(faults, {"nodesmith-lifecycle"}):
-        queues.send(*bodies)
-    while queues.waiting():
-        queues.source.poll()
-    return [body for batch in queues.spy.batches for body in batch]
+    spy.batches.clear()
+    with faulty_queues(faults, {WAITING}):
+        send(*bodies)
+    while waiting():
+        played.source.poll()
+    return [body for batch in spy.batches for body in batch]
 
 
 def test_a_faulty_queue_delivers_everything_twice(assembly: Assembly, clock: LocalClock) -> None:
-    queues = Queues(region_template(assembly), Spy(), clock)
-    assert sorted(received(queues, Faults(duplicate=True), *"abc")) == list("aabbcc")
+    spy = Spy()
+    played = Played(region_template(assembly), clock, spy)
+    assert sorted(received(played, spy, Faults(duplicate=True), *"abc")) == list("aabbcc")
 
 
 def test_a_shuffled_queue_delivers_in_the_order_of_its_seed(assembly: Assembly, clock: LocalClock) -> None:
-    queues = Queues(region_template(assembly), Spy(), clock)
-    orders = [received(queues, Faults(seed=seed, shuffle=True), *"abcdefg") for seed in (1, 1, 2)]
+    spy = Spy()
+    played = Played(region_template(assembly), clock, spy)
+    orders = [received(played, spy, Faults(seed=seed, shuffle=True), *"abcdefg") for seed in (1, 1, 2)]
     assert orders[0] == orders[1] != orders[2]
     assert sorted(orders[0]) == list("abcdefg")
+
+
+def ran(assembly: Assembly, faults: Faults) -> list[tuple[float, int]]:
+    """Accept seven events under faults, and give when each ran."""
+    spy, hand = Spy("lifecycle"), Hand()
+    when: list[tuple[float, int]] = []
+    found = invocations(
+        region_template(assembly),
+        REGION,
+        {"lifecycle": spy},
+        hand.clock,
+        lambda *_: None,
+        partial(faulty_deliveries, faults),
+    )
+    events = found["lifecycle"]
+    for number in range(7):
+        events.accept({"number": number})
+    for _ in range(20):
+        while events.poll():
+            when.append((hand.seconds, spy.events[-1]["number"]))
+        hand.seconds += 1
+    return when
+
+
+def test_faulty_events_come_twice_the_second_time_some_seconds_later(assembly: Assembly) -> None:
+    when = ran(assembly, Faults(duplicate=True))
+
+    assert [number for at, number in when if at == 0] == list(range(7))
+    late = [(at, number) for at, number in when if at > 0]
+    assert sorted(number for _, number in late) == list(range(7))
+    assert max(at for at, _ in late) <= 10
+
+
+def test_shuffled_events_come_in_the_order_of_their_seed(assembly: Assembly) -> None:
+    orders = [ran(assembly, Faults(seed=seed, shuffle=True)) for seed in (1, 1, 2)]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(number for _, number in orders[0]) == list(range(7))
+
+
+# Schedules
 
 
 def test_schedules_invoke_functions_as_often_and_with_what_the_template_says(assembly: Assembly) -> None:
@@ -387,19 +487,43 @@ def test_schedules_invoke_functions_as_often_and_with_what_the_template_says(ass
     )
     assert now == {"dispatch": 60, "catalog": 3600, "routing": 300}
     assert rare == {**now, "dispatch": 7200}
-    assert invoked["dispatch"] == {"why": "tick", "at": "2026-11-25T12:00:00Z"}
+    dispatch = f"arn:aws:lambda:{REGION}:123456789012:function:nodesmith-dispatch:live"
+    assert invoked[dispatch] == {"why": "tick", "at": "2026-11-25T12:00:00Z"}
 
 
 @pytest.mark.parametrize(
     ("kind", "named", "property_"),
-    [(MAPPING, "lifecycle", "FilterCriteria"), (QUEUE, "lifecycleQueue", "FifoQueue")],
+    [
+        (MAPPING, "dispatch", "FilterCriteria"),
+        (QUEUE, "Waiting", "FifoQueue"),
+        (RULE, "routing", "RoleArn"),
+        (VERSION, "lifecycle", "ProvisionedConcurrencyConfig"),
+        (ALIAS, "lifecycle", "RoutingConfig"),
+        (CONFIG, "lifecycle", "Anything"),
+        (PERMISSION, "routing", "EventSourceToken"),
+    ],
 )
 def test_what_would_be_passed_over_is_refused(
     assembly: Assembly, clock: LocalClock, kind: str, named: str, property_: str
 ) -> None:
     template = region_template(assembly, changed(kind, named, **{property_: True}))
     with pytest.raises(ValueError, match=property_):
-        Queues(template, Spy(), clock)
+        Played(template, clock)
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        (changed(CONFIG, "lifecycle", DestinationConfig={"OnSuccess": {}}), "OnSuccess"),
+        (changed(CONFIG, "lifecycle", Qualifier="next"), "has no alias"),
+        (changed(PERMISSION, "routing", Principal="s3.amazonaws.com"), r"s3\.amazonaws\.com"),
+        (changed(RULE, "routing", Targets=[{"Id": "1", "Arn": "arn", "Input": "{}"}]), "Input"),
+    ],
+    ids=["destination on success", "no such alias", "another service", "another input"],
+)
+def test_what_is_not_imitated_is_refused(assembly: Assembly, clock: LocalClock, edit: Edit, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Played(region_template(assembly, edit), clock)
 
 
 def test_a_resource_of_a_type_that_is_not_known_here_is_refused(
@@ -407,4 +531,4 @@ def test_a_resource_of_a_type_that_is_not_known_here_is_refused(
 ) -> None:
     text = assembly.region_template().replace("AWS::CloudWatch::Alarm", "AWS::SNS::Topic")
     with pytest.raises(ValueError, match="AWS::SNS::Topic"):
-        Queues(region_template(assembly, lambda _: text), Spy(), clock)
+        Played(region_template(assembly, lambda _: text), clock)

@@ -1,6 +1,6 @@
 """Whatever is doubled, reordered or away for a while, the cluster ends up the same: nothing leaked, nothing doubled.
 
-The tests share a cluster, whose queues deliver every message twice and in any order.
+The tests share a cluster, to whose functions every message and event comes twice and in any order.
 """
 
 from __future__ import annotations

@@ -6,10 +6,12 @@ import gzip
 import json
 
 from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.adapters.hints import LambdaHints
+from nodesmith.adapters.invocations import LambdaInvocations
 from nodesmith.adapters.observer import Observer
 from nodesmith.model.events import Concern, Hint
 from nodesmith.observation.wire import encode
-from nodesmith.settings import queue_urls, snapshot_key
+from nodesmith.settings import snapshot_key
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, System
@@ -35,9 +37,9 @@ def publish(system: System, forgery: Forgery) -> None:
     forgery(document)
     data = gzip.compress(json.dumps(document).encode())
     system.aws.client("s3").put_object(Bucket=outputs["BucketName"], Key=snapshot_key(CLUSTER), Body=data)
+    hints = LambdaHints(LambdaInvocations(system.aws.client))
     for concern in (Concern.READINESS, Concern.PROVISIONING):
-        url = queue_urls(outputs["QueuesUrl"])[concern]
-        system.aws.client("sqs").send_message(QueueUrl=url, MessageBody=Hint(CLUSTER, "forged").to_json())
+        hints.send(concern, Hint(CLUSTER, "forged"))
 
 
 def test_a_forged_snapshot_launches_nothing_and_a_true_one_does(start: Start) -> None:

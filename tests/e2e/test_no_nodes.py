@@ -15,7 +15,7 @@ def test_the_observation_function_sees_a_pending_forwarder_which_then_gets_its_n
 
     system.until("the forwarder runs on a node of ours", lambda: system.forwarder.running, seconds=120)
     system.until_settled()
-    assert system.deployed.sources["observation"].invocations > 0
+    assert system.deployed.feeds["observation"].invocations > 0
     assert len(system.instances()) == 1
 
     system.apply(deployment("web", 3))

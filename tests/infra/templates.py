@@ -95,6 +95,11 @@ def resolve(value: Any, known: Mapping[str, str] = PSEUDO) -> Any:
             return known.get(f"{name}.{attribute}", f"{name}.{attribute}")
         case {"Fn::Join": [str(separator), list(parts)]}:
             return separator.join(str(resolve(part, known)) for part in parts)
+        case {"Fn::Split": [str(separator), whole]}:
+            return str(resolve(whole, known)).split(separator)
+        case {"Fn::Select": [int(number), parts]}:
+            found = resolve(parts, known)
+            return found[number] if number < len(found) else ""
         case dict():
             return {key: resolve(each, known) for key, each in value.items()}
         case list():

@@ -4,61 +4,55 @@ from __future__ import annotations
 
 from aws_cdk import Aws
 
-from infra import names, queues
-from infra.concerns import CLUSTER_CONCERNS, ROUTING_TIMEOUT_SECONDS
-from nodesmith.settings import PATTERNS, function_name
+from infra import names
+from infra.concerns import CLUSTER_CONCERNS
+from nodesmith.settings import DEAD_LETTER_QUEUE_NAME, PATTERNS, QUEUE_NAME
 from nodesmith_cli.local import deployment
 from tests.infra.templates import Template
 
 
-def test_the_local_concerns_time_out_as_the_deployed_ones_do() -> None:
-    deployed = [(c.name, c.timeout_seconds) for c in CLUSTER_CONCERNS]
+def test_the_local_functions_are_the_deployed_ones_but_for_the_catalogues(plain: Template) -> None:
+    deployed = {each["FunctionName"]: each for each in plain.of_type("Lambda::Function").values()}
+    local = {f"nodesmith-{each.name}": each for each in deployment.FUNCTIONS}
 
-    assert [(c.name, c.timeout_seconds) for c in deployment.CONCERNS] == deployed
+    assert deployed.keys() - local.keys() == {"nodesmith-catalog"}
+    for name, each in local.items():
+        assert each.timeout_seconds == deployed[name]["Timeout"]
+        assert each.recursive_loop == deployed[name].get("RecursiveLoop", "Terminate")
+    assert [each.name for each in deployment.CONCERNS] == [each.name for each in CLUSTER_CONCERNS]
 
 
-def test_the_local_queues_hide_redeliver_and_bury_messages_as_the_deployed_ones_do(
+def test_local_events_are_retried_and_given_up_as_deployed_ones_are(plain: Template) -> None:
+    dead = names.queue_arn("eu-west-1", DEAD_LETTER_QUEUE_NAME)
+    for each in plain.of_type("Lambda::EventInvokeConfig").values():
+        assert each["MaximumRetryAttempts"] == deployment.RETRIES
+        assert each["MaximumEventAgeInSeconds"] == deployment.LONGEST_AGE_SECONDS
+        destination = each["DestinationConfig"]["OnFailure"]["Destination"]
+        assert destination.rpartition(":")[2] == dead.rpartition(":")[2] == DEAD_LETTER_QUEUE_NAME
+
+
+def test_the_local_queue_hides_redelivers_and_buries_messages_as_the_deployed_one_does(
     plain: Template,
 ) -> None:
-    assert deployment.RECEIVES == queues.RECEIVES
-    assert deployment.BATCH_SIZE == queues.BATCH_SIZE
-    for local in deployment.WOKEN_BY_QUEUES:
-        (deployed,) = (
-            each["VisibilityTimeout"]
-            for each in plain.of_type("SQS::Queue").values()
-            if each["QueueName"] == names.function_name(local.name)
-        )
-        assert local.visibility_seconds == deployed
+    queues = {each["QueueName"]: each for each in plain.of_type("SQS::Queue").values()}
 
-
-def test_the_local_queues_hand_messages_over_as_the_deployed_ones_do() -> None:
-    assert [(c.batch_size, c.window_seconds) for c in deployment.CONCERNS] == [
-        (c.batch_size, c.window_seconds) for c in CLUSTER_CONCERNS
-    ]
-
-
-def test_the_local_functions_may_be_in_loops_where_the_deployed_ones_may(
-    plain: Template,
-) -> None:
-    concerns = [*(c.name for c in CLUSTER_CONCERNS), "routing"]
-    deployed = {concern: plain.function(concern)["RecursiveLoop"] for concern in concerns}
-
-    assert {c.name: c.recursive_loop for c in deployment.WOKEN_BY_QUEUES} == deployed
+    assert queues.keys() == {QUEUE_NAME, DEAD_LETTER_QUEUE_NAME}
+    assert queues[QUEUE_NAME]["VisibilityTimeout"] == deployment.VISIBILITY_SECONDS
+    assert queues[QUEUE_NAME]["RedrivePolicy"]["maxReceiveCount"] == deployment.RECEIVES
+    assert plain.only("Lambda::EventSourceMapping")["BatchSize"] == deployment.BATCH_SIZE
 
 
 def test_local_names_are_the_deployed_ones() -> None:
+    def here(text: str) -> str:
+        return text.replace(Aws.ACCOUNT_ID, deployment.ACCOUNT_ID).replace(Aws.PARTITION, "aws")
+
     assert deployment.TABLE_NAME == names.TABLE_NAME
-    deployed = names.bucket_name("eu-west-1").replace(Aws.ACCOUNT_ID, deployment.ACCOUNT_ID)
-    assert deployment.bucket_name("eu-west-1") == deployed
-    queue = names.queue_arn("eu-west-1", "lifecycle").replace(Aws.ACCOUNT_ID, deployment.ACCOUNT_ID)
-    assert deployment.queue_arn("eu-west-1", "lifecycle") == queue.replace(Aws.PARTITION, "aws")
-    assert function_name(deployment.DISPATCH) == "nodesmith-dispatch"
+    assert deployment.bucket_name("eu-west-1") == here(names.bucket_name("eu-west-1"))
+    assert deployment.queue_arn("eu-west-1", QUEUE_NAME) == here(names.queue_arn("eu-west-1", QUEUE_NAME))
+    assert deployment.function_arn("eu-west-1", "routing") == here(names.function_arn("eu-west-1", "routing"))
 
 
-def test_notices_are_routed_by_the_same_rules_and_in_the_same_way(plain: Template) -> None:
+def test_notices_are_routed_by_the_same_rules(plain: Template) -> None:
     deployed = [rule["EventPattern"] for rule in plain.of_type("Events::Rule").values()]
     assert len(deployed) == len(PATTERNS)
     assert all(pattern in deployed for pattern in PATTERNS.values())
-    local = deployment.ROUTING
-    assert local.timeout_seconds == ROUTING_TIMEOUT_SECONDS
-    assert (local.batch_size, local.window_seconds) == (queues.BATCH_SIZE, 0)

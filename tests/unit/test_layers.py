@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from layers.vendor import build
+from layers.vendor.models import OPERATIONS
 
 ROOT = Path(__file__).parents[2]
 CLIENT = re.compile(r"""\bclient\(\s*["']([\w-]+)["']""")
@@ -46,6 +47,10 @@ def test_every_service_that_the_code_makes_a_client_of_is_in_the_vendor_layer() 
     sources = [*(ROOT / "layers/core/python").rglob("*.py"), *(ROOT / "functions").rglob("*.py")]
     used = {service for path in sources for service in CLIENT.findall(path.read_text())}
     assert used <= build.SERVICES
+
+
+def test_every_service_whose_operations_are_kept_is_in_the_vendor_layer() -> None:
+    assert OPERATIONS.keys() <= build.SERVICES
 
 
 def test_the_layers_carry_what_the_tests_ran_on() -> None:

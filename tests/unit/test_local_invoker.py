@@ -2,17 +2,21 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
 import boto3
 import pytest
 
+from nodesmith.model.events import Concern
 from nodesmith.model.times import parse_time
+from nodesmith.settings import REGION_TICK_MINUTES
 from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.cloud.lambdas import Lambdas
 from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.cloud.traceheaders import trace_headers_are_kept
 from nodesmith_cli.local.deployment import Deployment, deploy
@@ -22,6 +26,7 @@ from nodesmith_cli.local.invoker import Invoker
 from nodesmith_cli.local.queuetime import queues_run_on
 from nodesmith_cli.local.sharedclients import SharedClients
 from tests.account import strict_aws
+from tests.patience import eventually
 
 
 @pytest.fixture
@@ -58,17 +63,13 @@ class Spy:
         return {"batchItemFailures": [{"itemIdentifier": message} for message in bad]}
 
 
-def source(deployment: Deployment, spy: Spy, concern: str = "lifecycle") -> EventSource:
-    return EventSource(
-        PolledQueues(deployment.region), deployment.queue_urls[concern], Function(concern, spy)
-    )
+def source(deployment: Deployment, spy: Spy) -> EventSource:
+    return EventSource(PolledQueues(deployment.region), deployment.queue_url, Function("dispatch", spy))
 
 
-def send(deployment: Deployment, *bodies: str, concern: str = "lifecycle", delay: int = 0) -> None:
+def send(deployment: Deployment, *bodies: str, delay: int = 0) -> None:
     for body in bodies:
-        client("sqs").send_message(
-            QueueUrl=deployment.queue_urls[concern], MessageBody=body, DelaySeconds=delay
-        )
+        client("sqs").send_message(QueueUrl=deployment.queue_url, MessageBody=body, DelaySeconds=delay)
 
 
 def waiting(url: str) -> int:
@@ -84,7 +85,7 @@ def test_what_a_function_handled_is_deleted(deployment: Deployment) -> None:
     assert source(deployment, spy).poll() == 2
 
     assert sorted(spy.batches[0]) == ["a", "b"]
-    assert waiting(deployment.queue_urls["lifecycle"]) == 0
+    assert waiting(deployment.queue_url) == 0
 
 
 def test_only_the_failed_message_of_a_batch_comes_again_after_its_visibility_timeout(
@@ -106,7 +107,7 @@ def test_only_the_failed_message_of_a_batch_comes_again_after_its_visibility_tim
 def test_a_local_function_that_wakes_itself_is_stopped_as_lambda_stops_it(
     deployment: Deployment, recursive_loop: lineage.RecursiveLoop, runs: int
 ) -> None:
-    url, batches = deployment.queue_urls["lifecycle"], list[str]()
+    url, batches = deployment.queue_url, list[str]()
     with (
         environment({"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}),
         trace_headers_are_kept(),
@@ -120,7 +121,7 @@ def test_a_local_function_that_wakes_itself_is_stopped_as_lambda_stops_it(
         feed = EventSource(
             PolledQueues(deployment.region),
             url,
-            Function("lifecycle", wake_itself),
+            Function("dispatch", wake_itself),
             recursive_loop=recursive_loop,
         )
         send(deployment, "tick")
@@ -128,7 +129,7 @@ def test_a_local_function_that_wakes_itself_is_stopped_as_lambda_stops_it(
             feed.poll()
 
     assert len(batches) == runs
-    assert waiting(deployment.dead_letter_urls["lifecycle"]) == (0 if runs == 30 else 1)
+    assert waiting(deployment.dead_letters_url) == (0 if runs == 30 else 1)
 
 
 def test_a_function_that_gives_back_what_it_never_got_gets_its_whole_batch_again(
@@ -141,9 +142,7 @@ def test_a_function_that_gives_back_what_it_never_got_gets_its_whole_batch_again
         return {"batchItemFailures": [{"itemIdentifier": "another"}]}
 
     send(deployment, "a", "b")
-    feed = EventSource(
-        PolledQueues(deployment.region), deployment.queue_urls["lifecycle"], Function("lifecycle", confused)
-    )
+    feed = EventSource(PolledQueues(deployment.region), deployment.queue_url, Function("dispatch", confused))
 
     feed.poll()
     clock.sleep(361)
@@ -179,8 +178,8 @@ def test_a_message_that_fails_ten_times_goes_to_the_dead_letters(
         clock.sleep(361)
 
     assert len(spy.batches) == 10
-    assert waiting(deployment.queue_urls["lifecycle"]) == 0
-    assert waiting(deployment.dead_letter_urls["lifecycle"]) == 1
+    assert waiting(deployment.queue_url) == 0
+    assert waiting(deployment.dead_letters_url) == 1
 
 
 def test_a_delayed_message_comes_when_its_delay_has_passed_on_the_clock(
@@ -194,45 +193,124 @@ def test_a_delayed_message_comes_when_its_delay_has_passed_on_the_clock(
     assert feed.poll() == 1
 
 
-def test_news_of_an_instance_that_ends_are_routed_and_no_other(deployment: Deployment) -> None:
+class Running:
+    """The functions of a deployment, awake. `run` is what each handler does."""
+
+    def __init__(self, deployment: Deployment, clock: LocalClock) -> None:
+        self._deployment, self._clock = deployment, clock
+        self._stopping = threading.Event()
+        self.events: dict[str, list[Mapping[str, Any]]] = {}
+        self.lambdas = Lambdas()
+        self.invoker: Invoker
+
+    @contextmanager
+    def functions(self, *concerns: str, fails: Callable[[int], bool] = lambda _: False) -> Iterator[None]:
+        """Let functions remember their events; those whose number `fails` is true of raise."""
+
+        def remembering(concern: str) -> Function:
+            seen = self.events.setdefault(concern, [])
+
+            def handle(event: Mapping[str, Any], context: Any) -> None:  # noqa: ARG001
+                seen.append(event)
+                if fails(len(seen)):
+                    raise RuntimeError("a bug")
+
+            return Function(concern, handle)
+
+        made = {concern: remembering(concern) for concern in concerns}
+        self.invoker = Invoker(self._deployment, made, self.lambdas, self._clock, self._stopping)
+        with self.lambdas.answering():
+            self.invoker.start()
+            try:
+                yield
+            finally:
+                self._stopping.set()
+                self.invoker.join()
+
+
+@pytest.fixture
+def running(deployment: Deployment, clock: LocalClock) -> Running:
+    return Running(deployment, clock)
+
+
+def test_news_of_an_instance_that_ends_are_routed_and_no_other(running: Running) -> None:
     detail = {"instance-id": "i-1", "state": "stopping"}
     entry = {
         "Source": "aws.ec2",
         "DetailType": "EC2 Instance State-change Notification",
         "Detail": json.dumps(detail),
     }
-    spy = Spy()
+    with running.functions("routing"):
+        client("events").put_events(
+            Entries=[{**entry, "Detail": json.dumps({**detail, "state": "running"})}, entry]
+        )
+        routed = running.events["routing"]
+        eventually(lambda: any("detail" in event for event in routed))
 
-    client("events").put_events(
-        Entries=[entry, {**entry, "Detail": json.dumps({**detail, "state": "running"})}]
-    )
-    source(deployment, spy, "routing").poll()
-
-    assert [[json.loads(body)["detail"] for body in batch] for batch in spy.batches] == [[detail]]
+    assert [event["detail"] for event in routed if event != {"why": "tick"}] == [detail]
 
 
-def test_dispatch_is_invoked_at_once_and_then_for_every_minute(
-    clock: LocalClock, deployment: Deployment
+def test_a_function_is_invoked_by_its_name_and_alias(running: Running) -> None:
+    hints = {"messages": [{"cluster": "prod", "why": "pods are pending"}]}
+    with running.functions("provisioning"):
+        client("lambda").invoke(
+            FunctionName="nodesmith-provisioning",
+            Qualifier="live",
+            InvocationType="Event",
+            Payload=json.dumps(hints),
+        )
+        eventually(lambda: running.events["provisioning"] == [hints])
+
+
+def test_what_has_waited_is_handed_to_dispatch(running: Running, deployment: Deployment) -> None:
+    with running.functions("dispatch"):
+        send(deployment, "later")
+        told = running.events["dispatch"]
+        eventually(lambda: any("Records" in event for event in told))
+
+    (batch,) = [event["Records"] for event in told if "Records" in event]
+    assert [record["body"] for record in batch] == ["later"]
+
+
+def test_what_a_function_never_manages_ends_among_the_dead_letters(
+    running: Running, deployment: Deployment
 ) -> None:
-    times: list[datetime] = []
+    with running.functions("repair", fails=lambda _: True):
+        client("lambda").invoke(
+            FunctionName="nodesmith-repair", Qualifier="live", InvocationType="Event", Payload=b"{}"
+        )
+        eventually(lambda: waiting(deployment.dead_letters_url) == 1)
+        assert running.invoker.complaints() == [
+            "function repair failed 3 times, last with RuntimeError: a bug"
+        ]
+    (message,) = client("sqs").receive_message(QueueUrl=deployment.dead_letters_url)["Messages"]
+    context = json.loads(message["Body"])["requestContext"]
+    assert context["functionArn"].endswith(":function:nodesmith-repair:live")
+    assert context["condition"] == "RetriesExhausted"
 
-    def dispatch(event: Mapping[str, Any], context: Any) -> None:  # noqa: ARG001
-        times.append(parse_time(event["at"]))
-        if len(times) == 2:
-            raise RuntimeError("a bug")
 
-    stopping = threading.Event()
-    invoker = Invoker(deployment, {"dispatch": Function("dispatch", dispatch)}, clock, stopping)
-
+def test_dispatch_is_invoked_at_once_and_then_for_every_minute_and_routing_as_often_as_its_tick_says(
+    running: Running, clock: LocalClock
+) -> None:
     begun = clock.now()
-    invoker.start()
-    while len(times) < 5 and clock.now() - begun < timedelta(hours=5):
-        clock.sleep(60)
-    stopping.set()
-    invoker.join()
+    with running.functions("dispatch", "routing"):
+        eventually(lambda: len(running.events["dispatch"]) >= 6)
 
+    times = [parse_time(event["at"]) for event in running.events["dispatch"]]
     assert times[0] - begun < timedelta(minutes=1)
     assert {later - earlier for earlier, later in pairwise(times)} == {timedelta(minutes=1)}
+    routed = running.events["routing"]
+    assert {event["why"] for event in routed} == {"tick"}
+    assert 1 <= len(routed) <= len(times) / REGION_TICK_MINUTES[Concern.ROUTING] + 1
+
+
+def test_a_tick_that_fails_is_run_again_by_lambda_and_the_next_comes_all_the_same(running: Running) -> None:
+    with running.functions("dispatch", fails=lambda number: number == 2):
+        eventually(lambda: len(running.events["dispatch"]) >= 6)
+
+    times = [parse_time(event["at"]) for event in running.events["dispatch"]]
+    assert times.count(times[1]) == 2
+    assert len(set(times)) == len(times) - 1
 
 
 def test_the_examples_are_found() -> None:

@@ -11,14 +11,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodesmith.registration import Registration, parameter_name
-from nodesmith.settings import INDEXES, PATTERNS, function_name
+from nodesmith.settings import (
+    ALIAS,
+    DEAD_LETTER_QUEUE_NAME,
+    INDEXES,
+    PATTERNS,
+    QUEUE_NAME,
+    function_name,
+)
 from nodesmith_cli.local.lineage import RecursiveLoop
 
 ACCOUNT_ID = "123456789012"
 TABLE_NAME = "nodesmith"
+VISIBILITY_SECONDS = 360
 RECEIVES = 10
-NOTICE_SLACK_SECONDS = 10
 BATCH_SIZE = 10
+RETRIES = 2
+LONGEST_AGE_SECONDS = 21_600
 
 Client = Callable[[str], Any]
 """Gives the boto3 client of a service."""
@@ -26,24 +35,16 @@ Client = Callable[[str], Any]
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """One function that a queue wakes."""
+    """One function."""
 
     name: str
     timeout_seconds: int
-    batch_size: int = BATCH_SIZE
-    window_seconds: int = 0
     recursive_loop: RecursiveLoop = "Allow"
-    takes_notices: bool = False
-
-    @property
-    def visibility_seconds(self) -> int:
-        """How long a message is hidden while it is worked on; notices of EC2 have to come again sooner."""
-        return self.timeout_seconds + NOTICE_SLACK_SECONDS if self.takes_notices else 6 * self.timeout_seconds
 
 
 CONCERNS = (
     Concern("provisioning", 60),
-    Concern("interruption", 20, batch_size=100, window_seconds=1, takes_notices=True),
+    Concern("interruption", 20),
     Concern("disruption", 60),
     Concern("lifecycle", 60),
     Concern("termination", 60),
@@ -52,21 +53,21 @@ CONCERNS = (
     Concern("repair", 60),
     Concern("garbagecollection", 120),
 )
-ROUTING = Concern("routing", 10, takes_notices=True)
-WOKEN_BY_QUEUES = (*CONCERNS, ROUTING)
-DISPATCH = "dispatch"
-"""The function that a schedule invokes once a minute."""
+"""Those that serve clusters."""
+ROUTING = Concern("routing", 10)
+DISPATCH = Concern("dispatch", 60)
+"""What a schedule invokes once a minute, and what takes the messages that have waited."""
+FUNCTIONS = (*CONCERNS, ROUTING, DISPATCH)
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """The names that functions and forwarders are told. `queue_urls` and `dead_letter_urls` go by concern."""
+    """The names that functions and forwarders are told, and where what was given up is kept."""
 
     region: str
     bucket: str
-    queues_url: str
-    queue_urls: Mapping[str, str]
-    dead_letter_urls: Mapping[str, str]
+    queue_url: str
+    dead_letters_url: str
 
     def environment(self) -> dict[str, str]:
         """Give what `nodesmith.settings` reads, as the functions' environment variables."""
@@ -74,22 +75,19 @@ class Deployment:
             "AWS_REGION": self.region,
             "TABLE_NAME": TABLE_NAME,
             "BUCKET_NAME": self.bucket,
-            "QUEUES_URL": self.queues_url,
+            "QUEUE_URL": self.queue_url,
         }
 
 
 def deploy(client: Client, region: str) -> Deployment:
-    """Make everything for the clusters of a region."""
+    """Make everything for the clusters of a region but the functions, which an Invoker makes known."""
     bucket = bucket_name(region)
     _make_table(client("dynamodb"))
     _make_bucket(client("s3"), bucket, region)
-    live, dead = {}, {}
-    for concern in WOKEN_BY_QUEUES:
-        live[concern.name], dead[concern.name] = _make_queues(client("sqs"), concern)
+    waiting, dead = _make_queues(client("sqs"), region)
     for name, pattern in PATTERNS.items():
-        _pass_on(client("events"), name, pattern, queue_arn(region, ROUTING.name))
-    queues_url = live[ROUTING.name].rpartition("/")[0]
-    return Deployment(region, bucket, queues_url, live, dead)
+        _pass_on(client("events"), name, pattern, function_arn(region, ROUTING.name))
+    return Deployment(region, bucket, waiting, dead)
 
 
 def register(client: Client, registration: Registration) -> None:
@@ -103,9 +101,14 @@ def bucket_name(region: str) -> str:
     return f"nodesmith-{ACCOUNT_ID}-{region}-an"
 
 
-def queue_arn(region: str, concern: str) -> str:
-    """Write the ARN of a concern's queue."""
-    return f"arn:aws:sqs:{region}:{ACCOUNT_ID}:{function_name(concern)}"
+def queue_arn(region: str, name: str) -> str:
+    """Write the ARN of a queue."""
+    return f"arn:aws:sqs:{region}:{ACCOUNT_ID}:{name}"
+
+
+def function_arn(region: str, concern: str) -> str:
+    """Write the ARN by which a concern's function is invoked: that of its alias."""
+    return f"arn:aws:lambda:{region}:{ACCOUNT_ID}:function:{function_name(concern)}:{ALIAS}"
 
 
 def _make_table(dynamodb: Any) -> None:
@@ -135,17 +138,15 @@ def _make_bucket(s3: Any, bucket: str, region: str) -> None:
     s3.create_bucket(Bucket=bucket, **where)
 
 
-def _make_queues(sqs: Any, concern: Concern) -> tuple[str, str]:
-    name = function_name(concern.name)
-    dead = sqs.create_queue(QueueName=f"{name}-dead")["QueueUrl"]
-    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    redrive = {"deadLetterTargetArn": arn, "maxReceiveCount": RECEIVES}
-    attributes = {"VisibilityTimeout": str(concern.visibility_seconds), "RedrivePolicy": json.dumps(redrive)}
-    return sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"], dead
+def _make_queues(sqs: Any, region: str) -> tuple[str, str]:
+    dead = sqs.create_queue(QueueName=DEAD_LETTER_QUEUE_NAME)["QueueUrl"]
+    redrive = {"deadLetterTargetArn": queue_arn(region, DEAD_LETTER_QUEUE_NAME), "maxReceiveCount": RECEIVES}
+    attributes = {"VisibilityTimeout": str(VISIBILITY_SECONDS), "RedrivePolicy": json.dumps(redrive)}
+    return sqs.create_queue(QueueName=QUEUE_NAME, Attributes=attributes)["QueueUrl"], dead
 
 
-def _pass_on(events: Any, name: str, pattern: Mapping[str, Any], queue: str) -> None:
+def _pass_on(events: Any, name: str, pattern: Mapping[str, Any], function: str) -> None:
     """Notices are passed on as they are."""
     rule = f"nodesmith-{name}"
     events.put_rule(Name=rule, EventPattern=json.dumps(pattern), State="ENABLED")
-    events.put_targets(Rule=rule, Targets=[{"Id": ROUTING.name, "Arn": queue}])
+    events.put_targets(Rule=rule, Targets=[{"Id": ROUTING.name, "Arn": function}])

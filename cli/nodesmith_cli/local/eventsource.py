@@ -13,23 +13,15 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.deployment import BATCH_SIZE
+from nodesmith_cli.local.invocable import Invocable
 
 _log = logging.getLogger(__name__)
-
-
-class Invocable(Protocol):
-    """A function: calling it invokes it once, and whatever it raises is its failure."""
-
-    @property
-    def concern(self) -> str: ...
-
-    def __call__(self, event: Mapping[str, Any]) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +70,14 @@ class EventSource:
         self.failures = 0
         self.last_error = ""
 
+    @property
+    def concurrency(self) -> int:
+        """How many invocations may be under way at once."""
+        return self.mapped.concurrency
+
+    def close(self) -> None:
+        """Do nothing: it is the queue that lets nobody wait any more (`queues_run_on`)."""
+
     def poll(self, wait_seconds: int = 0) -> int:
         """Receive a batch, invoke the function, delete what it handled; gives how many messages came."""
         with self._receiving:
@@ -113,9 +113,9 @@ class EventSource:
     def _invoke(self, messages: Sequence[Mapping[str, Any]]) -> set[str]:
         """Give the ids of the messages that must come again: none, some, or after an error all."""
         trace = lineage.invoked(map(_trace, messages), self._function.concern)
-        event = {"Records": [self._record(message, trace) for message in messages]}
+        event = {"Records": [self._record(message) for message in messages]}
         everything = {str(message["MessageId"]) for message in messages}
-        invocation = self._lambda.submit(self._function, event)
+        invocation = self._lambda.submit(self._function, event, trace)
         error = invocation.exception()
         with self._counting:
             self.invocations += 1
@@ -133,12 +133,12 @@ class EventSource:
             failed if failed <= everything else everything
         )  # Lambda takes a name it does not know for a failure of all
 
-    def _record(self, message: Mapping[str, Any], trace: str) -> dict[str, Any]:
+    def _record(self, message: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "messageId": message["MessageId"],
             "receiptHandle": message["ReceiptHandle"],
             "body": message["Body"],
-            "attributes": {**message.get("Attributes", {}), lineage.ATTRIBUTE: trace},
+            "attributes": dict(message.get("Attributes", {})),
             "messageAttributes": {},
             "md5OfBody": message.get("MD5OfBody", ""),
             "eventSource": "aws:sqs",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +15,9 @@ from typing import Any
 from uuid import uuid4
 
 from nodesmith.errors import Rejected
+from nodesmith.settings import function_name
 from nodesmith_cli.local import lineage
+from nodesmith_cli.local.deployment import function_arn
 
 Handler = Callable[[Mapping[str, Any], "Context"], Any]
 
@@ -37,16 +40,22 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One concern's handler. Calling it invokes it once."""
+    """One concern's handler, as one execution environment. Calling it invokes it once; further calls wait for that."""
 
     concern: str
     handler: Handler
     timeout_seconds: float = 60.0
+    _turn: threading.Lock = field(default_factory=threading.Lock, compare=False)
 
-    def __call__(self, event: Mapping[str, Any]) -> Any:
-        """Invoke. Whatever the handler raises comes through, as Lambda sees it."""
-        context = Context(f"nodesmith-{self.concern}", str(uuid4()), timeout_seconds=self.timeout_seconds)
-        with lineage.running_with(lineage.of_event(event)):
+    def __call__(self, event: Mapping[str, Any], trace: str = "") -> Any:
+        """Invoke, with this trace header. Whatever the handler raises comes through, as Lambda sees it."""
+        context = Context(
+            function_name(self.concern),
+            str(uuid4()),
+            invoked_function_arn=function_arn(os.environ.get("AWS_REGION", ""), self.concern),
+            timeout_seconds=self.timeout_seconds,
+        )
+        with self._turn, lineage.running_with(trace):
             return self.handler(event, context)
 
     def followed_by(self, after: Callable[[], None]) -> Function:

@@ -1,4 +1,4 @@
-"""All that wakes the functions of a local system: Lambda's event source mappings, EventBridge Scheduler's schedules."""
+"""All that wakes the functions of a local system: Lambda's pollers and events, EventBridge Scheduler's schedules."""
 
 from __future__ import annotations
 
@@ -11,11 +11,27 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from nodesmith.model.times import format_time
+from nodesmith.settings import (
+    DEAD_LETTER_QUEUE_NAME,
+    QUEUE_NAME,
+    REGION_TICK_MINUTES,
+)
+from nodesmith_cli.local.asynchronous import AsyncInvocations, InvokeConfig
 from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.cloud.lambdas import Lambdas, bury
 from nodesmith_cli.local.cloud.queues import PolledQueues
-from nodesmith_cli.local.deployment import DISPATCH, WOKEN_BY_QUEUES, Deployment, queue_arn
+from nodesmith_cli.local.deployment import (
+    DISPATCH,
+    FUNCTIONS,
+    LONGEST_AGE_SECONDS,
+    RETRIES,
+    Deployment,
+    function_arn,
+    queue_arn,
+)
 from nodesmith_cli.local.eventsource import EventSource, Mapped
 from nodesmith_cli.local.functions import Function
+from nodesmith_cli.local.invocable import Feed
 
 LONGEST_POLL_SECONDS = 20
 MINUTE_SECONDS = 60
@@ -33,17 +49,17 @@ class Schedule:
     every_seconds: float
 
 
-class EventSources:
-    """Event sources and schedules, each in threads of their own from `start` until `stopping` is set."""
+class Feeds:
+    """Feeds by name and schedules, each in threads of their own from `start` until `stopping` is set."""
 
     def __init__(
         self,
-        sources: Mapping[str, EventSource],
+        feeds: Mapping[str, Feed],
         schedules: Iterable[Schedule],
         clock: LocalClock,
         stopping: threading.Event,
     ) -> None:
-        self.sources = sources
+        self.feeds = feeds
         self._schedules = tuple(schedules)
         self._clock = clock
         self._stopping = stopping
@@ -52,16 +68,16 @@ class EventSources:
     def complaints(self) -> list[str]:
         """Say which functions failed, how often, and with what the last time."""
         return [
-            f"function {concern} failed {source.failures} times, last with {source.last_error}"
-            for concern, source in self.sources.items()
-            if source.failures
+            f"function {name} failed {feed.failures} times, last with {feed.last_error}"
+            for name, feed in self.feeds.items()
+            if feed.failures
         ]
 
     def start(self) -> None:
         """Begin to poll and to invoke. The first invocation comes at once, as a rate schedule's does."""
-        for concern, source in self.sources.items():
-            for _ in range(source.mapped.concurrency):
-                self._run(f"poll-{concern}", partial(self._poll, source))
+        for name, feed in self.feeds.items():
+            for _ in range(feed.concurrency):
+                self._run(f"poll-{name}", partial(self._poll, feed))
         for schedule in self._schedules:
             self._run(f"schedule-{schedule.name}", partial(self._follow, schedule))
 
@@ -71,13 +87,15 @@ class EventSources:
         self._threads.append(thread)
 
     def join(self) -> None:
-        """Wait for what is being worked on when `stopping` is set."""
+        """Wait for what is being worked on when `stopping` is set; nothing is begun any more."""
+        for feed in self.feeds.values():
+            feed.close()
         for thread in self._threads:
             thread.join(_LONGEST_END_SECONDS)
 
-    def _poll(self, source: EventSource) -> None:
+    def _poll(self, feed: Feed) -> None:
         while not self._stopping.is_set():
-            source.poll(LONGEST_POLL_SECONDS)
+            feed.poll(LONGEST_POLL_SECONDS)
 
     def _follow(self, schedule: Schedule) -> None:
         """Invoke, whatever became of the last time, as EventBridge Scheduler does."""
@@ -86,43 +104,63 @@ class EventSources:
             while True:
                 error = pool.submit(schedule.invoke, at).exception()
                 if error is not None:
-                    _log.error("function %s failed", schedule.name, exc_info=error)
+                    _log.error("function %s cannot be invoked", schedule.name, exc_info=error)
                 at += timedelta(seconds=schedule.every_seconds)
                 if self._clock.wait(self._stopping, max(0.0, (at - self._clock.now()).total_seconds())):
                     return
 
 
-class Invoker(EventSources):
-    """Those of a local deployment. `functions` are by concern, dispatch among them."""
+class Invoker(Feeds):
+    """Those of a local deployment. `functions` are by concern; `lambdas` knows them from then on."""
 
     def __init__(
         self,
         deployment: Deployment,
         functions: Mapping[str, Function],
+        lambdas: Lambdas,
         clock: LocalClock,
         stopping: threading.Event,
     ) -> None:
-        urls = deployment.queue_urls
-        declared = {each.name: each for each in WOKEN_BY_QUEUES}
-        polled = PolledQueues(deployment.region)
-        sources = {
-            name: EventSource(
-                polled,
-                urls[name],
-                functions[name],
-                queue_arn(deployment.region, name),
-                Mapped(each.batch_size, each.window_seconds),
-                clock,
-                each.recursive_loop,
-            )
-            for name, each in declared.items()
-            if name in functions
-        }
-        dispatch = functions.get(DISPATCH)
-        schedules = [Schedule(DISPATCH, partial(_invoke, dispatch), MINUTE_SECONDS)] if dispatch else []
-        super().__init__(sources, schedules, clock, stopping)
+        region = deployment.region
+        events: dict[str, AsyncInvocations] = {}
+        for each in FUNCTIONS:
+            if each.name in functions:
+                arn = function_arn(region, each.name)
+                config = InvokeConfig(
+                    RETRIES,
+                    LONGEST_AGE_SECONDS,
+                    queue_arn(region, DEAD_LETTER_QUEUE_NAME),
+                    recursive_loop=each.recursive_loop,
+                )
+                made = AsyncInvocations(arn, functions[each.name], clock, config, partial(bury, region))
+                events[each.name] = made
+                lambdas.know(made)
+        feeds: dict[str, Feed] = {**events}
+        if DISPATCH.name in functions:
+            feeds["waiting"] = _from_waiting(deployment, functions[DISPATCH.name], clock)
+        super().__init__(feeds, _schedules(events), clock, stopping)
 
 
-def _invoke(function: Function, at: datetime) -> object:
+def _from_waiting(deployment: Deployment, dispatch: Function, clock: LocalClock) -> EventSource:
+    return EventSource(
+        PolledQueues(deployment.region),
+        deployment.queue_url,
+        dispatch,
+        queue_arn(deployment.region, QUEUE_NAME),
+        Mapped(),
+        clock,
+        DISPATCH.recursive_loop,
+    )
+
+
+def _schedules(events: Mapping[str, AsyncInvocations]) -> Iterable[Schedule]:
+    """Yield the schedules of those functions that run here."""
+    for concern, minutes in REGION_TICK_MINUTES.items():
+        if concern in events:
+            tick = partial(_tick, events[concern], told_when=concern == DISPATCH.name)
+            yield Schedule(concern, tick, minutes * MINUTE_SECONDS)
+
+
+def _tick(invocations: AsyncInvocations, at: datetime, *, told_when: bool) -> object:
     """Invoke with what EventBridge Scheduler is told to pass on."""
-    return function({"why": "tick", "at": format_time(at)})
+    return invocations.accept({"why": "tick", **({"at": format_time(at)} if told_when else {})})

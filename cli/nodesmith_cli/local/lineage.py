@@ -1,14 +1,14 @@
-"""Lambda's detection of recursive loops: how often each function has run in the chain that led to a message.
+"""Lambda's detection of recursive loops: how often each function has run in the chain that led to an invocation.
 
 Lambda writes the chain into the trace header of an invocation (`Lineage=ID:COUNT|ID:COUNT`), an AWS SDK in the function
-sends the header along with each call, and SQS keeps it with the message that the call sends:
+sends the header along with each call, and SQS and Lambda keep it with the message or the event that the call sends:
 https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal
@@ -37,19 +37,13 @@ def is_over(trace: str, function: str) -> bool:
 
 
 def invoked(traces: Iterable[str], function: str) -> str:
-    """Return the trace header of a run of the function, given by name, that messages with these headers have led to."""
+    """Return the trace header of a run of the function, given by name, that calls with these headers have led to."""
     chain: dict[str, int] = {}
     for trace in traces:
         for other, count in runs(trace).items():
             chain[other] = max(count, chain.get(other, 0))
     chain[_id(function)] = chain.get(_id(function), 0) + 1
     return f"{_ROOT};Lineage={'|'.join(f'{id_}:{count}' for id_, count in sorted(chain.items()))}"
-
-
-def of_event(event: Mapping[str, Any]) -> str:
-    """Return the trace header of an invocation with this event; empty for one that no queue has led to."""
-    headers = (record.get("attributes", {}).get(ATTRIBUTE, "") for record in event.get("Records", ()))
-    return next((header for header in headers if header), "")
 
 
 @contextmanager

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from nodesmith.adapters.messages import SqsHints
-
 from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.heartbeats import DynamoHeartbeats
+from nodesmith.adapters.hints import LambdaHints
+from nodesmith.adapters.invocations import LambdaInvocations
 from nodesmith.model.catalog import Catalog
-from nodesmith.model.events import Concern
-from nodesmith.settings import queue_urls
 from nodesmith_cli.local.apiserver.history import Watcher
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
@@ -133,7 +131,6 @@ class ServedCluster:
             self.cluster,
             self.aws.client,
             deployment.bucket,
-            queue_urls(deployment.queues_url, ""),
             self.clock,
         )
         stopping = self._region.stopping
@@ -162,15 +159,14 @@ def forwarder_here(
     cluster: RunningCluster,
     client: Callable[[str], Any],
     bucket: str,
-    queue_urls: Mapping[Concern, str],
     clock: LocalClock,
 ) -> Forwarder:
-    """Give a forwarder that runs in this process. `name` is the cluster's, `queue_urls` go by concern."""
+    """Give a forwarder that runs in this process. `name` is the cluster's."""
     return Forwarder(
         cluster=name,
         server=ApiServer(connect(cluster.url, cluster.ca_bundle, lambda: cluster.token)),
         blobs=S3Blobs(client("s3"), bucket),
-        hints=SqsHints(client("sqs"), queue_urls),
+        hints=LambdaHints(LambdaInvocations(client)),
         heartbeats=DynamoHeartbeats(client("dynamodb"), TABLE_NAME, name),
         clock=clock,
     )

@@ -41,7 +41,8 @@ class SharedClients:
 
     def __init__(self) -> None:
         self._session = get_session()
-        self._session.register("before-call.sqs", add_header)  # as botocore does in Lambda
+        for service in ("lambda", "sqs"):  # of those that are called, what Lambda follows chains through
+            self._session.register(f"before-call.{service}", add_header)  # as botocore does in Lambda
         self._lock = Lock()
         self._made: dict[tuple[str, str, object], Any] = {}
 

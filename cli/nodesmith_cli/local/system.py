@@ -16,7 +16,7 @@ from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.clusters import LocalCluster, RunningCluster
-from nodesmith_cli.local.deployment import DISPATCH, WOKEN_BY_QUEUES, Deployment, deploy, register
+from nodesmith_cli.local.deployment import FUNCTIONS, Deployment, deploy, register
 from nodesmith_cli.local.embedded import EmbeddedCluster
 from nodesmith_cli.local.functions import Function, environment, load_function
 from nodesmith_cli.local.invoker import Invoker
@@ -180,13 +180,12 @@ class LocalSystem(Started):
         functions = self._functions()
         for each in self.clusters:
             each.follow(stack)
-        self.invoker = Invoker(deployment, functions, self.clock, self._stopping)
+        self.invoker = Invoker(deployment, functions, self.aws.lambdas, self.clock, self._stopping)
         stack.callback(self.invoker.join)
         self.invoker.start()
 
     def _functions(self) -> dict[str, Function]:
-        functions = {c.name: load_function(c.name, c.timeout_seconds) for c in WOKEN_BY_QUEUES}
-        functions[DISPATCH] = load_function(DISPATCH)
+        functions = {each.name: load_function(each.name, each.timeout_seconds) for each in FUNCTIONS}
         for concern in ("provisioning", "disruption"):
             functions[concern] = functions[concern].followed_by(self._collect)
         return functions

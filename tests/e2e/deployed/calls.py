@@ -119,6 +119,7 @@ class CallRecord:
                     environ.get("HTTP_X_AMZ_TARGET", ""),
                     body,
                     int(status.split()[0]),
+                    environ.get("QUERY_STRING", ""),
                 )
                 self.record(principal, calls_of(request))
                 return start_response(status, *rest)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,20 @@ from moto.core import DEFAULT_ACCOUNT_ID
 
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
+from nodesmith_cli.local.cloud.lambdas import bury
 from nodesmith_cli.local.cloud.queues import PolledQueues
-from nodesmith_cli.local.eventsource import EventSource
-from nodesmith_cli.local.invoker import EventSources
+from nodesmith_cli.local.invocable import Feed
+from nodesmith_cli.local.invoker import Feeds
 from nodesmith_cli.local.started import Started
 from tests.awscalls.requests import Call
 from tests.e2e.deployed import resources
 from tests.e2e.deployed.access import Authenticator, Credentials, assume, assumed
 from tests.e2e.deployed.assembly import placeholder_vpc, synthesised
 from tests.e2e.deployed.calls import CallRecord, Principal
-from tests.e2e.deployed.faults import Faults, Mortal, faulty_queues
+from tests.e2e.deployed.faults import Faults, Mortal, faulty_deliveries, faulty_queues
 from tests.e2e.deployed.functions import DeployedFunction, FunctionCode, read_function
-from tests.e2e.deployed.mappings import concern_of, event_sources, schedules
+from tests.e2e.deployed.invocations import concern_of, invocations, permitted
+from tests.e2e.deployed.mappings import event_sources, schedules
 from tests.e2e.deployed.stacks import Stacks, role_name
 
 NOT_RUN = {"catalog": "its tick would ask AWS's price list; functions read the embedded one"}
@@ -61,14 +64,19 @@ class Deployed(Started):
         self._stopping = threading.Event()
         self.functions: dict[str, DeployedFunction] = {}
         self._mortals: dict[str, Mortal] = {}
-        self._events: EventSources
+        self._woken: Feeds
         self._authenticators: dict[str, Authenticator] = {}
         self._calls: CallRecord
 
     @property
-    def sources(self) -> Mapping[str, EventSource]:
-        """The event sources by concern, with their counts."""
-        return self._events.sources
+    def feeds(self) -> Mapping[str, Feed]:
+        """What wakes functions, with its counts: by concern their asynchronous events, by its name a queue."""
+        return self._woken.feeds
+
+    @property
+    def undelivered(self) -> list[str]:
+        """Events that a rule could not hand to a function, and why."""
+        return list(self._aws.lambdas.undelivered)
 
     @property
     def outputs(self) -> Mapping[str, str]:
@@ -92,7 +100,7 @@ class Deployed(Started):
         return self.functions[concern].kill()
 
     def endanger(self, *faults: Faults) -> None:
-        """Let functions be killed from now on as these faults say; the queues' faults stay as they were."""
+        """Let functions be killed from now on as these faults say; all else that goes wrong stays as it was."""
         for mortal in self._mortals.values():
             mortal.endanger(*faults)
 
@@ -177,31 +185,42 @@ class Deployed(Started):
         return {**functions, FORWARDER: forwarder, TICKER: ticker}
 
     def _wake(self, stack: ExitStack) -> None:
-        """Let queues and schedules wake the functions, each acting by the role that the template gives it."""
-        urls = {
-            f"arn:aws:sqs:{self._aws.region}:{DEFAULT_ACCOUNT_ID}:{queue['QueueName']}": self._url(
-                queue["QueueName"]
-            )
-            for queue in self.template.of_type("SQS::Queue").values()
-        }
+        """Let events, queues and schedules wake the functions, each acting by the role that the template gives it."""
         self._mortals = {concern: Mortal(each) for concern, each in self.functions.items()}
         self.endanger(self._faults)
-        sources = event_sources(self.template, self._mortals, self._polled, urls.__getitem__, self._clock)
+        lambdas = self._aws.lambdas
+        events = invocations(
+            self.template,
+            self._aws.region,
+            self._mortals,
+            self._clock,
+            self._bury,
+            partial(faulty_deliveries, self._faults),
+        )
+        for each in events.values():
+            lambdas.know(each)
+        may = permitted(self.template)
+        lambdas.may_pass_on = lambda rule, function: (rule, function) in may
+        sources = event_sources(self.template, self._mortals, self._polled, self._url, self._clock)
         due = [
             each for each in schedules(self.template, self._invoke_by_schedule) if each.name not in NOT_RUN
         ]
-        fed = {source.arn.rpartition(":")[2] for source in sources.values()}
-        stack.enter_context(faulty_queues(self._faults, fed))
-        self._events = EventSources(sources, due, self._clock, self._stopping)
-        stack.callback(self._events.join)
-        self._events.start()
+        stack.enter_context(faulty_queues(self._faults, sources.keys()))
+        self._woken = Feeds({**events, **sources}, due, self._clock, self._stopping)
+        stack.callback(self._woken.join)
+        self._woken.start()
         stack.callback(self._stopping.set)
 
-    def _invoke_by_schedule(self, concern: str, event: Mapping[str, Any]) -> object:
-        """Invoke by the schedules' role, which must allow it. No faults: a lost tick is what dispatch is there for."""
-        arn = f"arn:aws:lambda:{self._aws.region}:{DEFAULT_ACCOUNT_ID}:function:nodesmith-{concern}"
+    def _invoke_by_schedule(self, arn: str, event: Mapping[str, Any]) -> object:
+        """Invoke by the schedules' role, which must allow it."""
         self._calls.record(Principal(TICKER), [Call("lambda:InvokeFunction", arn)])
-        return self.functions[concern](event)
+        return self._aws.lambdas.accept(arn, event)
+
+    def _bury(self, concern: str, arn: str, body: str) -> None:
+        """Keep what a function has failed with for good: by its role, which must allow it."""
+        context = {"aws:RequestedRegion": self._aws.region}
+        self._calls.record(Principal(concern), [Call("sqs:SendMessage", arn, context)])
+        bury(self._aws.region, arn, body)
 
     def _polled(self, concern: str) -> PolledQueues:
         """Give the queues as Lambda polls them: by the function's role, which must allow it."""
@@ -213,8 +232,8 @@ class Deployed(Started):
 
         return PolledQueues(region, listen)
 
-    def _url(self, queue: str) -> str:
-        return f"{self._aws.url}/{DEFAULT_ACCOUNT_ID}/{queue}"
+    def _url(self, arn: str) -> str:
+        return f"{self._aws.url}/{DEFAULT_ACCOUNT_ID}/{arn.rpartition(':')[2]}"
 
     def _way(self) -> dict[str, str]:
         """Give what leads a function to this AWS, where Lambda would have nothing to say."""

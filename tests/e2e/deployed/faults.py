@@ -1,4 +1,4 @@
-"""What may go wrong on purpose: messages that come twice and in any order, processes that die."""
+"""What may go wrong on purpose: messages and events that come twice and in any order, processes that die."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from moto.sqs.models import Message, Queue
 
+from nodesmith_cli.local.asynchronous import Deliveries
 from tests.e2e.deployed.functions import DeployedFunction
 
 _TWIN_LATE_SECONDS = 10  # at the most, after the first
@@ -26,7 +27,8 @@ _BUSY_SECONDS = 0.15  # of life: what an invocation is thought to take until one
 class Faults:
     """Which, all drawn from the seed.
 
-    With `duplicate` SQS delivers every message twice, the second some seconds later; with `shuffle` in any order.
+    With `duplicate` SQS delivers every message twice, and Lambda each asynchronous event, the second time some seconds
+    later; with `shuffle` in any order.
     `kills` invocations of each function, among its first, end with its process killed.
     """
 
@@ -57,6 +59,18 @@ def faulty_queues(faults: Faults, queues: Collection[str]) -> Iterator[None]:
 
     with patch.object(Queue, "add_message", add_message):
         yield
+
+
+def faulty_deliveries(faults: Faults, concern: str) -> Deliveries:
+    """Let the asynchronous events of a function come as the faults say."""
+    luck = random.Random(f"{faults.seed} {concern} events")  # noqa: S311 not for secrets
+
+    def deliver(number: int) -> Iterator[tuple[float, float]]:
+        twins = [0.0, luck.uniform(0, _TWIN_LATE_SECONDS)] if faults.duplicate else [0.0]
+        for late in twins:
+            yield late, luck.random() if faults.shuffle else float(number)
+
+    return deliver
 
 
 class _Danger:
@@ -91,25 +105,25 @@ class Mortal:
     def concern(self) -> str:
         return self._function.concern
 
-    def __call__(self, event: Mapping[str, Any]) -> Any:
+    def __call__(self, event: Mapping[str, Any], trace: str = "") -> Any:
         """Invoke; one that ends before its killer comes has got away, and the next one is in danger."""
         number = next(self._numbers)
         danger = next((each for each in self._dangers if each.left > 0 and number >= each.next), None)
         if danger is None:
-            return self._invoked(event)
+            return self._invoked(event, trace)
         over = threading.Event()
         killer = threading.Timer(danger.luck.uniform(0, self._takes_seconds), self._kill, [danger, over])
         killer.start()
         try:
-            return self._invoked(event)
+            return self._invoked(event, trace)
         finally:
             over.set()
             killer.cancel()
             killer.join()
 
-    def _invoked(self, event: Mapping[str, Any]) -> Any:
+    def _invoked(self, event: Mapping[str, Any], trace: str) -> Any:
         began = time.monotonic()
-        answer = self._function(event)
+        answer = self._function(event, trace)
         self._takes_seconds = time.monotonic() - began  # as the machine is now
         return answer
 

@@ -13,13 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from moto.core import DEFAULT_ACCOUNT_ID
-
-from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
 from tests.e2e import hurry
 from tests.e2e.deployed.assembly import BUILT, Assembly
-from tests.e2e.deployed.mappings import concern_of
+from tests.e2e.deployed.invocations import aliases, concern_of
 from tests.e2e.deployed.preloaded import preloaded_from
 from tests.infra.templates import Template
 from tests.runtimeapi import RuntimeProcess
@@ -72,7 +69,7 @@ def read_function(template: Template, id_: str, assembly: Assembly, region: str)
     name = properties["FunctionName"]
     return FunctionCode(
         concern=concern_of(name),
-        arn=f"arn:aws:lambda:{region}:{DEFAULT_ACCOUNT_ID}:function:{name}",
+        arn=aliases(template, region)[name],
         task=task,
         path=tuple(reversed(layers)),  # in /opt the later layer's file covers the earlier one's
         handler=properties["Handler"],
@@ -132,10 +129,10 @@ class DeployedFunction:
     def concern(self) -> str:
         return self._code.concern
 
-    def __call__(self, event: Mapping[str, Any]) -> Any:
+    def __call__(self, event: Mapping[str, Any], trace: str = "") -> Any:
         process = self._take()
-        seconds, trace = self._code.timeout_seconds, lineage.of_event(event)
-        answer = process.invoke(event, seconds, trace)  # of life: no work is hurried by a clock
+        seconds = self._code.timeout_seconds  # of life: no work is hurried by a clock
+        answer = process.invoke(event, seconds, trace)
         with self._lock:
             self._idle.append(process)
         if answer.error:

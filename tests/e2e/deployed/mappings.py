@@ -10,10 +10,13 @@ from functools import partial
 from typing import Any
 
 from nodesmith.model.times import format_time
+from nodesmith.settings import function_name
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.queues import PolledQueues
-from nodesmith_cli.local.eventsource import EventSource, Invocable, Mapped
+from nodesmith_cli.local.eventsource import EventSource, Mapped
+from nodesmith_cli.local.invocable import Invocable
 from nodesmith_cli.local.invoker import Schedule
+from tests.e2e.deployed.invocations import USUAL, concern_of, only, recursive_loops
 from tests.infra.templates import Template
 
 _RATE = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
@@ -23,8 +26,8 @@ _MAPPING = frozenset(
     "Tags".split()
 )
 _SCHEDULE = frozenset("FlexibleTimeWindow GroupName ScheduleExpression Target".split())
-USUAL = 2
-"""Invocations at once, where a mapping does not say. Lambda has more where messages pile up, which none do here."""
+_TARGET = frozenset("Arn Input RetryPolicy RoleArn".split())
+"""Scheduler retries what Lambda does not accept, which happens to none here."""
 
 
 def concurrency(mapping: Mapping[str, Any]) -> int:
@@ -39,15 +42,13 @@ def event_sources(
     url: Callable[[str], str],
     clock: LocalClock,
 ) -> dict[str, EventSource]:
-    """Give the event sources by concern, `interruption-again` being its second chance.
+    """Give the event sources by the names of their queues.
 
-    `queues` gives those that are polled for one, `url` a queue's URL by ARN.
+    `queues` gives those that are polled for a concern, `url` a queue's URL by ARN.
     """
-    sources = {}
-    functions_of = template.of_type("Lambda::Function").values()
-    allowed = {each["FunctionName"]: each.get("RecursiveLoop", "Terminate") for each in functions_of}
+    sources, loops = {}, recursive_loops(template)
     for mapping in template.of_type("Lambda::EventSourceMapping").values():
-        _only(_MAPPING, mapping, f"mapping of {mapping['FunctionName']}")
+        only(_MAPPING, mapping, f"mapping of {mapping['FunctionName']}")
         concern = concern_of(mapping["FunctionName"])
         mapped = Mapped(
             batch_size=mapping.get("BatchSize", 10),
@@ -56,39 +57,27 @@ def event_sources(
             partial_answers="ReportBatchItemFailures" in mapping.get("FunctionResponseTypes", ()),
         )
         arn = mapping["EventSourceArn"]
-        name = concern + arn.rpartition(concern)[2]
-        loop = allowed[mapping["FunctionName"]]
-        sources[name] = EventSource(queues(concern), url(arn), functions[concern], arn, mapped, clock, loop)
+        loop = loops[function_name(concern)]
+        source = EventSource(queues(concern), url(arn), functions[concern], arn, mapped, clock, loop)
+        sources[arn.rpartition(":")[2]] = source
     return sources
 
 
-def concern_of(function: str) -> str:
-    """Give the concern of a function, after its VPC where it has one: `private-lifecycle`."""
-    return function.removeprefix("nodesmith-")
-
-
 def schedules(template: Template, invoke: Callable[[str, Mapping[str, Any]], object]) -> Iterator[Schedule]:
-    """Give the schedules, which invoke functions by their concern. Raises ValueError for any other target."""
+    """Give the schedules, which `invoke` functions by ARN. Raises ValueError for any other target."""
     for id_, schedule in template.of_type("Scheduler::Schedule").items():
-        _only(_SCHEDULE, schedule, f"schedule {id_}")
+        only(_SCHEDULE, schedule, f"schedule {id_}")
         rate = _RATE.fullmatch(schedule["ScheduleExpression"])
         if rate is None:
             raise ValueError(f"schedule {id_}: {schedule['ScheduleExpression']} is no rate")
         arn, text = schedule["Target"]["Arn"], schedule["Target"]["Input"]
         if ":function:" not in arn:
             raise ValueError(f"schedule {id_}: {arn} is no function")
-        concern = concern_of(arn.rpartition(":")[2])
-        yield Schedule(concern, partial(_invoke, invoke, concern, text), int(rate[1]) * _SECONDS[rate[2]])
+        only(_TARGET, schedule["Target"], f"target of schedule {id_}")
+        every_seconds = int(rate[1]) * _SECONDS[rate[2]]
+        yield Schedule(concern_of(arn), partial(_invoke, invoke, arn, text), every_seconds)
 
 
-def _invoke(
-    invoke: Callable[[str, Mapping[str, Any]], object], concern: str, text: str, at: datetime
-) -> object:
+def _invoke(invoke: Callable[[str, Mapping[str, Any]], object], arn: str, text: str, at: datetime) -> object:
     """Invoke with the input of a schedule, filled in as EventBridge Scheduler does."""
-    return invoke(concern, json.loads(text.replace("<aws.scheduler.scheduled-time>", format_time(at))))
-
-
-def _only(known: frozenset[str], found: Mapping[str, Any], where: str) -> None:
-    unknown = found.keys() - known
-    if unknown:
-        raise ValueError(f"{where}: unknown properties {', '.join(sorted(unknown))}")
+    return invoke(arn, json.loads(text.replace("<aws.scheduler.scheduled-time>", format_time(at))))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.e2e.deployed.stacks import bucket_name, role_name
+from tests.e2e.deployed.stacks import bucket_name, role_name, rule_name
 from tests.infra.templates import Template
 
 Client = Callable[[str], Any]
@@ -17,9 +16,13 @@ READ_ELSEWHERE = frozenset(
     {
         "AWS::EKS::AccessEntry",
         "AWS::EKS::PodIdentityAssociation",
+        "AWS::Lambda::Alias",
+        "AWS::Lambda::EventInvokeConfig",
         "AWS::Lambda::EventSourceMapping",
         "AWS::Lambda::Function",
         "AWS::Lambda::LayerVersion",
+        "AWS::Lambda::Permission",
+        "AWS::Lambda::Version",
         "AWS::Scheduler::Schedule",
     }
 )
@@ -30,11 +33,14 @@ NOT_IMITATED = {
     "AWS::CloudWatch::Dashboard": "nobody looks",
     "AWS::Logs::LogGroup": "functions write to files, one per process",
     "AWS::S3::BucketPolicy": "asks for TLS, which moto does not speak",
-    "AWS::SQS::QueuePolicy": "asks for TLS, and lets EventBridge send, which moto does not check",
+    "AWS::SQS::QueuePolicy": "asks for TLS, which moto does not speak",
     "AWS::Scheduler::ScheduleGroup": "a name",
 }
 """Types that have no effect here, and why."""
 
+_RULE = "AWS::Events::Rule"
+_OF_RULES = {"Description", "EventPattern", "Name", "State", "Tags", "Targets"}
+_OF_TARGETS = {"Arn", "Id"}
 _QUEUE_ATTRIBUTES = (
     "DelaySeconds",
     "MessageRetentionPeriod",
@@ -46,16 +52,15 @@ _QUEUE_ATTRIBUTES = (
 
 
 def make(stack: str, template: Template, client: Client, region: str) -> None:
-    """Make all resources of a stack. Raises ValueError for a type or a queue's property that is not known here."""
+    """Make all resources of a stack. Raises ValueError for an unknown type or property of a queue or rule."""
     makers: dict[str, Callable[[Properties], None]] = {
         "AWS::IAM::Policy": lambda each: _policy(client("iam"), each),
         "AWS::DynamoDB::Table": lambda each: _table(client("dynamodb"), each),
         "AWS::S3::Bucket": lambda each: _bucket(client("s3"), each, region),
         "AWS::SQS::Queue": lambda each: _queue(client("sqs"), each),
-        "AWS::Events::Rule": lambda each: _rule(client("events"), each),
         "AWS::SSM::Parameter": lambda each: _parameter(client("ssm"), each),
     }
-    known = makers.keys() | READ_ELSEWHERE | NOT_IMITATED.keys() | {"AWS::IAM::Role"}
+    known = makers.keys() | READ_ELSEWHERE | NOT_IMITATED.keys() | {"AWS::IAM::Role", _RULE}
     unknown = {each["Type"] for each in template.resources.values()} - known
     if unknown:
         raise ValueError(
@@ -64,10 +69,12 @@ def make(stack: str, template: Template, client: Client, region: str) -> None:
     for id_, each in template.resources.items():
         if each["Type"] == "AWS::IAM::Role":
             _role(client("iam"), role_name(stack, id_, each["Properties"]), each["Properties"])
-    # Dead letter queues stand before their queues in the template, and queues before the rule that feeds them.
-    for each in template.resources.values():
+    # Dead letter queues stand before their queues in the template.
+    for id_, each in template.resources.items():
         if each["Type"] in makers:
             makers[each["Type"]](each["Properties"])
+        elif each["Type"] == _RULE:
+            _rule(client("events"), rule_name(stack, id_, each["Properties"]), each["Properties"])
 
 
 def _role(iam: Any, name: str, properties: Properties) -> None:
@@ -117,9 +124,12 @@ def _parameter(ssm: Any, properties: Properties) -> None:
     ssm.put_parameter(Name=properties["Name"], Value=properties["Value"], Type=properties["Type"])
 
 
-def _rule(events: Any, properties: Properties) -> None:
+def _rule(events: Any, name: str, properties: Properties) -> None:
+    unknown = properties.keys() - _OF_RULES
+    for target in properties["Targets"]:
+        unknown |= target.keys() - _OF_TARGETS
+    if unknown:
+        raise ValueError(f"rule {name}: unknown properties {', '.join(sorted(unknown))}")
     pattern = json.dumps(properties["EventPattern"])
-    digest = hashlib.sha256(pattern.encode()).hexdigest()[:8]  # a queue may have several
-    name = f"{properties['Targets'][0]['Arn'].rpartition(':')[2]}-{digest}"
     events.put_rule(Name=name, EventPattern=pattern, State=properties["State"])
     events.put_targets(Rule=name, Targets=list(properties["Targets"]))

@@ -9,6 +9,7 @@ from typing import Any
 
 from moto.core import DEFAULT_ACCOUNT_ID
 
+from nodesmith_cli.local.failedevents import VERSION
 from tests.infra.templates import Template, resolve
 
 _PSEUDO = {"AWS::Partition": "aws", "AWS::AccountId": DEFAULT_ACCOUNT_ID, "AWS::URLSuffix": "amazonaws.com"}
@@ -40,6 +41,11 @@ def role_name(stack: str, id_: str, properties: Mapping[str, Any]) -> str:
     return str(properties.get("RoleName", f"{stack}-{id_}"))
 
 
+def rule_name(stack: str, id_: str, properties: Mapping[str, Any]) -> str:
+    """Name a rule of EventBridge, likewise."""
+    return str(properties.get("Name", f"{stack}-{id_}"))
+
+
 def bucket_name(properties: Mapping[str, Any], region: str) -> str:
     """Return the name that S3 gives a bucket in the account's own namespace. Raises KeyError for any other bucket."""
     assert properties["BucketNamespace"] == "account-regional"
@@ -47,11 +53,11 @@ def bucket_name(properties: Mapping[str, Any], region: str) -> str:
 
 
 def _resolved(text: str, stack: str, here: _Place) -> Template:
-    pseudo = {**_PSEUDO, "AWS::Region": here.region}
-    known = dict(pseudo)
-    for id_, resource in json.loads(text)["Resources"].items():
-        properties = resolve(resource.get("Properties", {}), pseudo)
-        known |= _references(stack, id_, resource["Type"], properties, here)
+    known = {**_PSEUDO, "AWS::Region": here.region}
+    for _ in range(2):  # the second time versions and aliases are told by the functions that they name
+        for id_, resource in json.loads(text)["Resources"].items():
+            properties = resolve(resource.get("Properties", {}), known)
+            known |= _references(stack, id_, resource["Type"], properties, here)
     return Template.parse(text, known)
 
 
@@ -70,6 +76,14 @@ def _references(
         case "AWS::Lambda::Function":
             name = properties["FunctionName"]
             return {id_: name, f"{id_}.Arn": f"arn:aws:lambda:{here}:function:{name}"}
+        case "AWS::Lambda::Version":
+            arn = f"arn:aws:lambda:{here}:function:{properties['FunctionName']}:{VERSION}"
+            return {id_: arn, f"{id_}.Version": VERSION}
+        case "AWS::Lambda::Alias":
+            return {id_: f"arn:aws:lambda:{here}:function:{properties['FunctionName']}:{properties['Name']}"}
+        case "AWS::Events::Rule":
+            name = rule_name(stack, id_, properties)
+            return {id_: name, f"{id_}.Arn": f"arn:aws:events:{here}:rule/{name}"}
         case "AWS::Logs::LogGroup":
             name = properties["LogGroupName"]
             return {id_: name, f"{id_}.Arn": f"arn:aws:logs:{here}:log-group:{name}:*"}

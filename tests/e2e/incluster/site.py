@@ -1,4 +1,4 @@
-"""What the forwarder needs round it and no more: a control plane with a node, the bucket and queues it writes to."""
+"""What the forwarder needs round it and no more: a control plane with a node, what it writes to and whom it wakes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from typing import Any
 from nodesmith.adapters.apiserver import ApiServer, connect
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.wire import decode
-from nodesmith.settings import WOKEN, function_name, snapshot_key
+from nodesmith.settings import WOKEN, snapshot_key
+from nodesmith_cli.local.asynchronous import AsyncInvocations
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.cloud.nodes import conditions
 from nodesmith_cli.local.controlplane import ControlPlane, find_binaries
+from nodesmith_cli.local.deployment import TABLE_NAME, deploy, function_arn
+from nodesmith_cli.local.functions import Function
 from tests.e2e.incluster.forwarder import FORWARDER, InCluster
 from tests.e2e.incluster.image import Image
 from tests.patience import eventually
 
-CLUSTER, REGION, BUCKET = "east", "us-east-1", "snapshots"
+CLUSTER, REGION = "east", "us-east-1"
 
 
 class Site:
@@ -31,14 +34,16 @@ class Site:
         self.plane, self.clock = plane, clock
         self.server = ApiServer(connect(plane.url, plane.ca_bundle, lambda: plane.admin_token))
         self._environment = aws.environment
-        self._s3, sqs = aws.client("s3"), aws.client("sqs")
-        self._s3.create_bucket(Bucket=BUCKET)
-        urls = [sqs.create_queue(QueueName=function_name(name))["QueueUrl"] for name in WOKEN]
+        self._s3, deployment = aws.client("s3"), deploy(aws.client, REGION)
+        self._bucket = deployment.bucket
+        for concern in WOKEN:
+            arn = function_arn(REGION, concern)
+            aws.lambdas.know(AsyncInvocations(arn, Function(concern, lambda *_: None), clock))
         self._values = {
             "CLUSTER_NAME": CLUSTER,
             "AWS_REGION": REGION,
-            "BUCKET_NAME": BUCKET,
-            "QUEUES_URL": urls[0].rpartition("/")[0],
+            "BUCKET_NAME": deployment.bucket,
+            "TABLE_NAME": TABLE_NAME,
         }
         self.server.create("/api/v1/nodes", kwok_node("own"))
 
@@ -56,7 +61,7 @@ class Site:
 
     def snapshot(self) -> Snapshot:
         """Give the newest snapshot."""
-        found = self._s3.get_object(Bucket=BUCKET, Key=snapshot_key(CLUSTER))
+        found = self._s3.get_object(Bucket=self._bucket, Key=snapshot_key(CLUSTER))
         return decode(found["Body"].read())
 
     def seen(self) -> dict[str, bool]:

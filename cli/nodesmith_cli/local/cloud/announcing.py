@@ -1,25 +1,14 @@
-"""EC2's news, as EventBridge hands them over: moto sends none, and leaves their account out."""
+"""EC2's news, as it puts them on the event bus: moto sends none."""
 
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any
-from unittest.mock import patch
 
 from moto.core import DEFAULT_ACCOUNT_ID
-from moto.events.utils import EventTemplateParser
 
 from nodesmith.model.ec2events import SPOT_WARNING, STATE_CHANGE
-
-_WITHOUT_ACCOUNT = EventTemplateParser.DEFAULT_EVENT_INPUT_TEMPLATE
-_WITH_ACCOUNT = _WITHOUT_ACCOUNT.replace('"version"', '"account": "<account>", "version"', 1)
-
-
-def whole_events() -> AbstractContextManager[object]:
-    """Let events that are handed over as they are say of which account they are."""
-    return patch.object(EventTemplateParser, "DEFAULT_EVENT_INPUT_TEMPLATE", _WITH_ACCOUNT)
 
 
 def announce_state(events: Any, region: str, instance: str, state: str, at: datetime) -> None:

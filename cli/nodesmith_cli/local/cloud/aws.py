@@ -32,9 +32,10 @@ from nodesmith_cli.local.cloud.account import (
     make_instance_profile,
     make_role,
 )
-from nodesmith_cli.local.cloud.announcing import announce_state, whole_events
+from nodesmith_cli.local.cloud.announcing import announce_state
 from nodesmith_cli.local.cloud.attributevalues import attribute_values_in_one_go
 from nodesmith_cli.local.cloud.kubelet import Kubelets
+from nodesmith_cli.local.cloud.lambdas import Lambdas
 from nodesmith_cli.local.cloud.machines import MotoMachines
 from nodesmith_cli.local.cloud.nodes import Machine
 from nodesmith_cli.local.cloud.pools import Pools
@@ -88,6 +89,7 @@ class LocalAws:
         self.seam = Ec2Seam(self.catalog, self.pools, now=self.clock.now)
         self.strict = StrictAws(self.clock.now)
         self.reclaims = Reclaims(self.clock.now)
+        self.lambdas = Lambdas()
         self.networks: dict[str, Network] = {}
         """Of each cluster, the first one first."""
         self.roles: dict[str, str] = {}
@@ -119,7 +121,7 @@ class LocalAws:
             stack.enter_context(shortcuts())
             stack.enter_context(in_turns(DynamoHandler))
             stack.enter_context(attribute_values_in_one_go())
-            stack.enter_context(whole_events())
+            stack.enter_context(self.lambdas.answering())
             stack.enter_context(trace_headers_are_kept())
             stack.enter_context(self.reclaims.listening())
             with lasting_connections():

@@ -1,0 +1,119 @@
+"""Asynchronous invocations as a template has them: aliases, what becomes of failures, and which rules may invoke."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from moto.core import DEFAULT_ACCOUNT_ID
+
+from nodesmith_cli.local import lineage
+from nodesmith_cli.local.asynchronous import AsyncInvocations, Deliveries, InvokeConfig, once
+from nodesmith_cli.local.clock import LocalClock
+from nodesmith_cli.local.invocable import Invocable
+from tests.infra.templates import Template
+
+_VERSION = frozenset({"FunctionName"})
+_ALIAS = frozenset({"FunctionName", "FunctionVersion", "Name"})
+_CONFIG = frozenset(
+    "DestinationConfig FunctionName MaximumEventAgeInSeconds MaximumRetryAttempts Qualifier".split()
+)
+_DESTINATIONS = frozenset({"OnFailure"})
+_PERMISSION = frozenset("Action FunctionName Principal SourceArn".split())
+USUAL = 2
+"""Invocations at once, of events and of messages. Lambda has more where they pile up, which none do here."""
+
+
+def only(known: frozenset[str], found: Mapping[str, Any], where: str) -> None:
+    """Raise ValueError for a property that would be passed over."""
+    unknown = found.keys() - known
+    if unknown:
+        raise ValueError(f"{where}: unknown properties {', '.join(sorted(unknown))}")
+
+
+def concern_of(function: str) -> str:
+    """Give the concern of a function, after its VPC where it has one: `private-lifecycle`. Takes its name or an ARN."""
+    return function.rpartition("function:")[2].partition(":")[0].removeprefix("nodesmith-")
+
+
+def aliases(template: Template, region: str) -> dict[str, str]:
+    """Return the ARN of each function's alias, by the function's name. A function has one, which names a version."""
+    for version in template.of_type("Lambda::Version").values():
+        only(_VERSION, version, f"version of {version['FunctionName']}")
+    found: dict[str, str] = {}
+    for alias in template.of_type("Lambda::Alias").values():
+        name = alias["FunctionName"]
+        only(_ALIAS, alias, f"alias of {name}")
+        if name in found:
+            raise ValueError(f"function {name} has several aliases")
+        found[name] = _arn(region, name, alias["Name"])
+    return found
+
+
+def invocations(
+    template: Template,
+    region: str,
+    functions: Mapping[str, Invocable],
+    clock: LocalClock,
+    bury: Callable[[str, str, str], object],
+    deliveries: Callable[[str], Deliveries] = lambda concern: once,  # noqa: ARG005
+) -> dict[str, AsyncInvocations]:
+    """Give the asynchronous invocations of these functions, by concern.
+
+    `bury` takes what is given up: the concern, the ARN of the queue, the message.
+    """
+    configs, known = dict(_configs(template, region)), aliases(template, region)
+    strays = configs.keys() - set(known.values())
+    if strays:
+        raise ValueError(f"asynchronous invocations of what has no alias: {', '.join(sorted(strays))}")
+    loops = recursive_loops(template)
+    found = {}
+    for name, arn in known.items():
+        concern = concern_of(name)
+        if concern in functions:
+            config = replace(configs.get(arn, InvokeConfig()), recursive_loop=loops[name], concurrency=USUAL)
+            own, late = partial(bury, concern), deliveries(concern)
+            found[concern] = AsyncInvocations(arn, functions[concern], clock, config, own, late)
+    return found
+
+
+def recursive_loops(template: Template) -> dict[str, lineage.RecursiveLoop]:
+    """Return what each function, by name, says of chains that lead back to it."""
+    functions = template.of_type("Lambda::Function").values()
+    return {each["FunctionName"]: each.get("RecursiveLoop", "Terminate") for each in functions}
+
+
+def _configs(template: Template, region: str) -> Iterator[tuple[str, InvokeConfig]]:
+    """Yield what is configured, by the ARN of the alias."""
+    usual = InvokeConfig()
+    for config in template.of_type("Lambda::EventInvokeConfig").values():
+        name, destinations = config["FunctionName"], config.get("DestinationConfig", {})
+        only(_CONFIG, config, f"asynchronous invocations of {name}")
+        only(_DESTINATIONS, destinations, f"destinations of {name}")
+        yield (
+            _arn(region, name, config["Qualifier"]),
+            InvokeConfig(
+                config.get("MaximumRetryAttempts", usual.retries),
+                config.get("MaximumEventAgeInSeconds", usual.longest_age_seconds),
+                destinations.get("OnFailure", {}).get("Destination", ""),
+            ),
+        )
+
+
+def _arn(region: str, name: str, alias: str) -> str:
+    return f"arn:aws:lambda:{region}:{DEFAULT_ACCOUNT_ID}:function:{name}:{alias}"
+
+
+def permitted(template: Template) -> frozenset[tuple[str, str]]:
+    """Return which rule may invoke which function, both by ARN. Raises ValueError for anybody else who may."""
+    found = set()
+    for permission in template.of_type("Lambda::Permission").values():
+        function = permission["FunctionName"]
+        only(_PERMISSION, permission, f"permission to invoke {function}")
+        said = (permission["Action"], permission["Principal"])
+        if said != ("lambda:InvokeFunction", "events.amazonaws.com"):
+            raise ValueError(f"permission to invoke {function}: {' for '.join(said)} is not known here")
+        found.add((permission["SourceArn"], function))
+    return frozenset(found)
