@@ -81,6 +81,8 @@ class Usage:
     cpu_seconds: dict[Concern, float] = field(default_factory=lambda: dict.fromkeys(LIVING, 0.0))
     calls: Counter[str] = field(default_factory=Counter)
     """by port and method"""
+    later: Counter[str] = field(default_factory=Counter)
+    """hints that were to be delivered later, by concern"""
     claims_read: int = 0
     snapshot_puts: int = 0
     snapshot_bytes: int = 0
@@ -90,6 +92,7 @@ class Usage:
         """Begin to count anew."""
         self.runs.clear()
         self.calls.clear()
+        self.later.clear()
         self.cpu_seconds.update(dict.fromkeys(LIVING, 0.0))
         self.claims_read = self.snapshot_puts = self.snapshot_bytes = self.record_bytes = 0
 
@@ -98,13 +101,14 @@ class Usage:
         seconds = {
             concern: spent - before.cpu_seconds[concern] for concern, spent in self.cpu_seconds.items()
         }
-        counted = (self.runs - before.runs, seconds, self.calls - before.calls)
+        counted = (self.runs - before.runs, seconds, self.calls - before.calls, self.later - before.later)
         return Usage(*counted, self.claims_read - before.claims_read)
 
     def repeat(self, once: Usage, times: int) -> None:
         """Add runs like one that was measured."""
         self.runs.update({concern: count * times for concern, count in once.runs.items()})
         self.calls.update({call: count * times for call, count in once.calls.items()})
+        self.later.update({concern: count * times for concern, count in once.later.items()})
         for concern, seconds in once.cpu_seconds.items():
             self.cpu_seconds[concern] += seconds * times
         self.claims_read += once.claims_read * times
@@ -279,9 +283,11 @@ class Fleet(TickedWorld):
     def run(self, concern: Concern) -> None:
         """Invoke a function once, and measure it."""
         self.usage.runs[concern] += 1
-        started = time.process_time()
+        started, sent = time.process_time(), len(self.hints.sent)
         super().run(concern)
         self.usage.cpu_seconds[concern] += time.process_time() - started
+        for message in self.hints.sent[sent:]:
+            self.usage.later[str(message.concern)] += message.due_at > self.now
 
     def _ticked(self) -> set[Concern]:
         """Give the functions whose tick has come; note what a round of them all takes that finds nothing to do."""
