@@ -109,9 +109,9 @@ def test_a_concern_of_the_region_is_judged_by_its_schedule_alone() -> None:
     assert judged(with_record(old)) == [("", "routing", "NoSuccess")]
 
 
-def test_a_concern_that_looks_seldom_has_three_of_its_intervals() -> None:
-    assert judged(with_record(Record("", Concern.CATALOG, NOW - (3 * CATALOG - 1) * MINUTE))) == []
-    assert judged(with_record(Record("", Concern.CATALOG, NOW - (3 * CATALOG + 1) * MINUTE))) == [
+def test_a_concern_that_looks_every_few_hours_has_an_hour_more_than_that() -> None:
+    assert judged(with_record(Record("", Concern.CATALOG, NOW - (CATALOG + 59) * MINUTE))) == []
+    assert judged(with_record(Record("", Concern.CATALOG, NOW - (CATALOG + 61) * MINUTE))) == [
         ("", "catalog", "NoSuccess")
     ]
 
