@@ -17,7 +17,7 @@ from infra.grants import Grant
 from infra.regioncontext import RegionContext, Vpc
 from infra.roles import base_grants, function_role, vpc_grants
 from infra.serving import serve
-from infra.trial import Trial
+from infra.trial import Serving
 from nodesmith import __version__
 
 RUNTIME = lambda_.Runtime.PYTHON_3_14
@@ -44,7 +44,7 @@ class Platform:
     tracing: bool
     metrics: bool
     release: str
-    trial: Trial | None = None
+    trial: Serving | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def release_of(code: Code, region: RegionContext) -> str:
     return f"{__version__}-{digest[:8]}"
 
 
-def platform(scope: Construct, region: RegionContext, code: Code, trial: Trial | None = None) -> Platform:
+def platform(scope: Construct, region: RegionContext, code: Code, trial: Serving | None = None) -> Platform:
     """Make the layers, and the log group that all functions write: a stream's name tells whose it is."""
     log_group = logs.LogGroup(
         scope,

@@ -23,6 +23,7 @@ from nodesmith.settings import (
     WOKEN,
     catalog_key,
     decision_key,
+    forwarder_partition_key,
     health_partition_key,
     learned_partition_key,
     metrics_key,
@@ -69,15 +70,19 @@ def ledger_grants(scope: Scope) -> list[Grant]:
     ]
 
 
-def learned_grants(scope: Scope, *actions: str) -> list[Grant]:
-    """Read, or write as well, what nodes of all clusters of the account have been seen to offer in the region."""
+def learned_grants(scope: Scope, *actions: str, beside: str = "") -> list[Grant]:
+    """Read, or write as well, what nodes of all clusters of the account have been seen to offer in the region.
+
+    `beside` is another partition for which the same is granted, in the same statement: IAM limits a role's size.
+    """
+    partitions = [learned_partition_key(scope.region), *([beside] if beside else [])]
     return [
         Grant(
             "Learned",
             tuple(f"dynamodb:{action}" for action in ("Query", *actions)),
             (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),),
             {
-                "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [learned_partition_key(scope.region)]},
+                "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": partitions},
                 "Null": {"dynamodb:LeadingKeys": "false"},
             },
         )
@@ -92,6 +97,19 @@ def health_grant(region: str, cluster: str = "") -> Grant:
         (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=region),),
         {
             "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [health_partition_key(cluster)]},
+            "Null": {"dynamodb:LeadingKeys": "false"},
+        },
+    )
+
+
+def heartbeat_grant(region: str, action: str, cluster: str = CLUSTER) -> Grant:
+    """Write, or read, when a cluster's forwarder last gave a sign of life."""
+    return Grant(
+        "Heartbeat",
+        (f"dynamodb:{action}",),
+        (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=region),),
+        {
+            "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [forwarder_partition_key(cluster)]},
             "Null": {"dynamodb:LeadingKeys": "false"},
         },
     )
@@ -123,7 +141,7 @@ def metrics_grants(scope: Scope, concern: str, *others: str) -> list[Grant]:
 
 
 def forwarder_grants(scope: Scope) -> list[Grant]:
-    """Write the cluster's snapshot, read what its functions have counted and what its NodePools may buy, wake concerns.
+    """Write the cluster's snapshot and a sign of life, read what its functions have counted, wake concerns.
 
     The session is EKS Pod Identity's, and so is the tag that names the cluster.
     """
@@ -132,6 +150,7 @@ def forwarder_grants(scope: Scope) -> list[Grant]:
     arns = tuple(names.object_arn(scope.region, key) for key in keys)
     return [
         write_grant(scope.region, snapshot_key(cluster)),
+        heartbeat_grant(scope.region, "PutItem", cluster),
         Grant("ReadMetrics", ("s3:GetObject",), arns, _OWN_BUCKET),
         wake_grant(scope.region, scope.vpcs, *WOKEN),
     ]
@@ -183,7 +202,7 @@ def buying_grants(scope: Scope, *kept: str) -> list[Grant]:
     """Decide what to buy, write it down, and buy it. `kept` are objects that are read and written beside."""
     return [
         *ledger_grants(scope),
-        *learned_grants(scope),
+        *learned_grants(scope, beside=forwarder_partition_key(CLUSTER)),
         *read_grants(scope.region, snapshot_key(CLUSTER), catalog_key(scope.region), *kept),
         write_grant(
             scope.region,
@@ -256,6 +275,7 @@ def observation_grants(scope: Scope) -> list[Grant]:
     return [
         *read_grants(scope.region, key),
         write_grant(scope.region, key),
+        heartbeat_grant(scope.region, "Query"),
         describe_cluster_grant(scope),
     ]
 

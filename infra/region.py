@@ -24,9 +24,9 @@ from infra.sessions import wake_grant
 from infra.shared import catalog, dispatch, routing
 from infra.storage import make_bucket, make_table
 from infra.ticks import SCHEDULED_TIME, Ticker
-from infra.trial import Trial
+from infra.trial import Serving
 from nodesmith import __version__
-from nodesmith.registration import CANARY_PARAMETER
+from nodesmith.registration import CANARY_PARAMETER, Trial
 from nodesmith.settings import REGION_TICK_MINUTES
 
 TICK = {"why": "tick"}
@@ -39,7 +39,7 @@ class RegionStack(Stack):
     """
 
     def __init__(
-        self, scope: Construct, region: RegionContext, code: Code, trial: Trial | None = None
+        self, scope: Construct, region: RegionContext, code: Code, trial: Serving | None = None
     ) -> None:
         super().__init__(
             scope,
@@ -61,7 +61,7 @@ class RegionStack(Stack):
                 description="the clusters that the release on trial serves",
                 type="String",
                 tier="Standard",
-                value=json.dumps(sorted(trial.clusters)),
+                value=Trial(trial.clusters, self._platform.release).to_json(),
             )
         for concern in CLUSTER_CONCERNS:
             for vpc in ("", *region.vpcs) if concern.talks else ("",):

@@ -6,7 +6,7 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from infra import names
-from infra.trial import Trial
+from infra.trial import Serving
 from nodesmith.settings import ALIAS, CANARY_ALIAS, DEAD_LETTER_QUEUE_NAME
 
 RETRIES = 2
@@ -15,7 +15,7 @@ LONGEST_EVENT_AGE_SECONDS = 6 * 3600
 
 
 def serve(
-    scope: Construct, made: lambda_.Function, name: str, region: str, trial: Trial | None, *, tried: bool
+    scope: Construct, made: lambda_.Function, name: str, region: str, trial: Serving | None, *, tried: bool
 ) -> lambda_.Alias:
     """Publish a version of the function (its name in `name`), and let the alias name it that everybody invokes.
 

@@ -73,7 +73,7 @@ def wake_grant(
     ]
     if itself is not None:
         arns.append(names.function_arn(region, *itself, CANARY_ALIAS))
-    """Keep events that a function has failed with for good, as Lambda does in its name; `delays`: have others wait."""
+    return Grant("Wake", ("lambda:InvokeFunction",), tuple(arns))
 
 
 def send_grant(region: str, *, delays: bool) -> Grant:

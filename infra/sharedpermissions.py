@@ -6,7 +6,7 @@ from infra import names
 from infra.grants import Grant
 from infra.permissions import Scope, describe_grant, health_grant, read_grants, write_grant
 from infra.sessions import poll_grant, wake_grant
-from nodesmith.registration import PARAMETERS
+from nodesmith.registration import CANARY_PARAMETER, PARAMETERS
 from nodesmith.settings import (
     DEAD_LETTER_QUEUE_NAME,
     HEALTH_DETAIL_TYPE,
@@ -14,6 +14,8 @@ from nodesmith.settings import (
     INDEXES,
     TICK_MINUTES,
     catalog_key,
+    forwarder_partition_key,
+    partition_key,
 )
 
 
@@ -31,7 +33,7 @@ def routing_grants(scope: Scope) -> list[Grant]:
 
 
 def dispatch_grants(scope: Scope) -> list[Grant]:
-    """List the registrations, and wake every concern of a cluster, and routing, once its time has come."""
+    """List the registrations, see what is due, and wake every concern of a cluster; wake what has waited."""
     path = names.arn("ssm", f"parameter{PARAMETERS}", region=scope.region)
     return [
         Grant(
@@ -40,20 +42,40 @@ def dispatch_grants(scope: Scope) -> list[Grant]:
             (path, f"{path}/*"),
             wildcard="one for each cluster",
         ),
+        marks_grant(scope.region),
         poll_grant(scope.region),
         wake_grant(scope.region, scope.vpcs, *TICK_MINUTES, "routing"),
         *health_check_grants(scope),
     ]
 
 
+def marks_grant(region: str) -> Grant:
+    """Read of every cluster when its ledger and its snapshot last changed, and nothing else that is kept beside."""
+    return Grant(
+        "ReadMarks",
+        ("dynamodb:BatchGetItem",),
+        (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=region),),
+        {
+            "ForAllValues:StringLike": {
+                "dynamodb:LeadingKeys": [partition_key("*"), forwarder_partition_key("*")]
+            },
+            "ForAllValues:StringEquals": {"dynamodb:Attributes": ["at", "changed", "pk", "sk"]},
+            "StringEqualsIfExists": {"dynamodb:Select": "SPECIFIC_ATTRIBUTES"},
+            "Null": {"dynamodb:LeadingKeys": "false", "dynamodb:Attributes": "false"},
+        },
+    )
+
+
 def health_check_grants(scope: Scope) -> list[Grant]:
-    """Read what functions of all clusters have recorded, count dead letters, and tell on the default bus of changes."""
+    """Read what functions have recorded, count dead letters, end a failing trial, tell on the default bus of changes."""
+    canary = (names.arn("ssm", f"parameter{CANARY_PARAMETER}", region=scope.region),)
     table = (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),)
     every = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["HEALTH", "HEALTH#*"]}}
     said = {"events:source": HEALTH_SOURCE, "events:detail-type": HEALTH_DETAIL_TYPE}
     return [
         Grant("ReadHealth", ("dynamodb:Query",), table, {**every, "Null": {"dynamodb:LeadingKeys": "false"}}),
         health_grant(scope.region),
+        Grant("JudgeTrial", ("ssm:GetParameters", "ssm:PutParameter"), canary),
         Grant(
             "CountDeadLetters",
             ("sqs:GetQueueAttributes",),

@@ -13,8 +13,8 @@ from nodesmith.settings import ALIAS
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """`clusters` are those that the release serves; `versions` serve all others, by the functions' names."""
+class Serving:
+    """During a trial: `clusters` are served by the release on trial; `versions` serve all others, by function."""
 
     clusters: frozenset[str]
     versions: Mapping[str, str]
@@ -35,7 +35,7 @@ def read_canary(raw: Any) -> frozenset[str]:
 
 def trial(
     clusters: frozenset[str], region: str, functions: Iterable[str], client: Callable[[str, str], Any]
-) -> Trial | None:
+) -> Serving | None:
     """Look up which versions serve in a region; None where no cluster is to be served on trial.
 
     `client` gives boto3's client of a service in a region. A function that is not deployed yet has no version. Raises
@@ -53,7 +53,7 @@ def trial(
         raise ValueError(f"canary: what serves in {region} cannot be looked up: {error}") from None
     if not found:
         raise ValueError(f"canary: nothing is deployed in {region} that could serve the other clusters")
-    return Trial(clusters, found)
+    return Serving(clusters, found)
 
 
 def _serving(functions: Any, name: str) -> str:

@@ -6,28 +6,27 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
+from nodesmith.decisions.ticks import QUIET_TICK_MINUTES
 from nodesmith.model.events import REGION_TICK_MINUTES, TICK_MINUTES, Concern
+from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.benchmarks.bill import MONTH_HOURS
-from tests.world import World, pod_manifest
+from tests.ticking import Noting, TickedWorld
+from tests.world import pod_manifest
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 _MONTH_MINUTES = MONTH_HOURS * 60
-ALIVE = {
-    concern: minutes
-    for concern, minutes in TICK_MINUTES.items()
-    if concern != Concern.OBSERVATION  # nothing but its tick wakes it
-}
-"""The concerns that live in the simulation, with the minutes between their ticks."""
+ALIVE = TICK_MINUTES.keys() - {Concern.OBSERVATION}
+"""The concerns that live in the simulation: nothing but its tick wakes observation, and then it has nothing to do."""
 
 
 def ticks_a_month() -> int:
-    """Return how often schedules invoke functions in a month: those of a cluster, and those of its region."""
-    every = [*TICK_MINUTES.values(), *REGION_TICK_MINUTES.values()]
+    """Return how often functions are invoked in a month in which nothing is due: for the region, and for a cluster."""
+    every = [*REGION_TICK_MINUTES.values(), *(QUIET_TICK_MINUTES for _ in TICK_MINUTES)]
     return sum(_MONTH_MINUTES // minutes for minutes in every)
 
 
-class IdleWorld(World):
+class IdleWorld(TickedWorld):
     """A world whose time goes from one tick or message to the next, and that counts runs."""
 
     def __init__(self, nodes: int, pods_a_node: int, **disruption: Any) -> None:
@@ -36,7 +35,7 @@ class IdleWorld(World):
         pool = builders.nodepool_manifest(requirements=builders.EXPRESS)
         pool["spec"]["disruption"] = disruption
         pods = {name: pod_manifest(name, cpu=cpu, memory="64Mi") for name in names}
-        super().__init__(pods, nodepool=pool)
+        super().__init__(pods, ALIVE, noting=Noting(look=None), nodepool=pool)
         self.invoked: Counter[Concern] = Counter()
         self._minute = -1
 
@@ -53,12 +52,22 @@ class IdleWorld(World):
         self._move()
         self.observe()
 
+    def observe(self) -> None:
+        """Write the snapshot if something has changed."""
+        key, seen = snapshot_key(builders.CLUSTER), self._seen
+        before = self.blobs.objects.get(key)
+        super().observe()
+        if seen != self._seen:
+            self.changed_at = self.now
+        elif before is not None:
+            self.blobs.objects[key] = before
+
     def _ticked(self) -> set[Concern]:
         minute = int((self.now - builders.NOW) / MINUTE)
         if minute == self._minute:
             return set()
         self._minute = minute
-        return {concern for concern, every in ALIVE.items() if minute % every == 0}
+        return self.due(builders.NOW + MINUTE * minute)
 
     def _next(self) -> datetime:
         if not self.is_settled():
@@ -68,13 +77,24 @@ class IdleWorld(World):
         return max(min([tick, *moments]), self.now + timedelta(seconds=1))
 
 
-def invocations_a_month(world: IdleWorld, hours: int) -> float:
-    """Let a world settle and be quiet for an hour, then count for some hours; return what comes to a month."""
+def lived(world: IdleWorld, hours: int) -> None:
+    """Let a world settle and be quiet for an hour, then count for some hours."""
     world.settle()
     world.live(HOUR)
     claims = set(world.store.claims)
     world.invoked.clear()
+    world.forget_counts()
     world.live(hours * HOUR)
     assert set(world.store.claims) == claims, "it was not idle"
-    unseen = ticks_a_month() - sum(_MONTH_MINUTES // every for every in ALIVE.values())
-    return world.invoked.total() * MONTH_HOURS / hours + unseen
+
+
+def woken_otherwise(world: IdleWorld) -> int:
+    """Return how often functions were invoked by anybody but dispatch."""
+    return world.invoked.total() - sum(world.ticks[concern] for concern in ALIVE)
+
+
+def invocations_a_month(world: IdleWorld, hours: int) -> float:
+    """Return what invocations in some hours come to in a month, with those of the region."""
+    of_region = sum(_MONTH_MINUTES // minutes for minutes in REGION_TICK_MINUTES.values())
+    invoked = world.invoked.total() + world.ticks[Concern.OBSERVATION]
+    return invoked * MONTH_HOURS / hours + of_region

@@ -1,13 +1,12 @@
 """Days of a big cluster's life: nodes that fail, pods that come and go, functions that die, systems that are away.
 
 The small world of `tests.world`, made to last: time goes from one thing that happens to the next, a snapshot is
-encoded when something has changed, and while nothing at all is on its way only one round of ticks an hour is run, the
-others are counted.
+encoded when something has changed, and while nothing at all is on its way only one round of ticks an hour is run, and
+what falls due, the others are counted.
 """
 
 from __future__ import annotations
 
-import gzip
 import math
 import random
 import time
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from nodesmith.decisions.ticks import own_minute
 from nodesmith.model.events import Concern
 from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.launches import Instance
@@ -35,11 +35,11 @@ from tests import builders
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.cloud import Call
 from tests.fakes.disruptions import ends_at, is_ending
+from tests.ticking import Noting, TickedWorld
 from tests.world import (
     BOOT,
     FORGOTTEN,
     READY,
-    Boundaries,
     Killed,
     Messages,
     World,
@@ -50,18 +50,21 @@ from tests.world import catalog as small_catalog
 
 Manifest = dict[str, Any]
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
-TICKS = {
-    Concern.PROVISIONING: 1,
-    Concern.INTERRUPTION: 1,
-    Concern.LIFECYCLE: 1,
-    Concern.TERMINATION: 1,
-    Concern.REPAIR: 1,
-    Concern.GARBAGECOLLECTION: 2,
-    Concern.READINESS: 5,
-}
-"""Minutes between ticks, as deployed."""
+LIVING = frozenset(
+    {
+        Concern.PROVISIONING,
+        Concern.INTERRUPTION,
+        Concern.LIFECYCLE,
+        Concern.TERMINATION,
+        Concern.REPAIR,
+        Concern.GARBAGECOLLECTION,
+        Concern.READINESS,
+    }
+)
 QUIET_MINUTES = 60
-"""Between the ticks that are run while nothing is on its way: a common multiple of them all."""
+"""Between the rounds of ticks that are run while nothing is on its way: a multiple of those that dispatch makes."""
+OWN_MINUTE = own_minute(builders.CLUSTER)
+"""of these, in which dispatch wakes all (the fleet's life begins with an hour)"""
 BATCH = timedelta(seconds=1)
 """How long the forwarder waits for more, before it writes a snapshot."""
 AWAY = timedelta(minutes=4)
@@ -75,9 +78,11 @@ class Usage:
     """What the system has asked of AWS."""
 
     runs: Counter[Concern] = field(default_factory=Counter)
-    cpu_seconds: dict[Concern, float] = field(default_factory=lambda: dict.fromkeys(TICKS, 0.0))
+    cpu_seconds: dict[Concern, float] = field(default_factory=lambda: dict.fromkeys(LIVING, 0.0))
     calls: Counter[str] = field(default_factory=Counter)
     """by port and method"""
+    later: Counter[str] = field(default_factory=Counter)
+    """hints that were to be delivered later, by concern"""
     claims_read: int = 0
     snapshot_puts: int = 0
     snapshot_bytes: int = 0
@@ -87,7 +92,8 @@ class Usage:
         """Begin to count anew."""
         self.runs.clear()
         self.calls.clear()
-        self.cpu_seconds.update(dict.fromkeys(TICKS, 0.0))
+        self.later.clear()
+        self.cpu_seconds.update(dict.fromkeys(LIVING, 0.0))
         self.claims_read = self.snapshot_puts = self.snapshot_bytes = self.record_bytes = 0
 
     def since(self, before: Usage) -> Usage:
@@ -95,20 +101,21 @@ class Usage:
         seconds = {
             concern: spent - before.cpu_seconds[concern] for concern, spent in self.cpu_seconds.items()
         }
-        counted = (self.runs - before.runs, seconds, self.calls - before.calls)
+        counted = (self.runs - before.runs, seconds, self.calls - before.calls, self.later - before.later)
         return Usage(*counted, self.claims_read - before.claims_read)
 
     def repeat(self, once: Usage, times: int) -> None:
         """Add runs like one that was measured."""
         self.runs.update({concern: count * times for concern, count in once.runs.items()})
         self.calls.update({call: count * times for call, count in once.calls.items()})
+        self.later.update({concern: count * times for concern, count in once.later.items()})
         for concern, seconds in once.cpu_seconds.items():
             self.cpu_seconds[concern] += seconds * times
         self.claims_read += once.claims_read * times
 
 
 @dataclass(slots=True)
-class Meter(Boundaries):
+class Meter(Noting):
     """Counts what crosses, and lets a function die at the call that `dies_in` counts down to."""
 
     usage: Usage = field(default_factory=Usage)
@@ -118,6 +125,7 @@ class Meter(Boundaries):
 
     def cross(self, where: str) -> None:
         """Count a call; die at it, before or after, when it is the one."""
+        self.note(where)
         when, _, call = where.partition(" ")
         if when == "before":
             self.usage.calls[call] += 1
@@ -142,7 +150,7 @@ class Bucket(FakeBlobs):
             FakeBlobs.put(self, key, data)
 
 
-class Fleet(World):
+class Fleet(TickedWorld):
     """One cluster of many nodes, each with a pod that fills most of it and room for others."""
 
     def __init__(self, nodes: int, seed: int = 7) -> None:
@@ -152,7 +160,7 @@ class Fleet(World):
         meter = Meter(usage=self.usage)
         pool = builders.nodepool_manifest()
         pool["metadata"]["annotations"] = {NODE_REPAIR: "On"}
-        super().__init__(pods, nodepool=pool, boundaries=meter, messages=MESSAGES)
+        super().__init__(pods, LIVING, noting=meter, nodepool=pool, messages=MESSAGES)
         self.meter, meter.claims = meter, lambda: len(self.store.claims)
         self.blobs = Bucket(usage=self.usage)
         self.cluster.poddisruptionbudgets["default/web"] = _budget()
@@ -165,7 +173,6 @@ class Fleet(World):
         self._sick: set[str] = set()
         self._reduced: dict[int, tuple[object, object, Any]] = {}
         self._shown: tuple[int, ...] = ()
-        self._text, self._encoded_at = b"", self.now
         self._states: dict[str, str] = {}
         self._types = {t.name: t for t in instance_types(small_catalog(), NodeConfiguration())}
         self._minute = -1
@@ -264,7 +271,7 @@ class Fleet(World):
             woken = self._deliver() | self._ticked()
             was_quiet = self._busy_since is None
             used = {concern: self._measured(concern) for concern in sorted(woken)}
-            if was_quiet and used.keys() == TICKS.keys() and self.is_quiet():
+            if was_quiet and used.keys() == LIVING and self.is_quiet():
                 self._idle = used
             self._pass(min(self._next(), end))
 
@@ -276,9 +283,11 @@ class Fleet(World):
     def run(self, concern: Concern) -> None:
         """Invoke a function once, and measure it."""
         self.usage.runs[concern] += 1
-        started = time.process_time()
+        started, sent = time.process_time(), len(self.hints.sent)
         super().run(concern)
         self.usage.cpu_seconds[concern] += time.process_time() - started
+        for message in self.hints.sent[sent:]:
+            self.usage.later[str(message.concern)] += message.due_at > self.now
 
     def _ticked(self) -> set[Concern]:
         """Give the functions whose tick has come; note what a round of them all takes that finds nothing to do."""
@@ -286,22 +295,22 @@ class Fleet(World):
         if minute == self._minute:
             return set()
         skipped, self._minute = range(self._minute + 1, minute), minute
-        if skipped:
-            for concern, every in TICKS.items():
-                self.usage.repeat(self._idle.get(concern, Usage()), sum(m % every == 0 for m in skipped))
-            self.usage.snapshot_puts += len(skipped)
-            self.usage.snapshot_bytes += len(skipped) * len(
-                self.blobs.objects[snapshot_key(builders.CLUSTER)]
-            )
-        return {concern for concern, every in TICKS.items() if minute % every == 0}
+        for each in skipped:
+            at = builders.NOW + MINUTE * each
+            for concern in sorted(self.due(at)):
+                self.usage.repeat(self._idle.get(concern, Usage()), 1)
+                self.note(concern, at)
+        return self.due(builders.NOW + MINUTE * minute)
 
     def _next(self) -> datetime:
         """Give when something happens next: a tick at the latest, one round an hour while all is well."""
         quiet = self.is_quiet()
         self._note(quiet)
-        minutes = QUIET_MINUTES if quiet and self._idle else 1
-        tick = builders.NOW + MINUTE * (self._minute // minutes + 1) * minutes
-        moments = [tick, *(builders.NOW + at for at, _ in self.mishaps[:1]), *self._due()]
+        tick = builders.NOW + MINUTE * (self._minute + 1)
+        if quiet and self._idle:
+            rounds = (self._minute - OWN_MINUTE) // QUIET_MINUTES + 1
+            tick = builders.NOW + MINUTE * (rounds * QUIET_MINUTES + OWN_MINUTE)
+        moments = [tick, *self.next_due(), *(builders.NOW + at for at, _ in self.mishaps[:1]), *self._due()]
         return max(min(moments), self.now + BATCH)
 
     def _due(self) -> Iterator[datetime]:
@@ -459,19 +468,12 @@ class Fleet(World):
             budgets = [reduce_budget(budget) for budget in self._budgets()]
             observed = Observed(pods, nodes, (), pools, classes, nodeclaims, poddisruptionbudgets=budgets)
             self.blobs.objects[key] = encode(builders.CLUSTER, self.now, observed)
-            self._text = gzip.decompress(self.blobs.objects[key])
-            self._encoded_at = self.now
+            self.changed_at = self.now
             self._wake(pods)
             self._shown = shown
             self._forget(parts)
-        elif self.now.second == 0:  # a heartbeat
-            self.blobs.objects[key] = gzip.compress(
-                self._text.replace(_moment(self._encoded_at), _moment(self.now)), 1
-            )
-        else:
-            return
-        self.usage.snapshot_puts += 1
-        self.usage.snapshot_bytes += len(self.blobs.objects[key])
+            self.usage.snapshot_puts += 1
+            self.usage.snapshot_bytes += len(self.blobs.objects[key])
 
     def _all(
         self, objects: Iterable[Any], reduce: Callable[[Any], Any], marks: Callable[[Any], object]
@@ -518,7 +520,3 @@ def _pod_marks(pod: Manifest) -> object:
 
 def _node_marks(node: Manifest) -> object:
     return tuple(condition["status"] for condition in node["status"]["conditions"])
-
-
-def _moment(now: datetime) -> bytes:
-    return f'"takenAt":"{now.isoformat(timespec="milliseconds")}"'.encode()

@@ -54,7 +54,7 @@ OPERATIONS = {
     "s3": frozenset(
         {"GetObject", "HeadBucket", "PutObject"}
     ),  # botocore itself asks HeadBucket when redirected
-    "ssm": frozenset({"GetParameter", "GetParameters", "GetParametersByPath"}),
+    "ssm": frozenset({"GetParameter", "GetParameters", "GetParametersByPath", "PutParameter"}),
     "sts": frozenset({"AssumeRole"}),
     "lambda": frozenset({"Invoke"}),
     "sqs": frozenset({"GetQueueAttributes", "SendMessage"}),

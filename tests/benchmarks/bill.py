@@ -1,16 +1,16 @@
 """What the system itself costs in a month, from what a simulated time has used: list prices of us-east-1.
 
 The bill has two parts: what a region costs, however many clusters it serves, and what each cluster adds. Assumed, as
-in docs/operations.md: a run waits 0.1 s for what it asks (garbage collection and dispatch 0.5 s) beside the processor
-time that was measured here, which a function has a share of by its memory. Lambda asks each queue 15 times a minute, a
-message takes three requests more. A run writes 0.9 KB of logs. Not counted: nodes, NAT or endpoints, AWS's free
-allowances.
+in docs/operations.md: a run waits 0.1 s for what it asks (garbage collection 0.5 s, dispatch 0.15 s) beside the
+processor time that was measured here, which a function has a share of by its memory. A process that nobody has called
+for ten minutes is gone, and its start is paid for: `_START_SECONDS` of a whole processor. Lambda asks the one queue 15
+times a minute. A run writes 0.9 KB of logs. Not counted: nodes, NAT or endpoints, AWS's free allowances.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from infra.concerns import (
@@ -21,9 +21,10 @@ from infra.concerns import (
 )
 from infra.storage import DECISION_DAYS, VERSION_DAYS
 from nodesmith.adapters.healthrecords import WRITE_EVERY
-from nodesmith.controllers.health import LOOK_EVERY, dead_letter_queues
+from nodesmith.controllers.health import LOOK_EVERY
+from nodesmith.model.events import Concern
 from nodesmith.model.nodeclaimitems import to_item
-from nodesmith.settings import REGION_TICK_MINUTES, TICK_MINUTES, Concern
+from nodesmith.settings import REGION_TICK_MINUTES
 from tests.weeks import Fleet
 
 MONTH_HOURS = 730
@@ -33,35 +34,54 @@ _WAIT_SECONDS = {"garbagecollection": 0.5}
 _USUAL_WAIT_SECONDS = 0.1
 _SHARED = {
     Concern.CATALOG: (CATALOG_MEMORY_MIB, 20.0),
-    Concern.DISPATCH: (DISPATCH_MEMORY_MIB, 0.5),
+    Concern.DISPATCH: (DISPATCH_MEMORY_MIB, 0.15),
     Concern.ROUTING: (ROUTING_MEMORY_MIB, 0.05),
 }
 """The region's functions: memory, and seconds of a run."""
+_START_SECONDS, _KUBERNETES_SECONDS = 0.25, 1.0
+"""Processor time of a process's start (`tests.benchmarks.coldstart`), and of importing the kubernetes client."""
 _LOAD_SECONDS_PER_CLAIM = 15e-6
 """Processor time of reading a claim from DynamoDB, see `tests.benchmarks.ticks`."""
 _POLLS_A_MINUTE = 15
-_REQUESTS_A_MESSAGE = 3
+_LATER_REQUESTS = 3
+"""of SQS, for a hint that is delivered later: sent, received, deleted"""
 _LOG_BYTES_A_RUN = 900
-_HEALTH_MINUTES = WRITE_EVERY.total_seconds() / 60
 _LOOK_MINUTES = LOOK_EVERY.total_seconds() / 60
+_MARKS_UNITS = 1.0
+"""Read units of dispatch's look at a cluster's two marks, eventually consistent: half of one each"""
+_RECORDS_UNITS = 0.5
+"""and at the records of its concerns, which are less than 4 KB"""
 _GB = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """USD, list prices of us-east-1 in November 2026."""
+    """USD, list prices of us-east-1 in November 2026: of each service the item of its price list that is counted."""
 
     lambda_gb_second: float = 0.0000133334
+    """Lambda, duration on arm64"""
     lambda_run: float = 0.20e-6
+    """Lambda, a request; an asynchronous one of up to 256 KB is one"""
     sqs_request: float = 0.40e-6
+    """SQS, a request to a standard queue"""
     schedule: float = 1.00e-6
+    """EventBridge Scheduler, an invocation"""
     dynamodb_read: float = 0.125e-6
+    """DynamoDB on demand, a read request unit: 4 KB strongly consistent, 8 KB eventually consistent"""
     dynamodb_write: float = 0.625e-6
+    """DynamoDB on demand, a write request unit: 1 KB"""
     s3_get: float = 0.40e-6
+    """S3 Standard, GET and all others"""
     s3_put: float = 5.00e-6
+    """S3 Standard, PUT, COPY, POST and LIST"""
     s3_gb_month: float = 0.023
+    """S3 Standard, storage"""
     log_gb: float = 0.50
+    """CloudWatch Logs, ingestion"""
+    log_gb_month: float = 0.03
+    """CloudWatch Logs, storage"""
     alarm_month: float = 0.10
+    """CloudWatch, an alarm of one metric of standard resolution"""
 
 
 PRICES = Prices()
@@ -72,36 +92,66 @@ def region_bill(prices: Prices = PRICES) -> Mapping[str, float]:
     ticks = {concern: _a_month(minutes) for concern, minutes in REGION_TICK_MINUTES.items()}
     runs = sum(ticks.values())
     gb_seconds = sum(ticks[c] * seconds * memory / 1024 for c, (memory, seconds) in _SHARED.items())
-    queues = len(CLUSTER_CONCERNS) + sum(each.tried_again for each in CLUSTER_CONCERNS) + 2  # routing has two
-    polls = queues * _POLLS_A_MINUTE * _a_month(1)
+    # Only the catalogue's process is gone from one run to the next.
+    gb_seconds += ticks[Concern.CATALOG] * _start_gb_seconds(CATALOG_MEMORY_MIB)
     looks = _a_month(_LOOK_MINUTES)
+    recorded = (
+        _a_month(WRITE_EVERY.total_seconds() / 60) + ticks[Concern.CATALOG]
+    )  # routing's runs and the catalogue's
     return {
         "Lambda": gb_seconds * prices.lambda_gb_second + runs * prices.lambda_run,
-        "SQS": (polls + looks * len(dead_letter_queues(set()))) * prices.sqs_request,
+        "SQS": (_POLLS_A_MINUTE * _a_month(1) + looks) * prices.sqs_request,  # one look at the dead letters
         "EventBridge Scheduler": runs * prices.schedule,
-        "DynamoDB": looks * 2 * prices.dynamodb_read,
+        "DynamoDB": looks * 2 * prices.dynamodb_read + recorded * prices.dynamodb_write,
         "S3": ticks[Concern.CATALOG] * prices.s3_put,
-        "CloudWatch": runs * _LOG_BYTES_A_RUN / _GB * prices.log_gb + ALARMS * prices.alarm_month,
+        "CloudWatch": _logs(runs, prices) + ALARMS * prices.alarm_month,
     }
 
 
-def cluster_bill(fleet: Fleet, hours: float, prices: Prices = PRICES) -> Mapping[str, float]:
-    """Give USD a month by service that a cluster adds, for a fleet that has lived for so many hours."""
+def cluster_bill(
+    fleet: Fleet, hours: float, prices: Prices = PRICES, *, is_first: bool = False
+) -> Mapping[str, float]:
+    """Give USD a month by service that a cluster adds, for a fleet that has lived for so many hours.
+
+    The starts of processes for its ticks are the first cluster's: others look within the same minutes.
+    """
     months = hours / MONTH_HOURS
     runs, gb_seconds = _lambda(fleet, months)
+    if is_first:
+        gb_seconds += sum(_starts(fleet)) / months
     reads, writes = _dynamodb(fleet)
-    recorded = len(CLUSTER_CONCERNS) * _a_month(_HEALTH_MINUTES)
-    reads += (recorded + _a_month(_LOOK_MINUTES)) * months
+    written = fleet.records_written + fleet.ledgers_marked
+    reads += fleet.records_written + (_MARKS_UNITS + _RECORDS_UNITS) * hours * 60
+    reads += 9 / 8 * _a_month(_LOOK_MINUTES) * months  # dispatch judges the records, too
+    beats = hours * 60
     gets, puts, stored_gb = _s3(fleet, months)
-    sent = fleet.usage.calls["FakeHints.send"] / months
+    later = sum(fleet.usage.later.values()) / months
     return {
         "Lambda": gb_seconds * prices.lambda_gb_second + runs * prices.lambda_run,
-        "SQS": (runs * _REQUESTS_A_MESSAGE + sent) * prices.sqs_request,
-        "DynamoDB": (reads * prices.dynamodb_read + writes * prices.dynamodb_write) / months
-        + recorded * prices.dynamodb_write,
+        "SQS": later * _LATER_REQUESTS * prices.sqs_request,
+        "DynamoDB": (reads * prices.dynamodb_read + (writes + written + beats) * prices.dynamodb_write)
+        / months,
         "S3": gets * prices.s3_get + puts * prices.s3_put + stored_gb * prices.s3_gb_month,
-        "CloudWatch": runs * _LOG_BYTES_A_RUN / _GB * prices.log_gb,
+        "CloudWatch": _logs(runs, prices),
     }
+
+
+def _logs(runs: float, prices: Prices) -> float:
+    """Give what the logs of so many runs a month cost, which are kept for a month."""
+    return runs * _LOG_BYTES_A_RUN / _GB * (prices.log_gb + prices.log_gb_month)
+
+
+def _start_gb_seconds(memory_mib: int, *, talks: bool = False) -> float:
+    seconds = _START_SECONDS + _KUBERNETES_SECONDS * talks
+    return seconds * max(1.0, _WHOLE_CPU_MIB / memory_mib) * memory_mib / 1024
+
+
+def _starts(fleet: Fleet) -> Iterator[float]:
+    """Give the GB-seconds that starts of processes have taken; observation has no use for the API server then."""
+    cold = {str(concern): count for concern, count in fleet.cold.items()}
+    for concern in CLUSTER_CONCERNS:
+        talks = concern.talks and concern.name != Concern.OBSERVATION
+        yield cold.get(concern.name, 0) * _start_gb_seconds(concern.memory_mib, talks=talks)
 
 
 def together(*bills: Mapping[str, float]) -> Mapping[str, float]:
@@ -115,16 +165,18 @@ def _a_month(every_minutes: float) -> float:
 
 
 def _lambda(fleet: Fleet, months: float) -> tuple[float, float]:
-    """Give runs and GB-seconds a month. A concern that does not live in the simulation idles."""
+    """Give runs and GB-seconds a month. A concern that does not live in the simulation is ticked, and idles."""
     usage = fleet.usage
     all_runs, gb_seconds = 0.0, 0.0
     read_share = usage.claims_read * _LOAD_SECONDS_PER_CLAIM / max(1, usage.runs.total())
-    ticks = {str(concern): minutes for concern, minutes in TICK_MINUTES.items()}
+    lived = {str(concern): count for concern, count in usage.runs.items()}
+    ticks = {str(concern): count for concern, count in fleet.ticks.items()}
+    spent = {str(concern): seconds for concern, seconds in usage.cpu_seconds.items()}
     for concern in CLUSTER_CONCERNS:
-        lived = {each.value: count for each, count in usage.runs.items()}.get(concern.name)
-        runs = lived / months if lived else _a_month(ticks[concern.name])
-        measured = {each.value: seconds for each, seconds in usage.cpu_seconds.items()}.get(concern.name, 0.0)
-        computed = measured / months / runs + read_share
+        runs = (lived.get(concern.name) or ticks.get(concern.name, 0)) / months
+        if not runs:
+            continue
+        computed = spent.get(concern.name, 0.0) / months / runs + read_share
         seconds = _WAIT_SECONDS.get(concern.name, _USUAL_WAIT_SECONDS)
         seconds += computed * max(1.0, _WHOLE_CPU_MIB / concern.memory_mib)
         all_runs += runs
@@ -150,7 +202,7 @@ def _s3(fleet: Fleet, months: float) -> tuple[float, float, float]:
     catalogs = sum(
         count for concern, count in usage.runs.items() if concern in {"provisioning", "interruption"}
     )
-    gets = (usage.calls["Bucket.get"] + catalogs) / months + _a_month(1)  # observation looks at the heartbeat
+    gets = (usage.calls["Bucket.get"] + catalogs + fleet.ticks[Concern.OBSERVATION]) / months
     puts = (usage.snapshot_puts + usage.calls["Bucket.put"]) / months
     days = months * MONTH_HOURS / 24
     stored = (usage.snapshot_bytes * VERSION_DAYS + usage.record_bytes * DECISION_DAYS) / days / _GB

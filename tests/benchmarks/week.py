@@ -24,7 +24,8 @@ def report(fleet: Fleet, nodes: int, days: int) -> list[Figure]:
     """Say what is left over of a fleet that has lived, and what it has cost."""
     left = fleet.unsettled()
     broken = [*fleet.harm, *fleet.cluster.violations]
-    bill = together(region_bill(), cluster_bill(fleet, (fleet.now - builders.NOW) / timedelta(hours=1)))
+    hours = (fleet.now - builders.NOW) / timedelta(hours=1)
+    bill = together(region_bill(), cluster_bill(fleet, hours, is_first=True))
     ended = len(fleet.cloud.instances) - len(fleet.cloud.alive())
     faults = ", ".join(f"{count} × {what}" for what, count in sorted(fleet.faults.items()))
     note = (

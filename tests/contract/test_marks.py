@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.events import Concern
 from nodesmith.model.marks import Heartbeat, Marks
 from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.nodeclassstatus import ClusterInfo
+from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.pauses import Pause
 from nodesmith.ports import Heartbeats
 from nodesmith_cli.local.deployment import TABLE_NAME, deploy
@@ -141,6 +142,21 @@ def test_who_reads_or_takes_turns_leaves_no_mark(ledger: Ledger) -> None:
     ledger.store.end_turn(Concern.TERMINATION, NOW + MINUTE)
     ledger.store.forget_contents([])
     assert ledger.changed() is None
+
+
+def test_a_resolution_leaves_a_mark_only_where_it_differs_from_the_last(ledger: Ledger) -> None:
+    status = NodeClassStatus("default", 1, "hash", NOW)
+    ledger.store.save_nodeclass(status)
+    assert ledger.changed() == SECOND
+    ledger.store.load()
+
+    ledger.now += MINUTE
+    ledger.store.save_nodeclass(replace(status, resolved_at=ledger.now))
+    assert ledger.changed() == SECOND
+    assert ledger.store.load().nodeclasses["default"].resolved_at == ledger.now
+
+    ledger.store.save_nodeclass(replace(status, resolved_at=ledger.now, hash="another"))
+    assert ledger.changed() == SECOND + MINUTE
 
 
 def test_a_ledger_that_cannot_be_marked_is_not_written_to(ledger: Ledger) -> None:

@@ -122,8 +122,8 @@ def _holds(operator: str, key: str, expected: str | list[str], context: Context)
     if len(wanted) < len(filled):
         return False  # a variable without a value: the statement does not apply
     match operator:
-        case "StringEquals":
-            return bool(found) and found[0] in wanted
+        case "StringEquals" | "StringEqualsIfExists":
+            return found[0] in wanted if found else operator.endswith("IfExists")
         case "ArnEquals" | "ArnLike":
             return bool(found) and any(_is_like(found[0], pattern) for pattern in wanted)
         case "StringNotEquals":

@@ -352,5 +352,6 @@ def test_the_forwarder_writes_one_object_reads_metrics_and_wakes_concerns(region
     assert asked == {
         *(("s3:GetObject", f"{BUCKET}/{key}") for key in measured),
         ("s3:PutObject", f"{BUCKET}/{snapshot_key(cluster)}"),
+        ("dynamodb:PutItem", TABLE),
         *(("lambda:InvokeFunction", f"{LAMBDA}:{name}:live") for name in woken),
     }

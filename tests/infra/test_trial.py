@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError, NoCredentialsError
 from infra.application import application
 from infra.concerns import function_names
 from infra.trial import read_canary
+from nodesmith.registration import Trial, read_trial
 from tests.infra.deployment import ACCOUNT, PLAIN_REGION, ROOT, code_on_empty_layers
 from tests.infra.templates import Template
 
@@ -63,7 +64,9 @@ def test_what_serves_today_goes_on_to_serve_and_the_new_version_is_on_trial(tmp_
     assert versions(template, "live") == dict.fromkeys(ALL, "7")
     assert versions(template, "canary") == dict.fromkeys(TRIED, "new")
     parameter = template.only("SSM::Parameter")
-    assert (parameter["Name"], json.loads(parameter["Value"])) == ("/nodesmith/canary", ["dev", "staging"])
+    release = template.function("dispatch")["Environment"]["Variables"]["RELEASE"]
+    assert parameter["Name"] == "/nodesmith/canary"
+    assert read_trial(parameter["Value"]) == Trial(frozenset({"dev", "staging"}), release)
 
 
 def test_events_for_the_release_on_trial_are_kept_as_all_others(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from nodesmith.settings import (
     catalog_key,
     decision_key,
     decision_snapshot_key,
+    forwarder_partition_key,
     function_name,
     health_partition_key,
     learned_partition_key,
@@ -98,6 +99,19 @@ def cluster_calls(of: Cluster, asking: Cluster) -> Iterator[Call]:
     parameter = f"{SSM}{parameter_name(of.name)}"
     # It has to be read before there can be a session.
     yield Call("ssm:GetParameters", parameter, "the registration", of.name, open_to=tuple(TICK_MINUTES))
+    yield Call("ssm:PutParameter", parameter, "the registration", of.name)
+    beats: Context = {"dynamodb:LeadingKeys": [forwarder_partition_key(of.name)]}
+    for each in LEDGER_ACTIONS:
+        yield Call(f"dynamodb:{each}", TABLE, "the forwarder's heartbeat", of.name, beats)
+    for about, key in (("ledger", partition_key(of.name)), ("heartbeat", forwarder_partition_key(of.name))):
+        for attributes, judges in ((["at", "changed", "pk", "sk"], ("dispatch",)), (["doc", "pk", "sk"], ())):
+            marks: Context = {
+                "dynamodb:LeadingKeys": [key],
+                "dynamodb:Attributes": attributes,
+                "dynamodb:Select": "SPECIFIC_ATTRIBUTES",
+            }
+            what = f"{', '.join(attributes)} of the {about}"
+            yield Call("dynamodb:BatchGetItem", TABLE, what, of.name, marks, judges)
     health: Context = {"dynamodb:LeadingKeys": [health_partition_key(of.name)]}
     for each in LEDGER_ACTIONS:
         judges = ("dispatch",) if each == "Query" else ()
@@ -246,7 +260,8 @@ def _keys_and_images() -> Iterator[Call]:
 def _by_itself() -> Iterator[Call]:
     """Yield what a function does by itself, and what Lambda does in its name."""
     yield Call("ssm:GetParametersByPath", f"{SSM}{PARAMETERS}", "the list of registrations")
-    yield Call("ssm:GetParameters", f"{SSM}{CANARY_PARAMETER}", "the clusters on trial")
+    for action in ("ssm:GetParameters", "ssm:PutParameter"):
+        yield Call(action, f"{SSM}{CANARY_PARAMETER}", "the clusters on trial")
     for action in ("logs:CreateLogStream", "logs:PutLogEvents"):
         stream = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/lambda/nodesmith:log-stream:1"
         yield Call(action, stream, "the log group")

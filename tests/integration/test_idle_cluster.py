@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from nodesmith.model.events import Concern
 from nodesmith.model.labels import DO_NOT_DISRUPT
-from tests.idleness import IdleWorld, invocations_a_month, ticks_a_month
+from tests.idleness import IdleWorld, invocations_a_month, lived, ticks_a_month, woken_otherwise
 
 EVERY_MINUTE = {"nodes": "0", "schedule": "* * * * *", "duration": "2m"}
 
@@ -26,7 +27,9 @@ EVERY_MINUTE = {"nodes": "0", "schedule": "* * * * *", "duration": "2m"}
 def test_an_idle_cluster_invokes_functions_no_more_often_than_schedules_do(
     disruption: dict[str, Any],
 ) -> None:
-    assert invocations_a_month(IdleWorld(3, 2, **disruption), hours=2) == ticks_a_month()
+    world = IdleWorld(3, 2, **disruption)
+    lived(world, hours=2)
+    assert woken_otherwise(world) == 0
 
 
 def test_pods_that_may_not_be_disrupted_or_evicted_wake_nobody_for_ever() -> None:
@@ -34,4 +37,19 @@ def test_pods_that_may_not_be_disrupted_or_evicted_wake_nobody_for_ever() -> Non
     world.guard(maxUnavailable=0)
     for number, pod in enumerate(world.pods.values()):
         pod["metadata"]["annotations"] = {DO_NOT_DISRUPT: "true" if number % 2 else "30m"}
+    lived(world, hours=2)
+    assert woken_otherwise(world) == 0
+
+
+def test_an_idle_cluster_in_which_nothing_is_due_is_looked_at_every_twenty_minutes() -> None:
+    world = IdleWorld(3, 2, consolidateAfter="Never")
+    world.unsaid = None
+    lived(world, hours=2)
+    assert set(world.ticks.values()) == {6}
     assert invocations_a_month(world, hours=2) == ticks_a_month()
+
+
+def test_who_does_not_say_when_to_look_again_is_woken_in_its_interval() -> None:
+    world = IdleWorld(3, 2, consolidateAfter="Never")
+    lived(world, hours=2)
+    assert world.ticks[Concern.LIFECYCLE] == 120

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ from nodesmith.errors import Rejected, Transient
 from nodesmith.handlers import Handler, looking
 from nodesmith.model.events import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.parts import ClusterParts, Parts
-from nodesmith.registration import CANARY_PARAMETER, Registration, parameter_name
+from nodesmith.registration import CANARY_PARAMETER, Registration, Trial, parameter_name
 from nodesmith.settings import function_vpc
 from nodesmith.telemetry import Telemetry
 from nodesmith_cli.local.deployment import deploy, register
@@ -323,7 +322,8 @@ def invoked_as(alias: str) -> object:
 
 
 def on_trial(*clusters: str) -> None:
-    client("ssm").put_parameter(Name=CANARY_PARAMETER, Value=json.dumps(clusters), Type="String")
+    value = Trial(frozenset(clusters), "2-b").to_json()
+    client("ssm").put_parameter(Name=CANARY_PARAMETER, Value=value, Type="String")
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_a_release_on_trial_serves_its_clusters_and_the_other_release_all_others
     assert invoked.events == [("lifecycle", "canary", hints_payload([Hint(each)])) for each in handed_over]
 
 
-@pytest.mark.parametrize("value", ["?", '{"east": 1}', "[7]", None])
+@pytest.mark.parametrize("value", ["?", '{"clusters": "east"}', '{"clusters": [7]}', '["east"]', None])
 def test_without_a_readable_list_of_clusters_on_trial_there_are_none(value: str | None) -> None:
     if value is not None:
         client("ssm").put_parameter(Name=CANARY_PARAMETER, Value=value, Type="String")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from nodesmith.adapters.healthrecords import DeadLetters, HealthEvents, HealthRecords, HealthWriter
+from nodesmith.adapters.healthrecords import HealthEvents, HealthRecords, HealthWriter, SqsDeadLetters
+from nodesmith.adapters.registrations import SsmTrials
 from nodesmith.controllers.health import HealthCheck, check_health, is_due
 from nodesmith.decisions.health import KINDS, findings
+from nodesmith.decisions.trials import PATIENCE
 from nodesmith.errors import Transient
 from nodesmith.model.events import REGION_TICK_MINUTES, TICK_MINUTES, Concern
 from nodesmith.model.health import AT_ONCE, GOES_ON, SYMPTOMS, Finding, Record, Symptom
-from nodesmith.registration import Registration
+from nodesmith.registration import NO_TRIAL, Registration, Trial
 from nodesmith_cli.local.deployment import TABLE_NAME, deploy
 from tests.account import REGION, client, strict_aws
 from tests.builders import NOW
@@ -106,9 +109,9 @@ def test_a_concern_of_the_region_is_judged_by_its_schedule_alone() -> None:
     assert judged(with_record(old)) == [("", "routing", "NoSuccess")]
 
 
-def test_a_concern_that_looks_seldom_has_three_of_its_intervals() -> None:
-    assert judged(with_record(Record("", Concern.CATALOG, NOW - (3 * CATALOG - 1) * MINUTE))) == []
-    assert judged(with_record(Record("", Concern.CATALOG, NOW - (3 * CATALOG + 1) * MINUTE))) == [
+def test_a_concern_that_looks_every_few_hours_has_an_hour_more_than_that() -> None:
+    assert judged(with_record(Record("", Concern.CATALOG, NOW - (CATALOG + 59) * MINUTE))) == []
+    assert judged(with_record(Record("", Concern.CATALOG, NOW - (CATALOG + 61) * MINUTE))) == [
         ("", "catalog", "NoSuccess")
     ]
 
@@ -177,11 +180,26 @@ class Told:
 
 
 class Waiting:
-    def __init__(self, **queues: int) -> None:
-        self.queues = {name.replace("_", "-"): count for name, count in queues.items()}
+    """So many messages that were given up."""
 
-    def waiting(self, queues: Collection[str]) -> Mapping[str, int]:
-        return {name: self.queues.get(name, 0) for name in queues}
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+    def waiting(self) -> int:
+        return self.count
+
+
+class OnTrial:
+    """A release on trial, or none."""
+
+    def __init__(self, trial: Trial = NO_TRIAL) -> None:
+        self.trial = trial
+
+    def current(self) -> Trial:
+        return self.trial
+
+    def keep(self, trial: Trial) -> None:
+        self.trial = trial
 
 
 class Kept:
@@ -206,13 +224,13 @@ class Kept:
 def test_a_look_at_a_region_in_which_all_is_well_writes_nothing() -> None:
     kept, told = Kept(well()), Told()
 
-    assert check_health(HealthCheck(kept, Waiting(), told), [EAST], {}, NOW) == []
+    assert check_health(HealthCheck(kept, Waiting(), told, OnTrial()), [EAST], {}, NOW) == []
     assert (kept.writes, told.changes) == (0, [])
 
 
 def test_what_goes_wrong_and_what_is_well_again_is_told_of_once() -> None:
     kept, told = Kept(with_record(Record("east", "lifecycle", LONG_AGO))), Told()
-    check = HealthCheck(kept, Waiting(), told)
+    check = HealthCheck(kept, Waiting(), told, OnTrial())
     for _ in range(2):
         assert len(check_health(check, [EAST], {}, NOW)) == 1
     kept.records = well()
@@ -224,15 +242,15 @@ def test_what_goes_wrong_and_what_is_well_again_is_told_of_once() -> None:
 
 
 def test_messages_that_were_given_up_and_registrations_that_cannot_be_read_are_findings() -> None:
-    check = HealthCheck(Kept(well()), Waiting(nodesmith_repair_dead=2), Told())
+    check = HealthCheck(Kept(well()), Waiting(2), Told(), OnTrial())
 
     found = check_health(check, [EAST], {"west": "no JSON"}, NOW)
 
     assert [(each.cluster, each.concern, each.kind) for each in found] == [
-        ("", "repair", "GivenUp"),
+        ("", "", "GivenUp"),
         ("west", "", "Unreadable"),
     ]
-    assert found[0].said == "2 messages wait in nodesmith-repair-dead"
+    assert found[0].said == "2 messages wait in nodesmith-dead"
 
 
 def test_a_cluster_is_known_from_the_first_look_that_finds_it_registered_and_forgotten_with_its_registration() -> (
@@ -240,7 +258,7 @@ def test_a_cluster_is_known_from_the_first_look_that_finds_it_registered_and_for
 ):
     kept = Kept(well())
     kept.since = {"": LONG_AGO}
-    check = HealthCheck(kept, Waiting(), Told())
+    check = HealthCheck(kept, Waiting(), Told(), OnTrial())
 
     check_health(check, [EAST], {}, NOW)
     assert kept.since == {"": LONG_AGO, "east": NOW}
@@ -438,14 +456,54 @@ def test_what_was_found_is_kept_for_the_next_look() -> None:
 
 
 @pytest.mark.usefixtures("aws")
-def test_queues_of_a_vpc_that_is_not_deployed_do_not_keep_the_others_from_being_counted() -> None:
-    url = client("sqs").get_queue_url(QueueName="nodesmith-repair-dead")["QueueUrl"]
-    client("sqs").send_message(QueueUrl=url, MessageBody="given up")
-    dead_letters = DeadLetters(client("sqs"), url.rpartition("/")[0])
+def test_what_was_given_up_is_counted_in_the_queue_beside_the_one_that_waits() -> None:
+    sqs = client("sqs")
+    waiting, dead = (
+        sqs.create_queue(QueueName=f"nodesmith-{name}")["QueueUrl"] for name in ("waiting", "dead")
+    )
+    for url in (waiting, dead, dead):
+        sqs.send_message(QueueUrl=url, MessageBody="given up")
 
-    counted = dead_letters.waiting(["nodesmith-nowhere-repair-dead", "nodesmith-repair-dead"])
+    assert SqsDeadLetters(client, waiting).waiting() == 2
 
-    assert counted == {"nodesmith-repair-dead": 1}
+
+FAILING = Record("east", "lifecycle", NOW - PATIENCE - MINUTE, due=NOW - PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("record", "ended"),
+    [
+        (FAILING, True),
+        (replace(FAILING, succeeded_at=None), True),
+        (replace(FAILING, due=FAILING.due + MINUTE), False),  # not for so long
+        (replace(FAILING, succeeded_at=NOW - MINUTE), False),  # it has succeeded since
+        (replace(FAILING, due=None), False),
+        (replace(FAILING, cluster="west"), False),  # not on trial
+    ],
+)
+def test_a_trial_ends_where_its_release_fails_for_a_cluster_and_is_told_of_until_the_next(
+    record: Record, ended: bool
+) -> None:
+    on_trial = OnTrial(Trial(frozenset({"east"}), "2-b"))
+    others = [each for each in well() if each.concern != "lifecycle"]
+    check = HealthCheck(Kept([*others, record]), Waiting(), Told(), on_trial)
+
+    for _ in range(2):
+        found = [each.said for each in check_health(check, [EAST], {}, NOW) if each.kind == "TrialEnded"]
+        said = "release 2-b failed for 10 minutes: lifecycle of east"
+        assert found == ([said] if ended else [])
+        assert on_trial.trial.clusters == (frozenset() if ended else {"east"})
+
+
+@pytest.mark.usefixtures("aws")
+def test_a_trial_is_kept_where_functions_read_who_is_on_trial() -> None:
+    trials = SsmTrials(lambda: client("ssm"))
+    assert trials.current() == NO_TRIAL
+
+    trial = Trial(frozenset({"east"}), "2-b", "")
+    trials.keep(trial)
+
+    assert trials.current() == trial
 
 
 class Bus:

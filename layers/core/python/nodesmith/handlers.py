@@ -65,7 +65,7 @@ def looking(parts: Parts, compose: Callable[[ClusterParts], Run]) -> Handler:
         parts.context = context
         outcome = _Outcome()
         for hint in _by_cluster(parts, event):
-            if not _handed_over(parts, hint):
+            if not _handed_over(parts, clusters, hint):
                 _serve(parts, clusters, hint, outcome)
         _record(parts)
         _try_again(parts, outcome)
@@ -85,18 +85,21 @@ def _by_cluster(parts: Parts, event: Event) -> list[Hint]:
     return list(found.values())
 
 
-def _handed_over(parts: Parts, hint: Hint) -> bool:
+def _handed_over(parts: Parts, clusters: Clusters, hint: Hint) -> bool:
     """Hand a cluster's hint to the release on trial that is to serve it. False where this one serves it.
 
-    Where the release on trial cannot be invoked, this one serves the cluster.
+    The concern counts as failing until that release records a run that succeeded: it may not even start. Where it
+    cannot be invoked, this release serves the cluster.
     """
     try:
         if parts.alias != ALIAS or not parts.registrations.is_canary(hint.cluster):
             return False
+        own, _ = clusters.of(hint.cluster)
         payload = hints_payload([hint])
         parts.invocations.invoke(parts.concern, parts.settings.vpc_name, payload, CANARY_ALIAS)
     except (Rejected, Transient):
         return False  # what is wrong with the registration is told when the cluster is served
+    own.health.ran(False, {})
     return True
 
 
@@ -121,7 +124,7 @@ def _serve(parts: Parts, clusters: Clusters, hint: Hint, outcome: _Outcome) -> N
         outcome.again.append(hint)
     finally:
         if own is not None:
-            own.health.ran(succeeded, telemetry.take_symptoms())
+            own.health.ran(succeeded, telemetry.take_symptoms(), due)
 
 
 def _try_again(parts: Parts, outcome: _Outcome) -> None:

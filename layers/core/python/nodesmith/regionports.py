@@ -9,7 +9,7 @@ from typing import Protocol
 from nodesmith.model import marks
 from nodesmith.model.events import Concern
 from nodesmith.model.health import Finding, Record
-from nodesmith.registration import Registration
+from nodesmith.registration import Registration, Trial
 
 
 class Routes(Protocol):
@@ -40,6 +40,16 @@ class Registrations(Protocol):
 
     def all(self) -> tuple[Sequence[Registration], Mapping[str, str]]:
         """Give all registrations that can be read, by name, and what is wrong with each of the others."""
+
+
+class Trials(Protocol):
+    """The release that serves some clusters first."""
+
+    def current(self) -> Trial:
+        """Give the trial that is under way, or that was ended last; one of no clusters where there is none."""
+
+    def keep(self, trial: Trial) -> None:
+        """Let functions go by it."""
 
 
 class Ticks(Protocol):

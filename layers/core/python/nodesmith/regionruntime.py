@@ -30,6 +30,7 @@ def dispatch() -> Handler:
     """Compose dispatch: each cluster's concerns look from time to time. Woken by a schedule, without a message."""
     from nodesmith.adapters.healthrecords import HealthEvents, HealthRecords, SqsDeadLetters
     from nodesmith.adapters.marks import DynamoMarks
+    from nodesmith.adapters.registrations import SsmTrials
     from nodesmith.adapters.ticks import LambdaTicks
     from nodesmith.controllers.dispatch import Dispatch, send_ticks
     from nodesmith.controllers.health import HealthCheck, check_health, is_due
@@ -50,6 +51,7 @@ def dispatch() -> Handler:
         records,
         SqsDeadLetters(parts.client, settings.queue_url),
         HealthEvents(parts.client("events"), settings.region),
+        SsmTrials(lambda: parts.client("ssm")),
     )
 
     def tick(event: Event) -> None:

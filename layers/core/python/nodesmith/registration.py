@@ -21,7 +21,7 @@ FORMAT = 1
 PARAMETERS = "/nodesmith/clusters"
 """Under this path is a parameter for each cluster."""
 CANARY_PARAMETER = "/nodesmith/canary"
-"""The clusters that a release on trial serves: a list of names, as JSON. Without one there is no such release."""
+"""Which clusters a release on trial serves (`Trial`, as JSON). Without the parameter there is no such release."""
 CLUSTER_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{1,63}", re.ASCII)
 """As EKS has it, but of 2 to 64 characters: the name of the session in which functions work for a cluster."""
 VPC_ID = re.compile(r"vpc-([0-9a-f]{8}|[0-9a-f]{17})", re.ASCII)
@@ -122,18 +122,37 @@ def settings_of(registration: Registration, deployment: Settings) -> Settings:
     )
 
 
-def read_canaries(text: str) -> frozenset[str]:
-    """Read the value of the parameter of the clusters on trial. Raises Rejected with what would be right."""
-    expected = (
-        f"SSM parameter {CANARY_PARAMETER}: expected a JSON list of clusters' names, found {text[:80]!r}"
-    )
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A `release` that serves some clusters, while the one before serves all others.
+
+    `ended` says why it serves none any more; empty while it goes on.
+    """
+
+    clusters: frozenset[str]
+    release: str = ""
+    ended: str = ""
+
+    def to_json(self) -> str:
+        """Write the value of the parameter."""
+        value = {"clusters": sorted(self.clusters), "release": self.release}
+        return json.dumps({**value, **({"ended": self.ended} if self.ended else {})}, separators=(",", ":"))
+
+
+NO_TRIAL = Trial(frozenset())
+
+
+def read_trial(text: str) -> Trial:
+    """Read the value of the parameter. Raises Rejected with what would be right."""
+    expected = f"SSM parameter {CANARY_PARAMETER}: expected an object with 'clusters', found {text[:80]!r}"
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError):
         raise Rejected(expected) from None
-    if not isinstance(raw, list) or not all(isinstance(name, str) for name in raw):
+    clusters = raw.get("clusters") if isinstance(raw, dict) else None
+    if not isinstance(clusters, list) or not all(isinstance(name, str) for name in clusters):
         raise Rejected(expected)
-    return frozenset(raw)
+    return Trial(frozenset(clusters), str(raw.get("release", "")), str(raw.get("ended", "")))
 
 
 def registration_faults(cluster: str, raw: Any) -> Iterator[str]:

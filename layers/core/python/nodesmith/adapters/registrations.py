@@ -1,4 +1,4 @@
-"""Registrations of clusters in SSM's Parameter Store."""
+"""SSM's Parameter Store: the registrations of clusters, and which of them a release on trial serves."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from nodesmith.errors import Rejected
 from nodesmith.registration import (
     CANARY_PARAMETER,
     CLUSTER_NAME,
+    NO_TRIAL,
     PARAMETERS,
     Registration,
+    Trial,
     parameter_name,
-    read_canaries,
     read_registration,
+    read_trial,
 )
 
 READ_AGAIN = timedelta(minutes=1)
@@ -28,7 +30,7 @@ class SsmRegistrations:
     def __init__(self, client: Callable[[], Any], clock: Callable[[], datetime]) -> None:
         self._client, self._clock = client, clock
         self._read: dict[str, tuple[datetime, Registration]] = {}
-        self._canaries: frozenset[str] = frozenset()
+        self._trial = NO_TRIAL
 
     def get(self, cluster: str) -> Registration:
         """Give a cluster's registration, a minute old at the most.
@@ -49,7 +51,7 @@ class SsmRegistrations:
         Raises as `get` does.
         """
         self.get(cluster)
-        return cluster in self._canaries
+        return cluster in self._trial.clusters
 
     def all(self) -> tuple[Sequence[Registration], Mapping[str, str]]:
         """Give all registrations that can be read, and what is wrong with the others, by cluster. Raises Transient."""
@@ -71,15 +73,35 @@ class SsmRegistrations:
         with transient_errors("ssm:GetParameters"):
             answer = self._client().get_parameters(Names=[parameter_name(cluster), CANARY_PARAMETER])
         values = {each["Name"]: str(each["Value"]) for each in answer["Parameters"]}
-        self._canaries = _canaries(values.get(CANARY_PARAMETER))
+        self._trial = _trial(values.get(CANARY_PARAMETER))
         if parameter_name(cluster) not in values:
             raise Rejected(unknown)
         return values[parameter_name(cluster)]
 
 
-def _canaries(text: str | None) -> frozenset[str]:
+def _trial(text: str | None) -> Trial:
     """Read who is on trial; nobody, where that cannot be read: the release that has proved itself serves all."""
     try:
-        return read_canaries(text) if text is not None else frozenset()
+        return read_trial(text) if text is not None else NO_TRIAL
     except Rejected:
-        return frozenset()
+        return NO_TRIAL
+
+
+class SsmTrials:
+    """The Trials of a region. `client` gives a boto3 client of SSM."""
+
+    def __init__(self, client: Callable[[], Any]) -> None:
+        self._client = client
+
+    def current(self) -> Trial:
+        """Give the trial that is under way, or that was ended last. Raises Transient."""
+        with transient_errors("ssm:GetParameters"):
+            answer = self._client().get_parameters(Names=[CANARY_PARAMETER])
+        return _trial(next((str(each["Value"]) for each in answer["Parameters"]), None))
+
+    def keep(self, trial: Trial) -> None:
+        """Let functions go by it from the next minute on. Raises Transient."""
+        with transient_errors("ssm:PutParameter"):
+            self._client().put_parameter(
+                Name=CANARY_PARAMETER, Value=trial.to_json(), Type="String", Overwrite=True
+            )

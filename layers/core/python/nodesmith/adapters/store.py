@@ -69,7 +69,10 @@ class DynamoStore:
     def __init__(self, client: Any, table: str, cluster: str, clock: Callable[[], datetime]) -> None:
         self._client, self._table, self._clock = client, table, clock
         self._section = Section(client, table, partition_key(cluster), self._mark)
+        self._unmarked = Section(client, table, partition_key(cluster))
         self._marked_at: datetime | None = None
+        self._nodeclasses: Mapping[str, NodeClassStatus] = {}
+        """Resolutions as last read."""
         self._turns = Turns(self._section)
         self._claims: dict[str, tuple[str, NodeClaim]] = {}
         """Claims as last read, with their text: of thousands hardly any differs at the next look."""
@@ -84,8 +87,9 @@ class DynamoStore:
         found = Found(version, self._claims, self._clock())
         for item in self._section.items():
             found.take(item)
-        self._claims = found.texts
-        return found.ledger()
+        self._claims, ledger = found.texts, found.ledger()
+        self._nodeclasses = ledger.nodeclasses
+        return ledger
 
     def commit(
         self, version: int, claims: Sequence[NodeClaim], decision: str, move: Move | None = None
@@ -186,8 +190,10 @@ class DynamoStore:
             self._section.put(self._section.item("PAUSE", pause_item(pause)))
 
     def save_nodeclass(self, status: NodeClassStatus) -> None:
-        """Write what an EC2NodeClass resolved to."""
-        self._section.put(self._section.item(f"NODECLASS#{status.name}", nodeclass_item(status)))
+        """Write what an EC2NodeClass resolved to. That it was looked at again is no change."""
+        is_same = status.says_the_same_as(self._nodeclasses.get(status.name))
+        section = self._unmarked if is_same else self._section
+        section.put(section.item(f"NODECLASS#{status.name}", nodeclass_item(status)))
 
     def forget_nodeclass(self, name: str) -> None:
         """Delete an EC2NodeClass's resolution."""

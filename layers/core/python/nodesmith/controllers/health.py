@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.health import KINDS, findings
-from nodesmith.model.health import Finding
-from nodesmith.regionports import DeadLetters, HealthEvents, HealthRecords
+from nodesmith.decisions.trials import judge
+from nodesmith.model.health import Finding, Record
+from nodesmith.regionports import DeadLetters, HealthEvents, HealthRecords, Trials
 from nodesmith.registration import Registration
 from nodesmith.settings import DEAD_LETTER_QUEUE_NAME
 
@@ -22,6 +23,7 @@ class HealthCheck:
     records: HealthRecords
     dead_letters: DeadLetters
     events: HealthEvents
+    trials: Trials
 
 
 def is_due(at: datetime) -> bool:
@@ -46,6 +48,7 @@ def check_health(
     served = [(each, since[each.cluster]) for each in registrations]
     found = findings(records, served, since[""], now)
     found += [Finding(cluster, "", "Unreadable", said) for cluster, said in sorted(unreadable.items())]
+    found += _trial(run, records, now)
     given_up = run.dead_letters.waiting()
     if given_up:
         found.append(Finding("", "", "GivenUp", f"{given_up} messages wait in {DEAD_LETTER_QUEUE_NAME}"))
@@ -55,6 +58,15 @@ def check_health(
     if after != before or since != known_since:
         run.records.keep(since, after)
     return sorted(found)
+
+
+def _trial(run: HealthCheck, records: Sequence[Record], now: datetime) -> list[Finding]:
+    """End the trial of a release that fails; tell of one that was ended until the next deployment."""
+    trial = run.trials.current()
+    judged = judge(trial, (each for each in records if each.cluster in trial.clusters), now)
+    if judged != trial:
+        run.trials.keep(judged)
+    return [Finding("", "", "TrialEnded", judged.ended)] if judged.ended else []
 
 
 def _changes(before: frozenset[Finding], after: frozenset[Finding]) -> Iterator[Mapping[str, str]]:

@@ -15,6 +15,8 @@ REGION_MINUTES = {c: minutes for c, minutes in REGION_TICK_MINUTES.items() if c 
 LEAST = timedelta(minutes=15)
 """How long a concern may go without a run that succeeds, whatever its interval: outages of AWS are shorter."""
 MISSED = 3
+_LATE_MINUTES = 60
+"""What a concern that looks every few hours is given for one look: Lambda repeats it within minutes if it fails."""
 KINDS: Mapping[str, str] = {
     "Rejected": "reads what it cannot use",
     "SnapshotsWritten": "the forwarder sends no snapshots",
@@ -22,6 +24,7 @@ KINDS: Mapping[str, str] = {
     "PodsKilledWithoutGrace": "pods lost their node before their grace was over",
     "NoSuccess": "has not had a run that succeeded",
     "Unreadable": "the cluster's registration cannot be read",
+    "TrialEnded": "a release on trial failed, and the one before serves all clusters again",
     "GivenUp": "messages failed every time and were given up",
 }
 """What each kind of finding means."""
@@ -68,7 +71,7 @@ def awaited_since(record: Record, begun: datetime) -> datetime:
 
 def allowed(minutes: int) -> timedelta:
     """Return how long a concern that looks every so many minutes may go without a run that succeeds."""
-    return max(LEAST, MISSED * timedelta(minutes=minutes))
+    return max(LEAST, timedelta(minutes=min(MISSED * minutes, minutes + _LATE_MINUTES)))
 
 
 def _silence(record: Record, begun: datetime, patience: timedelta, now: datetime) -> Iterator[Finding]:

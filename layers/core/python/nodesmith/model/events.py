@@ -43,8 +43,12 @@ TICK_MINUTES = {
     Concern.GARBAGECOLLECTION: 2,
 }
 """The concerns of a cluster, and how often dispatch wakes each, whatever was lost."""
-REGION_TICK_MINUTES = {Concern.DISPATCH: 1, Concern.ROUTING: 5, Concern.CATALOG: 60}
-"""The concerns of a region, and how often a schedule invokes each: routing so that a notice finds it warm."""
+REGION_TICK_MINUTES = {Concern.DISPATCH: 1, Concern.ROUTING: 1, Concern.CATALOG: 360}
+"""The concerns of a region, and how often a schedule invokes each: routing so that a notice finds it warm.
+
+Prices of the catalogue are to rank what can be bought, and CreateFleet goes by those of the moment. Karpenter asks for
+them every twelve hours.
+"""
 TALKING = (
     Concern.DISRUPTION,
     Concern.LIFECYCLE,

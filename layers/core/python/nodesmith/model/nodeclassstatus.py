@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from nodesmith.model.requirements import NO_REQUIREMENTS, Requirements
+
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,10 @@ class NodeClassStatus:
         """True when every condition holds."""
         return bool(self.conditions) and all(c.status == "True" for c in self.conditions)
 
+    def says_the_same_as(self, other: NodeClassStatus | None) -> bool:
+        """Tell whether two resolutions differ in nothing but when they were made and how many addresses were free."""
+        return other is not None and _lasting(self) == _lasting(other)
+
     @property
     def first_obstacle(self) -> StatusCondition | None:
         """The first condition that does not hold."""
@@ -108,3 +114,9 @@ class ClusterInfo:
     version: str
     ip_family: str = "ipv4"
     dns_ip: str = ""
+
+
+def _lasting(status: NodeClassStatus) -> NodeClassStatus:
+    conditions = tuple(replace(condition, since=None) for condition in status.conditions)
+    subnets = tuple(replace(subnet, free_ips=0) for subnet in status.subnets)
+    return replace(status, conditions=conditions, subnets=subnets, resolved_at=_NEVER)

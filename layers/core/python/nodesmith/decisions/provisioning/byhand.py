@@ -34,7 +34,7 @@ class NothingFits(Rejected):
 
 
 FRESH = timedelta(minutes=2)
-"""How old a snapshot may be that no heartbeat vouches for: it may show objects whose claims have come and gone since."""
+"""How old a snapshot may be that no heartbeat vouches for: it may show objects whose claims are gone again."""
 
 
 _READ_WITHIN = timedelta(minutes=1)

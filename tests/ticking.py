@@ -1,0 +1,129 @@
+"""A world whose ticks are those that dispatch decides on: by what has changed, and by what runs say is due."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from nodesmith.adapters.healthrecords import WRITE_EVERY
+from nodesmith.decisions.ticks import due_concerns
+from nodesmith.model.events import TICK_MINUTES, Concern
+from nodesmith.model.health import AT_ONCE, Record
+from nodesmith.model.marks import Heartbeat, Marks
+from nodesmith.model.nodeclassstatus import NodeClassStatus
+from tests import builders
+from tests.world import Boundaries, World
+
+_STALE = timedelta(seconds=90)
+_LEAVE_NO_MARK = frozenset({"load", "learned", "learn", "known", "take_turn", "end_turn", "save_nodeclass"})
+
+
+@dataclass(slots=True)
+class Noting(Boundaries):
+    """Boundaries that note whether a ledger has been written to."""
+
+    has_written: bool = False
+
+    def cross(self, where: str) -> None:
+        """Pass one moment."""
+        self.note(where)
+        Boundaries.cross(self, where)
+
+    def note(self, where: str) -> None:
+        """Note a write."""
+        when, _, call = where.partition(" ")
+        port, _, method = call.partition(".")
+        if (when, port) == ("before", "FakeStore") and method not in _LEAVE_NO_MARK:
+            self.has_written = True
+
+
+class TickedWorld(World):
+    """A world that keeps the marks and records that dispatch reads. The concerns that are `living` run in it.
+
+    `said` is when a concern's last run said that it has to look again; who is not in it has not said, and is taken to
+    be due at once. Concerns that do not live are taken to have nothing to do but when dispatch has them look.
+    """
+
+    def __init__(
+        self, pods: Mapping[str, Any], living: Collection[Concern], *, noting: Noting, **how: Any
+    ) -> None:
+        self._noting, self.living = noting, frozenset(living)
+        super().__init__(pods, boundaries=noting, **how)
+        self.said: dict[Concern, datetime | None] = {}
+        self.unsaid: datetime | None = AT_ONCE
+        """What is taken to be said by those that do not say."""
+        self.changed_at, self.ledger_changed_at = self.now, self.now
+        self.records = {
+            concern: Record(builders.CLUSTER, concern, self.now)
+            for concern in TICK_MINUTES.keys() - self.living
+        }
+        self.ticks: Counter[Concern] = Counter()
+        """How often dispatch has woken each concern."""
+        self.cold: Counter[Concern] = Counter()
+        """How often none of its processes was left, for it had not run for a while."""
+        self.records_written = self.ledgers_marked = 0
+        self._ran_at: dict[Concern, datetime] = {}
+        self._recorded_at: dict[Concern, datetime] = {}
+
+    def forget_counts(self) -> None:
+        """Begin to count anew."""
+        self.ticks.clear()
+        self.cold.clear()
+        self.records_written = self.ledgers_marked = 0
+
+    def due(self, at: datetime) -> set[Concern]:
+        """Give those of the living whom dispatch wakes in a minute, and count all."""
+        marks = Marks(Heartbeat(at, self.changed_at), self.ledger_changed_at)
+        woken = due_concerns(builders.CLUSTER, marks, list(self.records.values()), _STALE, at)
+        self.ticks.update(woken)
+        for concern in woken:
+            if concern not in self.living:
+                self._note_process(concern, at)
+        return set(woken) & self.living
+
+    def next_due(self) -> list[datetime]:
+        """Give the minutes in which time alone has somebody look, as far as runs have said so."""
+        moments = [record.due for record in self.records.values() if record.due is not None]
+        minutes = (-((builders.NOW - moment) // timedelta(minutes=1)) for moment in moments)
+        return [at for m in minutes if (at := builders.NOW + timedelta(minutes=m)) > self.now]
+
+    def run(self, concern: Concern) -> None:
+        """Invoke a function once, and keep what it says."""
+        failed_before = len(self._again) + len(self.letters)
+        self.said.pop(concern, None)
+        self._noting.has_written, known = False, dict(self.store.nodeclasses)
+        super().run(concern)
+        if self._noting.has_written or self._is_resolved_otherwise(known):
+            self.ledger_changed_at = self.now
+            self.ledgers_marked += 1
+        self.note(concern, self.now, succeeded=len(self._again) + len(self.letters) <= failed_before)
+
+    def note(self, concern: Concern, at: datetime, *, succeeded: bool = True) -> None:
+        """Keep the record of a run, and count what writing it takes."""
+        self._note_process(concern, at)
+        known = self.records.get(concern, Record(builders.CLUSTER, concern))
+        record = known.after(succeeded, {}, at, self.said.get(concern, self.unsaid))
+        written_at = self._recorded_at.get(concern)
+        moved = known.due != record.due and not (known.is_due(at) and record.is_due(at))
+        if written_at is None or moved or at - written_at >= WRITE_EVERY:
+            self.records_written += 1
+            self._recorded_at[concern] = at
+        self.records[concern] = record
+
+    def _is_resolved_otherwise(self, known: Mapping[str, NodeClassStatus]) -> bool:
+        """Tell whether EC2NodeClasses resolve to something else; that they were looked at again is no change."""
+        return not all(
+            status.says_the_same_as(known.get(name)) for name, status in self.store.nodeclasses.items()
+        )
+
+    def _note_process(self, concern: Concern, at: datetime) -> None:
+        ran_at = self._ran_at.get(concern)
+        self.cold[concern] += ran_at is None or at - ran_at >= KEPT_WARM
+        self._ran_at[concern] = at
+
+
+KEPT_WARM = timedelta(minutes=10)
+"""For how long Lambda is taken to keep a process that nobody calls: it does not say, and 5 to 15 minutes are seen."""
