@@ -7,17 +7,30 @@ from infra.grants import Grant
 from infra.permissions import Scope, describe_grant, health_grant, read_grants, write_grant
 from infra.sessions import queue_arns, wake_grant
 from nodesmith.registration import PARAMETERS
-from nodesmith.settings import HEALTH_DETAIL_TYPE, HEALTH_SOURCE, INDEXES, TICK_MINUTES, catalog_key
+from nodesmith.settings import (
+    HEALTH_DETAIL_TYPE,
+    HEALTH_SOURCE,
+    INDEXES,
+    TICK_MINUTES,
+    catalog_key,
+    notices_partition_key,
+)
 
 
 def routing_grants(scope: Scope) -> list[Grant]:
-    """Tell whose an instance is, by the indexes of the table and not by what it holds; pass on what is said of it."""
+    """Tell whose an instance is, by the indexes of the table and not by what it holds; keep what is said of it."""
     indexes = (
         names.arn("dynamodb", f"table/{names.TABLE_NAME}/index/{name}", region=scope.region)
         for name in INDEXES
     )
+    table = (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),)
+    every = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [notices_partition_key("*")]}}
     return [
         Grant("WhoseItIs", ("dynamodb:Query",), tuple(indexes)),
+        Grant(
+            "KeepNotices", ("dynamodb:PutItem",), table, {**every, "Null": {"dynamodb:LeadingKeys": "false"}}
+        ),
+        describe_grant(scope.region, "SpotInstanceRequests"),
         wake_grant(scope.region, (), "interruption"),
         health_grant(scope.region),
     ]
