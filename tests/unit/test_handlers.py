@@ -11,10 +11,10 @@ import pytest
 
 from nodesmith import handlers, parts
 from nodesmith.adapters.registrations import READ_AGAIN
-from nodesmith.controllers.letters import Report
+from nodesmith.controllers.report import Report
 from nodesmith.errors import Rejected, Transient
-from nodesmith.handlers import Handler, looking, noticing
-from nodesmith.model.events import Concern, Hint, PassedEvent
+from nodesmith.handlers import Handler, looking
+from nodesmith.model.events import Concern, Hint
 from nodesmith.parts import ClusterParts, Parts
 from nodesmith.registration import Registration, parameter_name
 from nodesmith.settings import queue_urls
@@ -203,29 +203,15 @@ def test_a_process_keeps_the_parts_of_the_clusters_that_it_served_last(
     assert looks.composed == ["east", "west", "north", "west"]
 
 
-def test_events_reach_their_cluster_and_what_its_report_names_comes_back_alone() -> None:
-    seen: dict[str, list[str]] = {}
-
+def test_the_messages_of_a_cluster_of_which_a_part_failed_come_back_alone() -> None:
     def composed(own: ClusterParts) -> handlers.Run:
-        def heed(letters: Any) -> Report:
-            seen[own.settings.cluster_name] = [letter.event for letter in letters]
-            assert {letter.account for letter in letters} == {builders.ACCOUNT}
-            return Report(failed=[letter.id for letter in letters if letter.event == "b"])
+        return lambda: Report(again=own.settings.cluster_name == "east")
 
-        return heed
+    handle = looking(Parts(Concern.INTERRUPTION), composed)
 
-    bodies: list[Hint | PassedEvent] = [
-        PassedEvent("east", "a"),
-        PassedEvent("west", "b"),
-        Hint("east"),
-        PassedEvent("east", "c"),
-    ]
-    handle = noticing(Parts(Concern.INTERRUPTION), composed)
+    answer = handle(hints("east", "west", "east"), None)
 
-    answer = handle(batch("no JSON", *(each.to_json() for each in bodies)), None)
-
-    assert seen == {"east": ["a", "", "c"], "west": ["b"]}
-    assert failures(answer) == ["m2"]
+    assert failures(answer) == ["m0", "m2"]
 
 
 def test_a_cluster_is_served_by_what_its_registration_says() -> None:

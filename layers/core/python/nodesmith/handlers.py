@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodesmith.controllers.letters import Letter, Report
-from nodesmith.errors import Rejected
-from nodesmith.model.events import Hint, PassedEvent, parse_message
+from nodesmith.controllers.report import Report
+from nodesmith.errors import Rejected, Transient
+from nodesmith.model.events import parse_message
 from nodesmith.parts import ClusterParts, Parts, collect_seldom
 from nodesmith.telemetry import Telemetry
 
@@ -20,7 +20,7 @@ Event = Mapping[str, Any]
 Record = Mapping[str, Any]
 Handler = Callable[[Event, object], Mapping[str, Any] | None]
 """What it gives names the messages of a batch that are to come again; None is none of them."""
-Run = Callable[[Sequence[Letter]], Report]
+Run = Callable[[], Report]
 """One run for one cluster. Raises Rejected, or what brings all of the cluster's messages back."""
 MOST_CLUSTERS = 32
 """whose parts a process keeps: those that it has served last"""
@@ -63,26 +63,15 @@ class _Outcome:
             telemetry.failed(error)
 
 
-def looking(parts: Parts, compose: Callable[[ClusterParts], Callable[[], None]]) -> Handler:
+def looking(parts: Parts, compose: Callable[[ClusterParts], Callable[[], Report | None]]) -> Handler:
     """Give the handler of a concern whose messages all say the same: look. One run answers all of a cluster's."""
+    collect_seldom()
 
     def composed(own: ClusterParts) -> Run:
         look = compose(own)
+        return lambda: look() or Report()
 
-        def run(letters: Sequence[Letter]) -> Report:
-            del letters
-            look()
-            return Report()
-
-        return run
-
-    return noticing(parts, composed)
-
-
-def noticing(parts: Parts, compose: Callable[[ClusterParts], Run]) -> Handler:
-    """Give the handler of a concern whose messages may hold events. What a report names as failed comes back alone."""
-    collect_seldom()
-    clusters = Clusters(parts, compose)
+    clusters = Clusters(parts, composed)
 
     def handle(event: Event, context: object) -> Mapping[str, Any]:
         parts.context = context
@@ -98,44 +87,42 @@ def noticing(parts: Parts, compose: Callable[[ClusterParts], Run]) -> Handler:
     return handle
 
 
-def passing_on(parts: Parts, run: Run) -> Handler:
-    """Give the handler of events that EventBridge has sent, whosever they are.
-
-    A tick that only keeps the function warm brings no message.
-    """
+def routing_events(parts: Parts, route: Callable[[str, str], Report], tick: Callable[[], Report]) -> Handler:
+    """Give the handler of events that EventBridge has sent, whosever they are, and of routing's own ticks."""
     collect_seldom()
 
     def handle(event: Event, context: object) -> Mapping[str, Any]:
         parts.context = context
         records = event.get("Records", ())
-        with parts.redelivery.if_failed(records):
-            report = run([Letter(r["messageId"], r["body"], _account(r)) for r in records])
-        failed = set(report.failed)
-        parts.redelivery.soon([record for record in records if record["messageId"] in failed])
-        for why in report.rejected:
-            parts.telemetry.rejected(why)
-        parts.telemetry.ran(report.counts)
+        failed: list[Record] = []
+        if not records:
+            parts.telemetry.ran(tick().counts)
+        for record in records:
+            try:
+                report = route(record["body"], _account(record))
+            except Rejected as error:
+                parts.telemetry.rejected(str(error))
+            except Transient:
+                failed.append(record)
+            else:
+                for why in report.rejected:
+                    parts.telemetry.rejected(why)
+                parts.telemetry.ran(report.counts)
+        parts.redelivery.soon(failed)
         parts.health.ran(True, parts.telemetry.take_symptoms())
-        return {"batchItemFailures": [{"itemIdentifier": letter} for letter in report.failed]}
+        return {"batchItemFailures": [{"itemIdentifier": record["messageId"]} for record in failed]}
 
     return handle
 
 
-def _by_cluster(parts: Parts, records: Sequence[Record]) -> Mapping[str, list[tuple[Record, Letter]]]:
+def _by_cluster(parts: Parts, records: Sequence[Record]) -> Mapping[str, list[Record]]:
     """Sort messages by the cluster that they name; one that cannot be read is told of and dropped."""
-    found: dict[str, list[tuple[Record, Letter]]] = defaultdict(list)
+    found: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         try:
-            message = parse_message(record["body"])
+            found[parse_message(record["body"]).cluster].append(record)
         except Rejected as error:
             parts.telemetry.rejected(str(error))
-            continue
-        match message:
-            case Hint():
-                event = ""
-            case PassedEvent():
-                event = message.event
-        found[message.cluster].append((record, Letter(record["messageId"], event, _account(record))))
     return found
 
 
@@ -143,7 +130,7 @@ def _serve(
     parts: Parts,
     clusters: Clusters,
     cluster: str,
-    batch: Sequence[tuple[Record, Letter]],
+    batch: Sequence[Record],
     outcome: _Outcome,
 ) -> None:
     """Run once for a cluster, and note what is to come again."""
@@ -153,11 +140,11 @@ def _serve(
         own, run = clusters.of(cluster)
         telemetry = own.telemetry
         with own.metrics_written():
-            report = run([letter for _, letter in batch])
+            report = run()
         for why in report.rejected:
             telemetry.rejected(why)
-        failed = set(report.failed)
-        outcome.failed += [record for record, letter in batch if letter.id in failed]
+        if report.again:
+            outcome.failed += batch
         succeeded = True
         outcome.served += 1
     except Rejected as error:
@@ -165,7 +152,7 @@ def _serve(
         outcome.served += 1
     except Exception as error:  # noqa: BLE001 - raised or told of once the other clusters are served
         outcome.errors.append((telemetry, error))
-        outcome.failed += [record for record, _ in batch]
+        outcome.failed += batch
     finally:
         if own is not None:
             own.health.ran(succeeded, telemetry.take_symptoms())

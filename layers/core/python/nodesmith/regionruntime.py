@@ -5,20 +5,31 @@ from __future__ import annotations
 from datetime import datetime
 
 from nodesmith.errors import Rejected
-from nodesmith.handlers import Event, Handler, passing_on
+from nodesmith.handlers import Event, Handler, routing_events
 from nodesmith.model.events import Concern
 from nodesmith.parts import Parts, now
+from nodesmith.settings import function_name
 
 
 def routing() -> Handler:
     """Compose routing: what EC2 says of an instance reaches the cluster that launched it."""
-    from nodesmith.adapters.routes import DynamoRoutes, SqsPost
-    from nodesmith.controllers.routing import Routing, route
+    from nodesmith.adapters.markedinstances import Ec2MarkedInstances
+    from nodesmith.adapters.messages import SqsHints
+    from nodesmith.adapters.notices import DynamoRegionNotices
+    from nodesmith.adapters.routes import DynamoRoutes
+    from nodesmith.controllers.routing import Routing, route, wake_warned
 
     parts = Parts(Concern.ROUTING)
-    routes = DynamoRoutes(parts.client("dynamodb"), parts.settings.table_name)
-    run = Routing(routes, SqsPost(parts.client("sqs"), parts.settings.queues_url), now)
-    return passing_on(parts, lambda letters: route(run, letters))
+    table, dynamodb = parts.settings.table_name, parts.client("dynamodb")
+    urls = {Concern.INTERRUPTION: f"{parts.settings.queues_url}/{function_name(Concern.INTERRUPTION)}"}
+    run = Routing(
+        routes=DynamoRoutes(dynamodb, table),
+        notices=DynamoRegionNotices(dynamodb, table, now),
+        marked=Ec2MarkedInstances(lambda: parts.client("ec2")),
+        hints=SqsHints(parts.client("sqs"), urls),
+        clock=now,
+    )
+    return routing_events(parts, lambda event, account: route(run, event, account), lambda: wake_warned(run))
 
 
 def dispatch() -> Handler:
