@@ -17,8 +17,9 @@ from nodesmith.adapters.apiserver import ApiServer as ApiClient
 from nodesmith.adapters.apiserver import connect
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.notices import DynamoRegionNotices
 from nodesmith.adapters.store import DynamoStore
-from nodesmith.model.events import Hint, PassedEvent
+from nodesmith.model.events import Hint
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith.observation.wire import decode
@@ -102,6 +103,12 @@ class Site:
     def ledger(self) -> DynamoStore:
         return DynamoStore(self.aws.client("dynamodb"), TABLE_NAME, CLUSTER, now)
 
+    def keep(self, *events: str) -> None:
+        """Keep events for the cluster, as routing does."""
+        notices = DynamoRegionNotices(self.aws.client("dynamodb"), TABLE_NAME, now)
+        for number, event in enumerate(events):
+            notices.keep(CLUSTER, str(number), event, ACCOUNT_ID)
+
     def blob(self, key: str) -> bytes:
         found: bytes = self.aws.client("s3").get_object(Bucket=self.deployment.bucket, Key=key)["Body"].read()
         return found
@@ -131,19 +138,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         made.runs["readiness again"] = made.run("readiness", (HINT,))
         made.runs["provisioning"] = made.run("provisioning", (HINT, HINT), ("no JSON", HINT))
         made.runs["lifecycle"] = made.run("lifecycle", (HINT,))
-        made.runs["interruption"] = made.run(
-            "interruption", (HINT,), ("no JSON", passed_on(builders.spot_warning("i-00000001", now())))
-        )
+        made.keep("no JSON", builders.spot_warning("i-00000001", now()))
+        made.runs["interruption"] = made.run("interruption", (HINT,), ("no JSON", HINT))
         made.leaked = _leaked(aws)
         made.runs["disruption"] = made.run("disruption", (HINT,))
         made.runs["repair"] = made.run("repair", (HINT,))
         made.runs["garbagecollection"] = made.run("garbagecollection", (HINT, HINT))
         yield made
-
-
-def passed_on(event: str) -> str:
-    """Give an event as routing passes it on."""
-    return PassedEvent(CLUSTER, event).to_json()
 
 
 def _leaked(aws: LocalAws) -> str:
@@ -352,7 +353,8 @@ def test_interruption_looks_at_ec2_and_drops_what_is_not_ours(site: Site) -> Non
 def test_an_instance_that_ec2_takes_is_replaced_by_the_run_that_is_told(site: Site) -> None:
     """The last in here: it changes what the others look at."""
     (claim,) = site.ledger().load().claims
-    run = site.run("interruption", (passed_on(builders.spot_warning(claim.instance_id, now())), "no JSON"))
+    site.keep(builders.spot_warning(claim.instance_id, now()))
+    run = site.run("interruption", (HINT,))
     assert [answer.error for answer in run.answers] == [""]
     claims = {each.name: each for each in site.ledger().load().claims}
     assert claims[claim.name].cause == "SpotInterrupted"
