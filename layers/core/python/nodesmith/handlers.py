@@ -63,7 +63,7 @@ class _Outcome:
             telemetry.failed(error)
 
 
-def looking(parts: Parts, compose: Callable[[ClusterParts], Callable[[], None]]) -> Handler:
+def looking(parts: Parts, compose: Callable[[ClusterParts], Callable[[], object]]) -> Handler:
     """Give the handler of a concern whose messages all say the same: look. One run answers all of a cluster's."""
 
     def composed(own: ClusterParts) -> Run:
