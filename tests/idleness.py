@@ -47,11 +47,18 @@ class IdleWorld(World):
 
     def step(self) -> None:
         """Run whom messages and ticks wake, and let time pass until the next of them comes, or something else may."""
-        for concern in sorted(self._deliver() | self._ticked()):
-            self.run(concern)
+        woken = self._deliver()
+        for concern in sorted(woken | self._ticked()):
+            if concern in woken or self.heeds_tick(concern):
+                self.run(concern)
         self.now = self._next()
         self._move()
         self.observe()
+
+    def heeds_tick(self, concern: Concern) -> bool:
+        """Tell whether a concern whose tick has come is woken by it."""
+        del concern
+        return True
 
     def _ticked(self) -> set[Concern]:
         minute = int((self.now - builders.NOW) / MINUTE)
@@ -63,9 +70,12 @@ class IdleWorld(World):
     def _next(self) -> datetime:
         if not self.is_settled():
             return self.now + timedelta(seconds=1)
+        return max(self._next_wake(), self.now + timedelta(seconds=1))
+
+    def _next_wake(self) -> datetime:
         tick = builders.NOW + MINUTE * (self._minute + 1)
         moments = [message.due_at for message in self.hints.waiting] + [at for at, _ in self._again]
-        return max(min([tick, *moments]), self.now + timedelta(seconds=1))
+        return min([tick, *moments])
 
 
 def invocations_a_month(world: IdleWorld, hours: int) -> float:
