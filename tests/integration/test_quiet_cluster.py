@@ -73,7 +73,7 @@ def release_an_image(world: TracedWorld) -> None:
 def leave_a_volume(world: TracedWorld) -> None:
     """Let a pod go, and soon a volume be left that belongs to nothing, and an instance profile that nobody uses."""
     world.remove(sorted(world.pods)[:1])
-    world.live(3 * MINUTE)
+    world.live(6 * MINUTE)
     world.cloud.loose["vol-1"] = Owned(Kind.VOLUME, "vol-1", created_at=world.now)
     world.cloud.loose["old"] = Owned(Kind.INSTANCE_PROFILE, "old", created_at=world.now, owner_uid="gone")
 
@@ -135,7 +135,9 @@ STORIES = {
     ),
     "an image is released": Story(Concern.READINESS, happens=release_an_image, hours=2),
     "a node falls sick": Story(Concern.REPAIR, happens=fall_sick, hours=2, nodes=6),
-    "things are left in EC2": Story(Concern.GARBAGECOLLECTION, happens=leave_a_volume, hours=2),
+    "things are left in EC2": Story(
+        Concern.GARBAGECOLLECTION, {"consolidateAfter": "Never"}, happens=leave_a_volume, hours=2
+    ),
     "launch templates are used no longer": Story(Concern.GARBAGECOLLECTION, hours=1),
     "a drain waits for its deadline": Story(
         Concern.TERMINATION,
