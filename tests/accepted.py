@@ -35,7 +35,9 @@ class Accepted:
         return taken
 
 
-def accepting(lambdas: Lambdas, region: str, concerns: Iterable[Concern] = Concern) -> dict[Concern, Accepted]:
+def accepting(
+    lambdas: Lambdas, region: str, concerns: Iterable[Concern] = Concern
+) -> dict[Concern, Accepted]:
     """Let these functions be known to the imitated Lambda of a region."""
     made = {concern: Accepted(concern, region) for concern in concerns}
     for each in made.values():

@@ -46,8 +46,10 @@ class IdleWorld(TickedWorld):
 
     def step(self) -> None:
         """Run whom messages and ticks wake, and let time pass until the next of them comes, or something else may."""
-        for concern in sorted(self._deliver() | self._ticked()):
-            self.run(concern)
+        woken = self._deliver()
+        for concern in sorted(woken | self._ticked()):
+            if concern in woken or self.heeds_tick(concern):
+                self.run(concern)
         self.now = self._next()
         self._move()
         self.observe()
@@ -62,6 +64,11 @@ class IdleWorld(TickedWorld):
         elif before is not None:
             self.blobs.objects[key] = before
 
+    def heeds_tick(self, concern: Concern) -> bool:
+        """Tell whether a concern whose tick has come is woken by it."""
+        del concern
+        return True
+
     def _ticked(self) -> set[Concern]:
         minute = int((self.now - builders.NOW) / MINUTE)
         if minute == self._minute:
@@ -72,9 +79,12 @@ class IdleWorld(TickedWorld):
     def _next(self) -> datetime:
         if not self.is_settled():
             return self.now + timedelta(seconds=1)
+        return max(self._next_wake(), self.now + timedelta(seconds=1))
+
+    def _next_wake(self) -> datetime:
         tick = builders.NOW + MINUTE * (self._minute + 1)
         moments = [message.due_at for message in self.hints.waiting] + [at for at, _ in self._again]
-        return max(min([tick, *moments]), self.now + timedelta(seconds=1))
+        return min([tick, *moments])
 
 
 def lived(world: IdleWorld, hours: int) -> None:

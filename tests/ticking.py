@@ -92,14 +92,14 @@ class TickedWorld(World):
 
     def run(self, concern: Concern) -> None:
         """Invoke a function once, and keep what it says."""
-        failed_before = len(self._again) + len(self.letters)
+        failed_before = len(self._again) + len(self.incoming)
         self.said.pop(concern, None)
         self._noting.has_written, known = False, dict(self.store.nodeclasses)
         super().run(concern)
         if self._noting.has_written or self._is_resolved_otherwise(known):
             self.ledger_changed_at = self.now
             self.ledgers_marked += 1
-        self.note(concern, self.now, succeeded=len(self._again) + len(self.letters) <= failed_before)
+        self.note(concern, self.now, succeeded=len(self._again) + len(self.incoming) <= failed_before)
 
     def note(self, concern: Concern, at: datetime, *, succeeded: bool = True) -> None:
         """Keep the record of a run, and count what writing it takes."""

@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from nodesmith.adapters.redelivery import RETRY_SECONDS
 
 from nodesmith.controllers.disruption import Disruption, Memory, disrupt
 from nodesmith.controllers.drains import Drains
@@ -33,7 +32,7 @@ from nodesmith.decisions.garbagecollection.facts import YOUNG
 from nodesmith.decisions.provisioning.outcomes import tags_due
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.catalog import Catalog
-from nodesmith.model.events import INFORMED, WOKEN, Concern
+from nodesmith.model.events import INFORMED, RETRY_SECONDS, WOKEN, Concern
 from nodesmith.model.instancetypes import instance_types
 from nodesmith.model.launches import Instance, fleet_of
 from nodesmith.model.metrics import Metrics
@@ -249,6 +248,8 @@ class World:
         self.drains = Drains()
         self.denied: dict[str, datetime] = {}
         """What termination's warm process keeps."""
+        self.detached_since: dict[str, datetime] = {}
+        """What garbage collection's warm process keeps."""
         self.memory = Memory()
         """What disruption's warm process keeps."""
         self.self_hints: dict[Concern, SelfHints] = {}
@@ -261,6 +262,8 @@ class World:
         self.unseen_until = self.now
         """Until then nobody writes a snapshot: the one there is grows old."""
         self._next_tick = self.now
+        self.dues: dict[Concern, datetime | None] = {}
+        """When concerns have to look again although nothing changes, as each has said last."""
         self.recursive_loops: dict[Concern, RecursiveLoop] = {
             Concern(each.name): each.recursive_loop for each in deployment.FUNCTIONS
         }
@@ -400,8 +403,9 @@ class World:
         self.runs += 1
         chain = self._chains.pop(concern, Counter[Concern]())
         self.hints.chain, self.hints.sender = chain + Counter([concern]), concern
+        self.dues[concern] = self.now
         try:
-            self._invoke(concern, self.boundaries)
+            self.dues[concern] = self._invoke(concern, self.boundaries)
             if concern is Concern.GARBAGECOLLECTION:
                 self._note_leaks()
         except (Killed, Transient, Conflict) as error:
@@ -424,6 +428,8 @@ class World:
                 self.drains, self.denied = Drains(), {}
             case Concern.DISRUPTION:
                 self.memory = Memory()
+            case Concern.GARBAGECOLLECTION:
+                self.detached_since = {}
             case _:
                 pass
 
@@ -434,7 +440,8 @@ class World:
         except Transient:
             self._again.append((self.now + RETRY, concern))
 
-    def _invoke(self, concern: Concern, boundaries: Boundaries) -> None:
+    def _invoke(self, concern: Concern, boundaries: Boundaries) -> datetime | None:
+        """Let a function run; give when its concern has to look again although nothing changes."""
         store, cloud, cluster, blobs, hints, notices = (
             Watched(port, boundaries)
             for port in (self.store, self.cloud, self.cluster, self.blobs, self.hints, self.notices)
@@ -446,28 +453,32 @@ class World:
                 settings, clock = SETTINGS, self.clock
                 repeats = self.repeats.setdefault(concern, Repeats())
                 ports = store, cloud, blobs, hints, shelf, clock, lambda: 0.0
-                provision(Provisioning(name, settings, *ports, repeats=repeats, metrics=self.metrics))
+                run = Provisioning(name, settings, *ports, repeats=repeats, metrics=self.metrics)
+                return provision(run).due
             case Concern.DISRUPTION:
-                disrupt(Disruption(*outside, SETTINGS, shelf, self.memory, metrics=self.metrics))
+                look = disrupt(Disruption(*outside, SETTINGS, shelf, self.memory, metrics=self.metrics))
+                return look.due if look else None
             case Concern.INTERRUPTION:
-                self._interrupt(store, cloud, blobs, hints, notices)
+                return self._interrupt(store, cloud, blobs, hints, notices)
             case Concern.LIFECYCLE:
                 own = self.self_hints.setdefault(concern, SelfHints())
-                follow(Lifecycle(*outside, self_hints=own, metrics=self.metrics))
+                return follow(Lifecycle(*outside, self_hints=own, metrics=self.metrics)).due
             case Concern.TERMINATION:
                 own = self.self_hints.setdefault(concern, SelfHints())
-                run = Termination(*outside, self_hints=own, drains=self.drains, denied=self.denied)
-                end_nodes(replace(run, metrics=self.metrics))
+                ending = Termination(*outside, self_hints=own, drains=self.drains, denied=self.denied)
+                return end_nodes(replace(ending, metrics=self.metrics)).due
             case Concern.GARBAGECOLLECTION:
-                collect_garbage(GarbageCollection(*outside))
+                return collect_garbage(GarbageCollection(*outside, detached_since=self.detached_since)).due
             case Concern.REPAIR:
-                repair_nodes(Repair(name, store, cluster, blobs, hints, self.clock, metrics=self.metrics))
+                repair = Repair(name, store, cluster, blobs, hints, self.clock, metrics=self.metrics)
+                return repair_nodes(repair).due
             case Concern.READINESS:
-                make_ready(Readiness(*outside))
+                return make_ready(Readiness(*outside)).due
             case _:
                 raise AssertionError(f"{concern} does not live in this world")
+        return None
 
-    def _interrupt(self, store: Any, cloud: Any, blobs: Any, hints: Any, notices: Any) -> None:
+    def _interrupt(self, store: Any, cloud: Any, blobs: Any, hints: Any, notices: Any) -> datetime | None:
         """Let interruption look."""
         ports = store, cloud, blobs, hints, FakeCatalogs(catalog()), self.clock, lambda: 0.0
         repeats = self.repeats.setdefault(Concern.INTERRUPTION, Repeats())
@@ -479,6 +490,7 @@ class World:
             raise AssertionError(f"interruption rejected its input: {report.rejected}")
         if report.again:
             self._again.append((self.now + RETRY, Concern.INTERRUPTION))
+        return report.due
 
     def route(self, event: str) -> None:
         """Let routing hear of an event; where it fails or dies the event comes again."""

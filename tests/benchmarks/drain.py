@@ -292,7 +292,7 @@ class Drain:
                     return
                 began = time.thread_time()
                 try:
-                    done = end_nodes(run)
+                    done = end_nodes(run).counts
                 except Transient:
                     done = Counter(failed=1)
                 self.seen["turned away" if done["TurnedAway"] else "looks"] += 1

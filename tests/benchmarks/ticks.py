@@ -159,7 +159,7 @@ class Scene:
         for calls in (self.aws.calls, self.cluster.calls, self.cloud.calls, self.hints.sent):
             calls.clear()
         answering, started = self.aws.seconds, time.process_time()
-        done = follow(self.run)
+        done = follow(self.run).counts
         spent = time.process_time() - started - (self.aws.seconds - answering)
         calls = self.aws.calls + Counter(call.method for call in [*self.cluster.calls, *self.cloud.calls])
         calls["SendMessage"] += len(self.hints.sent)

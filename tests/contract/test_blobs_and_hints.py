@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import boto3
 import pytest
+
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.delayedinvocations import SqsDelayedInvocations
 from nodesmith.adapters.hints import LambdaHints

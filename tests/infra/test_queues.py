@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from itertools import accumulate, count, takewhile
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infra.concerns import CLUSTER_CONCERNS
-from nodesmith.model.events import retry_seconds
+from nodesmith.model.events import MOST_ATTEMPTS, retry_seconds
 from nodesmith.settings import TALKING, function_name
 from tests.infra.deployment import (
     ACCOUNT,
@@ -70,7 +70,7 @@ def test_a_message_is_hidden_for_six_runs_of_dispatch_and_kept_until_every_recei
 
 
 def test_runs_that_fail_are_tried_again_through_half_an_hour_and_often_while_a_notice_lasts() -> None:
-    waits = list(takewhile(lambda seconds: seconds is not None, map(retry_seconds, count())))
+    waits = [seconds for attempt in range(MOST_ATTEMPTS) if (seconds := retry_seconds(attempt)) is not None]
     assert sum(waits) >= 1800
     assert len([total for total in accumulate(waits) if total < NOTICE_SECONDS]) >= 6
 

@@ -83,7 +83,7 @@ class Scene(Outside):
         reduced = (reduce_pod(pod) for pod in self.cluster.pods.values())
         self.see([pod for pod in reduced if pod is not None])
         parts = (self.store, self.cloud, self.cluster, self.blobs, self.hints, self.clock)
-        return dict(follow(Lifecycle(CLUSTER, *parts, spread=spread)))
+        return dict(follow(Lifecycle(CLUSTER, *parts, spread=spread)).counts)
 
     def make_ready(self) -> tuple[str, ...]:
         self.see()
@@ -347,7 +347,7 @@ def test_an_instance_that_cannot_be_terminated_yet_keeps_its_entry_in_the_ledger
 def test_without_a_snapshot_nothing_is_done(scene: Scene) -> None:
     scene.hold(launched("a", phase=Phase.GIVEN_UP))
     parts = (scene.store, scene.cloud, scene.cluster, scene.blobs, scene.hints, scene.clock)
-    assert follow(Lifecycle(CLUSTER, *parts)) == {}
+    assert follow(Lifecycle(CLUSTER, *parts)).counts == {}
     assert make_ready(Readiness(CLUSTER, *parts)).written == ()
     assert scene.phases() == {"a": "GivenUp"}
 

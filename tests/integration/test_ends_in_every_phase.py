@@ -325,7 +325,7 @@ def test_nodes_that_wait_for_their_budget_say_so_while_pods_of_others_are_evicte
     cluster: Any = _Denying(calm, evict_late)
     with ThreadPoolExecutor(NODES_AT_ONCE) as pool:
         parts = builders.CLUSTER, world.store, world.cloud, cluster, world.blobs, world.hints, world.clock
-        done = end_nodes(Termination(*parts, spread=pool.map))
+        done = end_nodes(Termination(*parts, spread=pool.map)).counts
 
     assert (done["Evict"], done["Wait"]) == (1, 2)
 

@@ -17,9 +17,9 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from nodesmith.model.events import Concern, Hint, parse_message
+from nodesmith.model.events import Concern, Hint
 from nodesmith.observation.wire import decode
-from nodesmith.settings import WOKEN, function_name, snapshot_key
+from nodesmith.settings import snapshot_key
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from tests.clusters import deployment_pod, rolled
 from tests.patience import eventually

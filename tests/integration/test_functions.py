@@ -115,7 +115,7 @@ class Site:
     def delayed(self) -> str:
         """Give the only invocation that waits, whenever its time comes."""
         queue = sqs_backends[ACCOUNT_ID][REGION].get_queue(QUEUE_NAME)
-        (message,) = queue._messages  # noqa: SLF001 - SQS shows nobody what is delayed
+        (message,) = queue._messages
         return str(message.body)
 
     def blob(self, key: str) -> bytes:
@@ -303,7 +303,9 @@ def told_prometheus(site: Site) -> list[str]:
 
 
 def test_a_message_that_is_no_hint_is_logged_and_its_companions_are_served(site: Site) -> None:
-    assert "expected an object with the text field 'cluster', found 'no JSON'" in site.runs["provisioning"].said
+    assert (
+        "expected an object with the text field 'cluster', found 'no JSON'" in site.runs["provisioning"].said
+    )
 
 
 def test_a_message_for_a_cluster_that_is_not_registered_is_logged_and_acknowledged(site: Site) -> None:
@@ -325,9 +327,7 @@ def test_a_run_that_fails_for_a_while_waits_to_be_tried_again(site: Site) -> Non
 
 def test_a_run_that_cannot_be_put_off_is_raised_so_that_lambda_repeats_it(site: Site) -> None:
     nowhere = "http://127.0.0.1:9"
-    run = site.run(
-        "provisioning", (HINT,), AWS_ENDPOINT_URL_S3=nowhere, AWS_ENDPOINT_URL_SQS=nowhere
-    )
+    run = site.run("provisioning", (HINT,), AWS_ENDPOINT_URL_S3=nowhere, AWS_ENDPOINT_URL_SQS=nowhere)
     assert [a.error.split(":")[0] for a in run.answers] == ["Transient"]
 
 

@@ -159,7 +159,7 @@ def test_the_same_is_said_once_in_a_quarter_of_an_hour() -> None:
     calls: list[Call] = []
     world.cluster.raise_before = calls.append
     for _ in range(4):
-        assert repair_nodes(run) == {"NodesUnhealthy": 1, "RepairsBlocked": 0}
+        assert repair_nodes(run).counts == {"NodesUnhealthy": 1, "RepairsBlocked": 0}
     assert [call.method for call in calls] == ["publish"]
     world.now += timedelta(minutes=15)
     repair_nodes(run)
@@ -181,12 +181,16 @@ def test_a_sick_node_that_is_replaced_is_counted_by_its_condition() -> None:
 def test_repair_counts_what_it_does_and_wakes_who_carries_on() -> None:
     world = settled()
     sick(world, "Ready", "Unknown", since=timedelta(minutes=29))
-    assert repair_nodes(run_of(world)) == {"NodesUnhealthy": 0}
+    assert repair_nodes(run_of(world)).counts == {"NodesUnhealthy": 0}
     world.now += timedelta(minutes=1)
     world.hints.waiting.clear()
-    assert repair_nodes(run_of(world)) == {"NodesUnhealthy": 1, "NodesRepaired": 1, "RepairsBlocked": 0}
+    assert repair_nodes(run_of(world)).counts == {
+        "NodesUnhealthy": 1,
+        "NodesRepaired": 1,
+        "RepairsBlocked": 0,
+    }
     assert [message.concern for message in world.hints.waiting] == [Concern.TERMINATION, Concern.PROVISIONING]
-    assert repair_nodes(run_of(world)) == {"NodesUnhealthy": 0}, "its end has begun"
+    assert repair_nodes(run_of(world)).counts == {"NodesUnhealthy": 0}, "its end has begun"
 
 
 def test_a_claim_that_moved_on_meanwhile_is_left_to_whoever_moved_it() -> None:
@@ -198,7 +202,7 @@ def test_a_claim_that_moved_on_meanwhile_is_left_to_whoever_moved_it() -> None:
             raise Conflict("somebody was faster")
 
     world.store.raise_before = moved
-    done = repair_nodes(run_of(world))
+    done = repair_nodes(run_of(world)).counts
     assert (done["Conflict"], done["NodesRepaired"]) == (1, 0)
 
 
@@ -219,4 +223,4 @@ def test_a_failure_is_raised_once_the_others_are_done() -> None:
 def test_without_a_snapshot_nothing_is_known() -> None:
     world = settled()
     world.blobs.objects.clear()
-    assert repair_nodes(run_of(world)) == {}
+    assert repair_nodes(run_of(world)).counts == {}

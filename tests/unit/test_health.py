@@ -475,7 +475,7 @@ FAILING = Record("east", "lifecycle", NOW - PATIENCE - MINUTE, due=NOW - PATIENC
     [
         (FAILING, True),
         (replace(FAILING, succeeded_at=None), True),
-        (replace(FAILING, due=FAILING.due + MINUTE), False),  # not for so long
+        (replace(FAILING, due=NOW - PATIENCE + MINUTE), False),  # not for so long
         (replace(FAILING, succeeded_at=NOW - MINUTE), False),  # it has succeeded since
         (replace(FAILING, due=None), False),
         (replace(FAILING, cluster="west"), False),  # not on trial

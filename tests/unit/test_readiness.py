@@ -16,8 +16,8 @@ from nodesmith.decisions.readiness import (
     nodeclass_update,
     nodepool_update,
     ready_condition,
-    to_resolve,
 )
+from nodesmith.decisions.resolution import to_resolve
 from nodesmith.model.messages import AWAITING
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.nodeclasses import parse_nodeclass

@@ -33,6 +33,7 @@ from nodesmith.telemetry import Telemetry
 if TYPE_CHECKING:
     from nodesmith.adapters.apiserver import ApiServer
     from nodesmith.adapters.ec2 import AwsCloud
+    from nodesmith.adapters.heartbeats import DynamoHeartbeats
     from nodesmith.adapters.store import DynamoStore
     from nodesmith.model.nodeconfiguration import NodeSettings
     from nodesmith.ports import Cloud
@@ -178,6 +179,13 @@ class ClusterParts:
         from nodesmith.adapters.store import DynamoStore
 
         return DynamoStore(self.client("dynamodb"), self.settings.table_name, self.settings.cluster_name, now)
+
+    @cached_property
+    def heartbeats(self) -> DynamoHeartbeats:
+        """The signs of life of the cluster's forwarder."""
+        from nodesmith.adapters.heartbeats import DynamoHeartbeats
+
+        return DynamoHeartbeats(self.client("dynamodb"), self.settings.table_name, self.settings.cluster_name)
 
     @cached_property
     def cloud(self) -> AwsCloud:

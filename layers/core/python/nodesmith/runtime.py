@@ -8,11 +8,13 @@ decides anything.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypedDict
 
+from nodesmith.controllers.report import Report
 from nodesmith.handlers import Handler, Run, looking
 from nodesmith.model.events import Concern
 from nodesmith.parts import ClusterParts, Parts, now
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nodesmith.controllers.provisioning import Provisioning
-    from nodesmith.controllers.report import Report
     from nodesmith.model.metrics import Metrics
     from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
@@ -56,19 +57,26 @@ def _outside(own: ClusterParts, cluster: Cluster) -> _Outside:
     )
 
 
+def _told(own: ClusterParts, report: Report, **names: list[str]) -> Report:
+    """Tell of a run, with `names` of what it did; give its report."""
+    own.telemetry.ran(report.counts, **names)
+    return report
+
+
 def provisioning() -> Handler:
     """Compose provisioning: pending pods become nodes."""
     from nodesmith.controllers.onsale import OnSaleKeeper
     from nodesmith.controllers.provisioning import provision
     from nodesmith.decisions.provisioning import rehearse
 
-    def composed(own: ClusterParts) -> Callable[[], None]:
+    def composed(own: ClusterParts) -> Callable[[], Report]:
         keeper = OnSaleKeeper(own.blobs, own.settings.cluster_name, now)
         run = replace(_provisioning(own), rehearse=rehearse, afterwards=keeper.keep)
 
-        def provision_once() -> None:
+        def provision_once() -> Report:
             outcome = provision(run)
-            own.telemetry.ran(outcome.counts, decisions=outcome.decisions)
+            report = Report(Counter(outcome.counts), due=outcome.due)
+            return _told(own, report, decisions=outcome.decisions)
 
         return provision_once
 
@@ -77,7 +85,6 @@ def provisioning() -> Handler:
 
 def _provisioning(own: ClusterParts) -> Provisioning:
     from nodesmith.adapters.catalogs import StoredCatalogs
-    from nodesmith.adapters.heartbeats import DynamoHeartbeats
     from nodesmith.controllers.provisioning import Provisioning
 
     own.client("ec2")  # made now, and not when the first pods wait for it
@@ -93,9 +100,7 @@ def _provisioning(own: ClusterParts) -> Provisioning:
         stopwatch=time.perf_counter,
         remaining_seconds=own.remaining_seconds,
         metrics=own.metrics,
-        last_heartbeat=DynamoHeartbeats(
-            own.client("dynamodb"), own.settings.table_name, own.settings.cluster_name
-        ).last,
+        last_heartbeat=own.heartbeats.last,
     )
 
 
@@ -134,10 +139,10 @@ def disruption() -> Handler:
     from nodesmith.adapters.kubernetes import ApiCluster
     from nodesmith.controllers.disruption import Disruption, Memory, disrupt
 
-    def composed(own: ClusterParts) -> Callable[[], None]:
+    def composed(own: ClusterParts) -> Callable[[], Report]:
         buying, memory = _provisioning(own), Memory()
 
-        def disrupt_once() -> None:
+        def disrupt_once() -> Report:
             run = Disruption(
                 **_outside(own, ApiCluster(own.api_server, now)),
                 settings=buying.settings,
@@ -145,8 +150,9 @@ def disruption() -> Handler:
                 memory=memory,
             )
             look = disrupt(run)
-            if look is not None:
-                own.telemetry.ran(look.done, decisions=look.decisions)
+            if look is None:
+                return Report()
+            return _told(own, Report(look.done, due=look.due), decisions=look.decisions)
 
         return disrupt_once
 
@@ -164,11 +170,11 @@ def lifecycle() -> Handler:
 
     spread = from_anywhere(ThreadPoolExecutor(NODES_AT_ONCE).map)
 
-    def composed(own: ClusterParts) -> Callable[[], None]:
+    def composed(own: ClusterParts) -> Callable[[], Report]:
         told: Told = {}
         self_hints, pace = SelfHints(), Pace()
 
-        def follow_once() -> None:
+        def follow_once() -> Report:
             run = Lifecycle(
                 **_outside(own, ApiCluster(own.api_server, now)),
                 told=told,
@@ -176,7 +182,7 @@ def lifecycle() -> Handler:
                 pace=pace,
                 spread=spread,
             )
-            own.telemetry.ran(follow(run))
+            return _told(own, follow(run))
 
         return follow_once
 
@@ -193,11 +199,11 @@ def termination() -> Handler:
 
     spread = ThreadPoolExecutor(NODES_AT_ONCE).map
 
-    def composed(own: ClusterParts) -> Callable[[], None]:
+    def composed(own: ClusterParts) -> Callable[[], Report]:
         self_hints, reckoning, drains = SelfHints(), Reckoning(own.telemetry.note), Drains()
         denied: dict[str, datetime] = {}
 
-        def end_nodes_once() -> None:
+        def end_nodes_once() -> Report:
             run = Termination(
                 **_outside(own, ApiCluster(own.api_server, now, own.metrics)),
                 self_hints=self_hints,
@@ -206,7 +212,7 @@ def termination() -> Handler:
                 denied=denied,
                 spread=spread,
             )
-            own.telemetry.ran(end_nodes(run))
+            return _told(own, end_nodes(run))
 
         return end_nodes_once
 
@@ -218,33 +224,32 @@ def readiness() -> Handler:
     from nodesmith.adapters.kubernetes import ApiCluster
     from nodesmith.controllers.readiness import Readiness, make_ready
 
-    def composed(own: ClusterParts) -> Callable[[], None]:
-        return lambda: own.telemetry.ran(
-            make_ready(Readiness(**_outside(own, ApiCluster(own.api_server, now)))).counts
-        )
+    def composed(own: ClusterParts) -> Callable[[], Report]:
+        def make_ready_once() -> Report:
+            report = make_ready(Readiness(**_outside(own, ApiCluster(own.api_server, now))))
+            return _told(own, Report(Counter(report.counts), due=report.due))
+
+        return make_ready_once
 
     return looking(Parts(Concern.READINESS, *LEDGER_AND_EC2), composed)
 
 
 def observation() -> Handler:
     """Compose observation: a snapshot from the API server when the forwarder is away."""
-    from nodesmith.adapters.heartbeats import DynamoHeartbeats
     from nodesmith.adapters.observer import Observer
     from nodesmith.controllers.observation import Observation, observe
 
-    def composed(own: ClusterParts) -> Callable[[], None]:
-        table, cluster = own.settings.table_name, own.settings.cluster_name
-        heartbeats = DynamoHeartbeats(own.client("dynamodb"), table, cluster)
+    def composed(own: ClusterParts) -> Callable[[], Report]:
         run = Observation(
-            cluster_name=cluster,
+            cluster_name=own.settings.cluster_name,
             observer=lambda: Observer(own.api_server),
             blobs=own.blobs,
             hints=own.hints,
-            last_heartbeat=heartbeats.last,
+            last_heartbeat=own.heartbeats.last,
             clock=now,
             stale_after=timedelta(seconds=own.settings.heartbeat_stale_seconds),
         )
-        return lambda: own.telemetry.ran({"SnapshotsWritten": int(observe(run))})
+        return lambda: _told(own, Report(Counter(SnapshotsWritten=int(observe(run)))))  # dispatch knows when
 
     return looking(Parts(Concern.OBSERVATION, "ssm", "sts", "s3", "dynamodb"), composed)
 
@@ -254,16 +259,16 @@ def garbagecollection() -> Handler:
     from nodesmith.adapters.kubernetes import ApiCluster
     from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage
 
-    def composed(own: ClusterParts) -> Callable[[], None]:
+    def composed(own: ClusterParts) -> Callable[[], Report]:
         detached_since: dict[str, datetime] = {}
 
-        def collect_once() -> None:
+        def collect_once() -> Report:
             report = collect_garbage(
                 GarbageCollection(
                     **_outside(own, ApiCluster(own.api_server, now)), detached_since=detached_since
                 )
             )
-            own.telemetry.ran(report.counts, collected=report.collected)
+            return _told(own, Report(report.counts, due=report.due), collected=report.collected)
 
         return collect_once
 
@@ -276,10 +281,10 @@ def repair() -> Handler:
     from nodesmith.controllers.news import Told
     from nodesmith.controllers.repair import Repair, repair_nodes
 
-    def composed(own: ClusterParts) -> Callable[[], None]:
+    def composed(own: ClusterParts) -> Callable[[], Report]:
         told: Told = {}
 
-        def repair_once() -> None:
+        def repair_once() -> Report:
             run = Repair(
                 cluster_name=own.settings.cluster_name,
                 store=own.store,
@@ -290,7 +295,7 @@ def repair() -> Handler:
                 told=told,
                 metrics=own.metrics,
             )
-            own.telemetry.ran(repair_nodes(run))
+            return _told(own, repair_nodes(run))
 
         return repair_once
 

@@ -11,16 +11,17 @@ from nodesmith.controllers.drifting import note_drift
 from nodesmith.controllers.look import Disruption, Look, Memory
 from nodesmith.controllers.movemetrics import note_search, timed
 from nodesmith.controllers.moves import carry_on
-from nodesmith.controllers.selfhints import wait_until
+from nodesmith.controllers.selfhints import tick_for, wait_until
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.decisions.disruption import telling
 from nodesmith.decisions.disruption.drift import drifting
 from nodesmith.decisions.disruption.lots import in_lots
-from nodesmith.decisions.disruption.moments import LATEST, next_change
+from nodesmith.decisions.disruption.moments import LATEST, next_change, next_search
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.record import record
 from nodesmith.decisions.disruption.search import propose
 from nodesmith.decisions.disruption.stages import SECOND_LOOK, strays
+from nodesmith.decisions.due import first
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.errors import Conflict
 from nodesmith.model.ledger import Ledger
@@ -59,7 +60,16 @@ def disrupt(run: Disruption) -> Look | None:
             _note_drift(look)
             _search_rested(look)
         _wake_when_due(look)
+        look.due = _due(look)
     return look
+
+
+def _due(look: Look) -> datetime | None:
+    """Give when to look again: now, but where no move is under way and a search of what there is now found none."""
+    memory, now = look.run.memory, look.run.clock()
+    if not look.ledger.moves and memory.seen is not None and memory.seen == _seen(look):
+        return first((tick_for(memory.due, now), memory.next_search))
+    return now
 
 
 def _is_worthwhile(look: Look) -> bool:
@@ -119,7 +129,8 @@ def _search(look: Look) -> None:
         if not _begin(look, inputs, in_lots(found.proposals)):
             look.supersede(inputs.decision, written)
     elif found.is_finished:
-        memory.seen, memory.until = _seen(look), min(memory.due or inputs.now + LATEST, inputs.now + LATEST)
+        memory.seen, memory.next_search = _seen(look), next_search(inputs)
+        memory.until = min(memory.next_search or inputs.now + LATEST, inputs.now + LATEST)
     with look.failures.of():
         run.tell(telling.of_staying(found, look.ledger.claims), TOLD_AT_ONCE)
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from nodesmith.controllers.outside import Outside
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.garbagecollection import Facts, garbage, still_detached, suspects
+from nodesmith.decisions.garbagecollection.moments import next_change
 from nodesmith.effects import collect
 from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.events import Concern, Hint
@@ -38,10 +39,14 @@ class GarbageCollection(Outside):
 
 @dataclass(slots=True)
 class GarbageReport:
-    """What went, as counts and by name, and how much is left for the next run (`counts["Left"]`)."""
+    """What went, as counts and by name, and how much is left for the next run (`counts["Left"]`).
+
+    `due` is when to look again although nothing changes, None for never.
+    """
 
     counts: Counter[str] = field(default_factory=Counter)
     collected: list[str] = field(default_factory=list)
+    due: datetime | None = None
 
 
 def collect_garbage(run: GarbageCollection) -> GarbageReport:
@@ -54,7 +59,9 @@ def collect_garbage(run: GarbageCollection) -> GarbageReport:
     if snapshot is None:
         return report
     with Failures() as failures:
-        found, report.counts["Left"] = garbage(_look(run, snapshot, failures))
+        facts = _look(run, snapshot, failures)
+        found, report.counts["Left"] = garbage(facts)
+        report.due = facts.now if found else next_change(facts)
         for each in found:
             with failures.of():
                 _collect(run, each, report)

@@ -16,7 +16,8 @@ from nodesmith.controllers.learning import learn
 from nodesmith.controllers.news import Told
 from nodesmith.controllers.outside import Outside
 from nodesmith.controllers.podevents import stamp
-from nodesmith.controllers.selfhints import SelfHints, wait_until
+from nodesmith.controllers.report import Report
+from nodesmith.controllers.selfhints import SelfHints, tick_for, wait_until
 from nodesmith.controllers.sidebyside import Spread, each, failed, in_turn
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.controllers.tagging import write_tags
@@ -24,6 +25,7 @@ from nodesmith.controllers.unlaunchable import delete_unlaunchable
 from nodesmith.controllers.unplaced import tell_pods, tell_unplaced
 from nodesmith.decisions.expiration import expired, next_deadline
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, to_name, trouble
+from nodesmith.decisions.lifecycle.moments import next_change
 from nodesmith.decisions.provisioning.unlaunched import unclaimed
 from nodesmith.decisions.scheduling.rooms import NOMINATION
 from nodesmith.decisions.surplus import surplus
@@ -69,18 +71,20 @@ class Lifecycle(Outside):
     """carries out the steps of many claims: one after the other, or several at once as an executor's `map` does"""
 
 
-def follow(run: Lifecycle) -> Counter[str]:
-    """Bring every claim a step further; give the number of commands carried out, by kind.
+def follow(run: Lifecycle) -> Report:
+    """Bring every claim a step further; report the number of commands carried out, by kind.
 
     Raises Transient after all others are done when a call failed.
     """
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
     if snapshot is None:
-        return Counter()
+        return Report()
     ledger, now = run.store.load(), run.clock()
     note_cost(run.metrics, ledger.claims, parsed_nodepools(snapshot.nodepools), now)
     with Failures() as failures:
-        return _steps(run, snapshot, ledger, now, failures)
+        done = _steps(run, snapshot, ledger, now, failures)
+    due = next_change(ledger, snapshot, parsed_nodepools(snapshot.nodepools), now)
+    return Report(done, due=now if done["Conflict"] else tick_for(due, now))
 
 
 def _steps(

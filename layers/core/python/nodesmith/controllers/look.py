@@ -47,6 +47,8 @@ class Memory:
     """when one is made all the same"""
     due: datetime | None = None
     """when time alone may change what it came to, as far as can be foreseen"""
+    next_search: datetime | None = None
+    """before when time alone does not change what it came to; None for never"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class Look:
     done: Counter[str] = field(default_factory=Counter)
     failures: Failures = field(default_factory=Failures)
     decisions: list[str] = field(default_factory=list)
+    due: datetime | None = None
+    """when to look again although nothing changes; None for never"""
 
     def scene(self) -> Scene:
         """Give what the steps of moves are decided from."""

@@ -30,6 +30,7 @@ from nodesmith.decisions.provisioning import (
     replicas,
     unread,
 )
+from nodesmith.decisions.provisioning.moments import next_change
 from nodesmith.errors import Conflict, Transient
 from nodesmith.launcheffects import Settled, TypeLookup
 from nodesmith.model.events import Concern, Hint
@@ -120,6 +121,8 @@ class Outcome:
     """what the last look decided from, where it came to a decision"""
     unread: bool = False
     """that the snapshot shows something otherwise than readiness has read it"""
+    due: datetime | None = None
+    """when to look again although nothing changes; None for never"""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -130,6 +133,12 @@ class Outcome:
             "PodsUnplaced": sum(len(group.pods) for group in self.plan.unplaced),
             "PodsBackedOff": self.plan.backed_off,
         }
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something was done, or is to be repeated, or pods wait for what no node can give."""
+        done = self.launched or self.given_up or self.deferred or self.postponed
+        return bool(done or self.is_throttled or self.unread or self.plan.refused)
 
     def note(self, settled: Settled) -> None:
         """Add what became of launches."""
@@ -202,6 +211,7 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     data = run.blobs.get(snapshot_key(run.cluster_name))
     if data is None:
         return True
+    outcome.due = run.clock()
     snapshot, catalog = own_snapshot(data, run.cluster_name), run.catalogs.latest()
     ledger = replace(run.store.load(), learned=run.store.learned())
     types = TypeTable(snapshot, catalog, run.settings, ledger)
@@ -225,6 +235,8 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     if plan.is_idle:
         _note_unplaced(run, outcome, refused, now)
         run.rehearse(inputs)
+        if not (outcome.is_busy or refused.any or is_cut):
+            outcome.due = next_change(inputs)
         return not is_cut
     run.metrics.observe("scheduler_scheduling_duration_seconds", decided_seconds, controller="provisioner")
     durations = {"load": (loaded - started) * 1000, "decide": decided_seconds * 1000}

@@ -11,15 +11,16 @@ from nodesmith.controllers.contents import keep_contents
 from nodesmith.controllers.hashes import renew_hashes, state_hashes
 from nodesmith.controllers.outside import Outside
 from nodesmith.controllers.snapshots import newest_snapshot
-from nodesmith.decisions.leftfinalizers import held_nodeclasses
+from nodesmith.decisions.due import first
+from nodesmith.decisions.leftfinalizers import held_nodeclasses, next_hold
 from nodesmith.decisions.readiness import (
     StatusUpdate,
     nodeclass_update,
     nodepool_update,
     of_provisioner,
     ready_condition,
-    to_resolve,
 )
+from nodesmith.decisions.resolution import next_resolution, to_resolve
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.ledger import Ledger
@@ -49,13 +50,15 @@ class Readiness(Outside):
 class ReadinessReport:
     """EC2NodeClasses resolved anew, objects (`Kind/name`) whose status was written, NodePools that are unhealthy.
 
-    `released` are EC2NodeClasses whose deletion went on once Karpenter's finalizer was lifted.
+    `released` are EC2NodeClasses whose deletion went on once Karpenter's finalizer was lifted. `due` is when to look
+    again although nothing changes, None for never.
     """
 
     resolved: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
     unhealthy: tuple[str, ...] = ()
     released: tuple[str, ...] = ()
+    due: datetime | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -99,7 +102,10 @@ def make_ready(run: Readiness) -> ReadinessReport:
             for concern in (Concern.PROVISIONING, Concern.DISRUPTION, Concern.LIFECYCLE):
                 run.hints.send(concern, Hint(run.cluster_name, "EC2NodeClasses resolved, or NodePools read"))
     unhealthy = tuple(sorted(name for name, each in health.items() if each.is_unhealthy))
-    return ReadinessReport(tuple(changed), tuple(written), unhealthy, tuple(released))
+    held = set(held_nodeclasses(snapshot, ledger.claims, now)) - set(released)
+    moments = (next_resolution(_readable(parsed), statuses), next_hold(snapshot, ledger.claims, now))
+    due = now if held else first(moments)
+    return ReadinessReport(tuple(changed), tuple(written), unhealthy, tuple(released), due)
 
 
 def _released(

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from nodesmith.controllers.news import Told, tell
+from nodesmith.controllers.report import Report
 from nodesmith.controllers.snapshots import newest_snapshot
-from nodesmith.decisions.repair import Finding, findings
+from nodesmith.decisions.due import first
+from nodesmith.decisions.repair import Finding, findings, next_change
 from nodesmith.effects import begin_end
 from nodesmith.errors import Conflict, Failures
 from nodesmith.model.commands import End
@@ -39,16 +41,17 @@ class Repair:
     metrics: Metrics = field(default_factory=Metrics)
 
 
-def repair_nodes(run: Repair) -> Counter[str]:
-    """Begin the end of sick nodes; give how many were found, and what became of them.
+def repair_nodes(run: Repair) -> Report:
+    """Begin the end of sick nodes; report how many were found, and what became of them.
 
     Raises Transient after all others are done when a call failed.
     """
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
     if snapshot is None:
-        return Counter()
+        return Report()
     ledger, now = run.store.load(), run.clock()
-    found = findings(ledger.claims, snapshot, parsed_nodepools(snapshot.nodepools), now)
+    pools = parsed_nodepools(snapshot.nodepools)
+    found = findings(ledger.claims, snapshot, pools, now)
     done: Counter[str] = Counter({"NodesUnhealthy": len(found)})
     with Failures() as failures:
         for finding in found:
@@ -57,7 +60,8 @@ def repair_nodes(run: Repair) -> Counter[str]:
         if done["NodesRepaired"]:
             for concern in (Concern.TERMINATION, Concern.PROVISIONING):
                 run.hints.send(concern, Hint(run.cluster_name, "sick nodes end"))
-    return done
+    told_again = (run.told.get(_event(finding), now) for finding in found if finding.ending is None)
+    return Report(done, due=first((next_change(ledger.claims, snapshot, pools, now), *told_again)))
 
 
 def _treat(run: Repair, finding: Finding, now: datetime, done: Counter[str]) -> None:

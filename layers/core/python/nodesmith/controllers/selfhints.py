@@ -13,12 +13,22 @@ from nodesmith.model.events import Concern, Hint
 from nodesmith.ports import Hints
 
 AHEAD = timedelta(seconds=90)
-"""How soon a look must be due, because of the time alone, for a concern to ask for it now: further off, a tick will."""
+"""How soon a look must be due, because of the time alone, for a concern to ask for it now: further off, a tick will.
+
+A cluster that does not change has a tick then only if the moment is in what the concern says it is due (`tick_for`).
+"""
+
+_TICK = timedelta(minutes=1)
 
 
 def wait_until(due: datetime | None, now: datetime) -> timedelta | None:
     """Return how long to wait for a look that is due; None where none is, or a tick comes in time to ask for it."""
     return due - now if due is not None and due - now <= AHEAD else None
+
+
+def tick_for(due: datetime | None, now: datetime) -> datetime | None:
+    """Return when a tick has to come for a look that is due: so early that the concern can ask for that very moment."""
+    return None if due is None else max(now, due - _TICK)
 
 
 @dataclass(slots=True)

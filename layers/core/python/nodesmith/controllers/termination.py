@@ -11,10 +11,12 @@ from nodesmith.controllers.drainmetrics import note_drained
 from nodesmith.controllers.drains import Drains
 from nodesmith.controllers.outside import Outside
 from nodesmith.controllers.reckoning import Reckoning
+from nodesmith.controllers.report import Report
 from nodesmith.controllers.selfhints import SelfHints, wait_until
 from nodesmith.controllers.sidebyside import Spread, each, failed, in_turn
 from nodesmith.controllers.snapshots import newest_snapshot
 from nodesmith.decisions.termination import next_steps, to_check, to_end
+from nodesmith.decisions.termination.beginning import to_end_later
 from nodesmith.decisions.termination.moments import next_change
 from nodesmith.decisions.termination.steps import SHORTEST_DRAIN
 from nodesmith.decisions.termination.telling import of_evictions
@@ -62,8 +64,8 @@ class Termination(Outside):
     of its threads wait for the others"""
 
 
-def end_nodes(run: Termination) -> Counter[str]:
-    """Take every claim that ends a step further; give the number of commands carried out, by kind.
+def end_nodes(run: Termination) -> Report:
+    """Take every claim that ends a step further; report the number of commands carried out, by kind.
 
     Nothing is done while another run is at it, which then has somebody look again. Raises Transient after all others
     are done when a call failed.
@@ -72,12 +74,13 @@ def end_nodes(run: Termination) -> Counter[str]:
     until = began + TURN
     if not run.store.take_turn(Concern.TERMINATION, began, until):
         _set(run, TURN, began)  # whoever has it may have died
-        return Counter(TurnedAway=1)
+        return Report(Counter(TurnedAway=1), due=began)
     done: Counter[str] = Counter()
+    is_over = True
     told: list[ObjectEvent] = []
     with Failures() as failures:
         try:
-            _look(run, done, told, failures)
+            is_over = _look(run, done, told, failures)
         except (Transient, Rejected):
             _hand_over(run, until)
             raise
@@ -85,7 +88,7 @@ def end_nodes(run: Termination) -> Counter[str]:
         if told:  # the next round of evictions need not wait for that
             with failures.of():
                 run.cluster.publish(told)
-    return done
+    return Report(done, due=None if is_over else began)
 
 
 def _hand_over(run: Termination, until: datetime, *, is_left: bool = False) -> None:
@@ -96,16 +99,19 @@ def _hand_over(run: Termination, until: datetime, *, is_left: bool = False) -> N
         run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, why))
 
 
-def _look(run: Termination, done: Counter[str], told: list[ObjectEvent], failures: Failures) -> None:
-    """Do what is to be done, and note that; `told` takes the Events that are still to be published."""
+def _look(run: Termination, done: Counter[str], told: list[ObjectEvent], failures: Failures) -> bool:
+    """Do what is to be done, and note that; tell whether no node ends, nor waits for its turn to.
+
+    `told` takes the Events that are still to be published.
+    """
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
     if snapshot is None:
-        return
+        return True
     ledger, now = run.store.load(), run.clock()
     claims = _begun(run, ledger, snapshot, now, done, failures)
     run.reckoning.count_waiting(claims, snapshot, now)
     if not any(claim.is_ending for claim in claims):
-        return
+        return not to_end_later(claims, snapshot)
     checked = to_check(claims, snapshot)
     try:
         instances = run.cloud.instances_of(checked, known_instances(claims)) if checked else {}
@@ -122,6 +128,7 @@ def _look(run: Termination, done: Counter[str], told: list[ObjectEvent], failure
             with failures.of():
                 run.store.save_drain_time(nodepool, lesson)
     _wake(run, claims, snapshot, commands, done, now, known)
+    return False
 
 
 def _begun(

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from heapq import nsmallest
 
 from nodesmith.decisions.disruption.candidates import quiet_since
+from nodesmith.decisions.due import first_after
 from nodesmith.model.nodeclaimconditions import CONSOLIDATABLE, ObjectCondition, shown_status
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import NodePool
@@ -58,6 +59,13 @@ def consolidatable(
     chosen = nsmallest(most, due, key=lambda one: one[:2])
     conditions = {name: condition for _, name, condition in chosen}
     return Consolidatable(conditions, min(coming, default=None), len(due) - len(chosen))
+
+
+def next_change(
+    claims: Iterable[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
+) -> datetime | None:
+    """Return the first moment after `now` at which a node becomes consolidatable; None where none ever does."""
+    return first_after(now, (at for _, at, _ in _states(claims, snapshot, pools)))
 
 
 def _states(

@@ -14,10 +14,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-from nodesmith.decisions.disruption.budgets import room
+from nodesmith.decisions.disruption.budgets import opens_at, room
+from nodesmith.decisions.due import first_after
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.foreseen import obstacles
-from nodesmith.decisions.termination.protection import refuses_disruption
+from nodesmith.decisions.termination.protection import protected_until, refuses_disruption
 from nodesmith.decisions.termination.replacing import EXPIRED
 from nodesmith.model.commands import End
 from nodesmith.model.durations import duration_seconds
@@ -56,6 +57,24 @@ def replaceable_from(claim: NodeClaim) -> datetime | None:
         return None
     window = min((end - claim.created_at) * WINDOW_SHARE, LONGEST_WINDOW)
     return end - window * (_STRAGGLERS + (1 - _STRAGGLERS) * _fraction(claim.name))
+
+
+def next_change(
+    ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
+) -> datetime | None:
+    """Return the first moment after `now` at which `expired` may come to something else; None where there is none.
+
+    A node whose moment has come and that stands all the same waits for its NodePool's budgets, or for its pods.
+    """
+    serving = [claim for claim in ledger.claims if claim.phase in _SERVING and claim.expire_after]
+    moments = [moment for claim in serving for moment in (replaceable_from(claim), expires_at(claim))]
+    waiting = [claim for claim in serving if _is_past(replaceable_from(claim), now)]
+    if waiting:
+        names = {claim.nodepool for claim in waiting} & pools.keys()
+        moments += [opens_at(pools[name], ledger, now) for name in sorted(names)]
+        nodes = {node.name for claim in waiting for node in snapshot.nodes_of(claim)}
+        moments += [protected_until(pod) for pod in snapshot.pods if pod.node in nodes]
+    return first_after(now, moments)
 
 
 def expired(ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime) -> list[End]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import chain
 from typing import Any
 
 from nodesmith.decisions.poolusage import usage
 from nodesmith.model.labels import NODECLASS
-from nodesmith.model.ledger import Ledger
 from nodesmith.model.messages import AWAITING, shortened
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import EC2NodeClass
@@ -27,9 +26,6 @@ from nodesmith.model.registrationhealth import RegistrationHealth
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.times import format_time
 
-RESOLVE_AGAIN = timedelta(minutes=5)
-RESOLVE_AGAIN_SOON = timedelta(minutes=1)
-"""where something is missing, or where what is free of a reservation comes and goes"""
 _REGISTRATION_FAILURES = {
     "RegistrationTimeout": "RegistrationFailed",
     "InstanceTerminated": "RegistrationFailed",
@@ -47,20 +43,6 @@ class StatusUpdate:
     status: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
     """problems to tell as Events, each a sentence"""
-
-
-def to_resolve(nodeclasses: Iterable[EC2NodeClass], ledger: Ledger, now: datetime) -> list[EC2NodeClass]:
-    """Give the EC2NodeClasses whose resolution is missing, of another content, or old."""
-    due: list[EC2NodeClass] = []
-    for nodeclass in sorted(nodeclasses, key=lambda n: n.name):
-        known = ledger.nodeclasses.get(nodeclass.name)
-        if known is None or known.content != nodeclass.content:
-            due.append(nodeclass)
-            continue
-        changes = not known.is_ready or bool(nodeclass.capacity_reservation_selector_terms)
-        if now - known.resolved_at >= (RESOLVE_AGAIN_SOON if changes else RESOLVE_AGAIN):
-            due.append(nodeclass)
-    return due
 
 
 def nodeclass_update(

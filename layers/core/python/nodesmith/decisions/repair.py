@@ -6,10 +6,11 @@ nodes of a NodePool, and of those in a zone, a fifth at most may be sick: where 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from nodesmith.decisions.due import first_after
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.replacing import UNHEALTHY
 from nodesmith.model.nodeclaims import NodeClaim, Phase
@@ -83,6 +84,24 @@ def findings(
         ending = claim.terminating(UNHEALTHY, why, now, min(filter(None, deadlines)))
         found.append(Finding(claim, node, why, ending, condition=kind))
     return found
+
+
+def next_change(
+    claims: Iterable[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
+) -> datetime | None:
+    """Return the first moment after `now` at which a node has been sick for long enough; None where none is sick."""
+    watched = (
+        c for c in claims if c.phase in _REPAIRABLE and _mode(pools.get(c.nodepool)) is not NodeRepair.OFF
+    )
+    nodes = filter(None, map(snapshot.node_of, watched))
+    return first_after(now, (moment for node in nodes for moment in _failing_from(node)))
+
+
+def _failing_from(node: Node) -> Iterator[datetime]:
+    for policy in POLICIES:
+        condition = node.conditions.get(policy.kind)
+        if condition is not None and condition.status in policy.statuses and condition.since is not None:
+            yield condition.since + policy.toleration
 
 
 def diagnosis(node: Node, now: datetime) -> str:

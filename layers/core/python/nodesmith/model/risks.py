@@ -44,6 +44,17 @@ class Risk:
         hourly = self.losses_at(now) * log(2) / (HALF_LIFE / timedelta(hours=1))
         return round(100 * hourly * cost_hours)
 
+    def cheaper_from(self, now: datetime, cost_hours: float) -> datetime | None:
+        """Tell when an hour of a node is dearer by fewer percent than now; None where it is no dearer.
+
+        That is a second late: at the moment itself rounding might still go up.
+        """
+        percent = self.surcharge_percent(now, cost_hours)
+        if percent <= 0:
+            return None
+        per_percent = HALF_LIFE / timedelta(hours=1) / (100 * log(2) * cost_hours)
+        return until((percent - 0.5) * per_percent, self.losses, self.at) + timedelta(seconds=1)
+
     @property
     def forgotten_at(self) -> datetime:
         """Tell when it comes to nothing."""

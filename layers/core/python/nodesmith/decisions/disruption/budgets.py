@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta, tzinfo
 
+from nodesmith.decisions.due import first_after
 from nodesmith.model.budgets import Budget
 from nodesmith.model.cron import is_schedule, last_hit, parse_cron
 from nodesmith.model.ledger import Ledger
@@ -79,6 +80,12 @@ def _deleted(snapshot: Snapshot) -> frozenset[str]:
     """Name the NodeClaims that somebody has deleted, whether their end has been begun or not."""
     objects = (manifest.get("metadata") or {} for manifest in snapshot.nodeclaims)
     return frozenset(str(each.get("name")) for each in objects if each.get("deletionTimestamp"))
+
+
+def opens_at(pool: NodePool, ledger: Ledger, now: datetime) -> datetime | None:
+    """Give the first moment at which time alone lets more of a NodePool's nodes go; None where only events can."""
+    ends = (holds_until(budget, now) for budget in pool.disruption.budgets)
+    return first_after(now, (*ends, rate_allows_from(pool, ledger, now)))
 
 
 def rate_allows_from(pool: NodePool, ledger: Ledger, now: datetime) -> datetime | None:

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.disruption.budgets import holds_until, rate_allows_from
+from nodesmith.decisions.disruption.budgets import opens_at
 from nodesmith.decisions.disruption.candidates import quiet_since
+from nodesmith.decisions.disruption.costs import moves
+from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER
 from nodesmith.decisions.disruption.rebalancing import QUIET
 from nodesmith.decisions.disruption.stages import waits_until
+from nodesmith.decisions.disruption.worth import worth_more_from
+from nodesmith.decisions.due import first_after
 from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.decisions.termination.protection import protected_until
+from nodesmith.model.disruptions import WHEN_EMPTY
 from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.nodes import Node
 
 LATEST = timedelta(minutes=5)
 """By then a tick searches in any case, as Karpenter does: prices and the ages of nodes are not foreseen here."""
@@ -31,28 +37,59 @@ def next_change(inputs: Inputs) -> datetime | None:
     return min((at for at in moments if at > inputs.now), default=None)
 
 
+def next_search(inputs: Inputs) -> datetime | None:
+    """Return the first moment after now at which a search that found nothing may find something; None for never.
+
+    Beside what `next_change` foresees, a move is worth more the longer its nodes have been quiet, up to a day: until
+    then there is a search every few minutes. What EC2 takes back less often becomes cheaper, and a type may be missed.
+    """
+    ledger, pools = inputs.ledger, parsed_nodepools(inputs.snapshot.nodepools)
+    hours = inputs.settings.interruption_cost_hours
+    moments = [
+        next_change(inputs),
+        *(risk.cheaper_from(inputs.now, hours) for risk in ledger.risks.values()),
+        *(claim.created_at + TYPE_MISSED_AFTER for claim in ledger.claims),
+        *_lives(pools, inputs),
+        *(backoff.until for backoff in ledger.subnet_backoffs.values()),
+        *(held.until for health in ledger.health.values() for held in health.offerings.values()),
+        *(health.backoff.until for health in ledger.health.values() if health.backoff),
+    ]
+    return first_after(inputs.now, moments)
+
+
+def _lives(pools: Mapping[str, NodePool], inputs: Inputs) -> Iterator[datetime]:
+    """Give when a move of a node may be worth more than it is now."""
+    full = {pod.node for pod in inputs.snapshot.pods if moves(pod.shape)}
+    for claim, node, pool in _served(pools, inputs):
+        if node.name in full and pool.disruption.consolidation_policy != WHEN_EMPTY:
+            yield from filter(None, [worth_more_from(quiet_since(claim, node), inputs.now, LATEST)])
+
+
 def _limits(pools: Mapping[str, NodePool], inputs: Inputs) -> Iterator[datetime]:
-    for pool in pools.values():
-        ends = (holds_until(budget, inputs.now) for budget in pool.disruption.budgets)
-        yield from filter(None, (*ends, rate_allows_from(pool, inputs.ledger, inputs.now)))
+    yield from filter(None, (opens_at(pool, inputs.ledger, inputs.now) for pool in pools.values()))
 
 
 def _nodes(pools: Mapping[str, NodePool], inputs: Inputs) -> Iterator[datetime]:
     """Give when nodes have been quiet for long enough, and when their pods may be disrupted."""
-    served: set[str] = set()
+    for claim, node, pool in _served(pools, inputs):
+        since, after = quiet_since(claim, node), pool.disruption.consolidate_after_seconds
+        yield since + timedelta(seconds=after or 0)
+        if pool.disruption.rebalances_zones:
+            yield since + QUIET
+    initialized = (c for c in inputs.ledger.claims if c.phase is Phase.INITIALIZED and c.nodepool in pools)
+    served = {node.name for node in filter(None, map(inputs.snapshot.node_of, initialized))}
+    protected = (pod for pod in inputs.snapshot.pods if pod.node in served and not pod.deleting)
+    yield from filter(None, map(protected_until, protected))
+
+
+def _served(pools: Mapping[str, NodePool], inputs: Inputs) -> Iterator[tuple[NodeClaim, Node, NodePool]]:
+    """Yield the nodes that may be consolidated once they have been quiet for long enough."""
     for claim in inputs.ledger.claims:
         node, pool = inputs.snapshot.node_of(claim), pools.get(claim.nodepool)
         if node is None or pool is None or claim.phase is not Phase.INITIALIZED:
             continue
-        served.add(node.name)
-        after = pool.disruption.consolidate_after_seconds
-        if after is not None and not pool.is_static:
-            since = quiet_since(claim, node)
-            yield since + timedelta(seconds=after)
-            if pool.disruption.rebalances_zones:
-                yield since + QUIET
-    protected = (pod for pod in inputs.snapshot.pods if pod.node in served and not pod.deleting)
-    yield from filter(None, map(protected_until, protected))
+        if pool.disruption.consolidate_after_seconds is not None and not pool.is_static:
+            yield claim, node, pool
 
 
 def _backoffs(ledger: Ledger) -> Iterator[datetime]:

@@ -103,6 +103,16 @@ def expected_hours(sources: Collection[Candidate], now: datetime) -> float:
     return max(timedelta(0), min([life, *ends])) / timedelta(hours=1)
 
 
+def worth_more_from(quiet: datetime, now: datetime, soon: timedelta) -> datetime | None:
+    """Give when a move of a node that has been `quiet` since may be worth more than now; None for never.
+
+    While its expected life grows that is at any moment, and `soon` is when to look.
+    """
+    if now < quiet + _SHORTEST:
+        return quiet + _SHORTEST
+    return now + soon if now < quiet + _LONGEST else None
+
+
 def is_enough(sources: Collection[Candidate], saving_hourly_usd: float) -> bool:
     """Tell whether a move saves so much of what its sources cost that it may be made at all."""
     return saving_hourly_usd >= LEAST_SAVING * fsum(source.price_hourly_usd for source in sources)

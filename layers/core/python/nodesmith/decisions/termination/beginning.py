@@ -39,6 +39,13 @@ def to_end(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> li
     return found
 
 
+def to_end_later(claims: Sequence[NodeClaim], snapshot: Snapshot) -> bool:
+    """Tell whether a claim is deleted, or its Node, whose end has not begun: budgets may not let it go yet."""
+    objects = snapshot.shown_nodeclaims()
+    serving = (claim for claim in claims if not claim.is_ending and claim.phase is not Phase.GIVEN_UP)
+    return any(_why(claim, objects.get(claim.name), snapshot.node_of(claim)) for claim in serving)
+
+
 class _Pace:
     """How many nodes of a NodePool may go at once when it was deleted, which takes all its NodeClaims with it.
 
