@@ -154,7 +154,7 @@ def test_a_function_takes_messages_from_its_own_queues_and_no_others(region: Tem
         assert all(name.removesuffix("-again") == function["FunctionName"] for name in polled)
 
 
-def test_schedules_wake_dispatch_every_minute_the_catalogue_every_hour_and_keep_routing_warm(
+def test_schedules_wake_dispatch_and_routing_every_minute_and_the_catalogue_every_six_hours(
     region: Template,
 ) -> None:
     names = {f"{id_}.Arn": each["FunctionName"] for id_, each in region.of_type("Lambda::Function").items()}
@@ -163,9 +163,9 @@ def test_schedules_wake_dispatch_every_minute_the_catalogue_every_hour_and_keep_
         for each in region.of_type("Scheduler::Schedule").values()
     }
     assert ticks == {
-        "nodesmith-catalog": ("rate(60 minutes)", {"why": "tick"}),
+        "nodesmith-catalog": ("rate(360 minutes)", {"why": "tick"}),
         "nodesmith-dispatch": ("rate(1 minute)", {"why": "tick", "at": "<aws.scheduler.scheduled-time>"}),
-        "nodesmith-routing": ("rate(5 minutes)", {"why": "tick"}),
+        "nodesmith-routing": ("rate(1 minute)", {"why": "tick"}),
     }
 
 
