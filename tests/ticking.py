@@ -96,6 +96,7 @@ class TickedWorld(World):
         self.said.pop(concern, None)
         self._noting.has_written, known = False, dict(self.store.nodeclasses)
         super().run(concern)
+        self.said[concern] = self.dues[concern]
         if self._noting.has_written or self._is_resolved_otherwise(known):
             self.ledger_changed_at = self.now
             self.ledgers_marked += 1

@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-
 from nodesmith.controllers.disruption import Disruption, Memory, disrupt
 from nodesmith.controllers.drains import Drains
 from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage

@@ -13,10 +13,11 @@ from nodesmith.adapters.apiserver import ApiServer
 from nodesmith.blobports import VersionedBlobs
 from nodesmith.decisions.ticks import QUIET_AFTER
 from nodesmith.errors import NodesmithError
+from nodesmith.heartbeatports import Heartbeats
 from nodesmith.model.events import Concern, Hint
 from nodesmith.observation.mirror import WATCHED
 from nodesmith.observation.wire import Observed, encode
-from nodesmith.ports import Blobs, Heartbeats, Hints
+from nodesmith.ports import Blobs, Hints
 from nodesmith.settings import snapshot_key
 from nodesmith_forwarder.backoff import wait_seconds
 from nodesmith_forwarder.clock import Clock

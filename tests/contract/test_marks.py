@@ -14,12 +14,12 @@ from nodesmith.adapters.heartbeats import DynamoHeartbeats
 from nodesmith.adapters.marks import DynamoMarks
 from nodesmith.adapters.store import DynamoStore
 from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.heartbeatports import Heartbeats
 from nodesmith.model.events import Concern
 from nodesmith.model.marks import Heartbeat, Marks
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.pauses import Pause
-from nodesmith.ports import Heartbeats
 from nodesmith_cli.local.deployment import TABLE_NAME, deploy
 from tests import builders
 from tests.account import REGION, client, strict_aws

@@ -42,3 +42,13 @@ def test_ticks_that_are_not_run_are_counted(evening: Fleet) -> None:
     minutes = (evening.now - NOW) / MINUTE
     assert evening.usage.runs[Concern.LIFECYCLE] >= minutes - 10
     assert evening.runs < evening.usage.runs.total()
+
+
+def test_a_day_ends_as_well_where_no_run_foresees_anything() -> None:
+    fleet = Fleet(NODES)
+    fleet.unsaid = None
+    fleet.plan(1, DAILY_FAULTS)
+    fleet.observe()
+    fleet.live(DAY + timedelta(hours=1))
+    assert [*fleet.unsettled(), *fleet.harm, *fleet.cluster.violations] == []
+    assert fleet.ticks[Concern.LIFECYCLE] < DAY / MINUTE / 2

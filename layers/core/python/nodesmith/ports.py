@@ -18,7 +18,6 @@ from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate, OfferingKey
 from nodesmith.model.learned import Boot, Offered
 from nodesmith.model.ledger import Ledger
-from nodesmith.model.marks import Heartbeat
 from nodesmith.model.moves import Move, MoveKind
 from nodesmith.model.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses import EC2NodeClass
@@ -126,16 +125,6 @@ class Store(Protocol):
 
     def forget_health(self, nodepool: str) -> None:
         """Remove what is known of a NodePool that is gone."""
-
-
-class Heartbeats(Protocol):
-    """The forwarder's signs of life, of one cluster (DynamoDB). Every call may raise Rejected."""
-
-    def beat(self, at: datetime, changed: datetime) -> None:
-        """Write that the forwarder lives, and when the snapshot was taken that it last wrote because of a change."""
-
-    def last(self) -> Heartbeat | None:
-        """Read the newest, a second old, perhaps; None where there is none."""
 
 
 class Cloud(Protocol):

@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.awserrors import transient_errors
+from nodesmith.adapters.ledgermarks import LedgerMark
 from nodesmith.adapters.lessons import read_learned, write_learned
 from nodesmith.adapters.partition import Attributes, Found
 from nodesmith.adapters.section import META, Section, conflicts, written_once
 from nodesmith.adapters.turns import Turns
-from nodesmith.errors import Conflict, Transient
 from nodesmith.model import moves
 from nodesmith.model.backoffs import Backoff
 from nodesmith.model.draintimes import DrainTime
@@ -53,24 +52,19 @@ from nodesmith.model.times import format_time
 from nodesmith.settings import partition_key
 
 _KEPT_AFTER_BACKOFF = timedelta(days=1)
-_MARK_EVERY = timedelta(seconds=30)
-"""How often a process marks the ledger as changed at the most: far less than what counts as lately."""
-_MARK_ATTEMPTS = 3
 
 
 class DynamoStore:
     """The Store of one cluster. `client` is a boto3 DynamoDB client. Every call may raise Transient.
 
-    `clock` says which departures still count, when what has been learned expires, and when the ledger changed. The mark
-    of that precedes the write: who dies between the write and the hint for it has left word that somebody has to look.
-    Whose turn it is says nothing about the cluster and is not marked.
+    `clock` says which departures still count, when what has been learned expires, and when the ledger changed.
     """
 
     def __init__(self, client: Any, table: str, cluster: str, clock: Callable[[], datetime]) -> None:
         self._client, self._table, self._clock = client, table, clock
-        self._section = Section(client, table, partition_key(cluster), self._mark)
         self._unmarked = Section(client, table, partition_key(cluster))
-        self._marked_at: datetime | None = None
+        self._mark = LedgerMark(self._unmarked, clock)
+        self._section = Section(client, table, partition_key(cluster), self._mark.before_write)
         self._nodeclasses: Mapping[str, NodeClassStatus] = {}
         """Resolutions as last read."""
         self._turns = Turns(self._section)
@@ -105,24 +99,7 @@ class DynamoStore:
             self._client.transact_write_items(
                 TransactItems=[self._next(version, decision, now), *new, *moved]
             )
-        self._marked_at = now
-
-    def _mark(self) -> None:
-        """Write that the ledger changes, unless this process has just done so. A commit under way may be in the way."""
-        now = self._clock()
-        if self._marked_at is not None and now - self._marked_at < _MARK_EVERY:
-            return
-        for _ in range(_MARK_ATTEMPTS):
-            with suppress(Conflict), conflicts(f"{META} of {self._section.pk} is being written"):
-                self._client.update_item(
-                    TableName=self._table,
-                    Key=self._section.key(META),
-                    UpdateExpression="SET changed = :changed",
-                    ExpressionAttributeValues={":changed": {"S": format_time(now)}},
-                )
-                self._marked_at = now
-                return
-        raise Transient(f"dynamodb:UpdateItem: {META} of {self._section.pk} is written all the time")
+        self._mark.is_written(now)
 
     def _next(self, version: int, decision: str, now: datetime) -> Attributes:
         condition = "version = :read" if version else "attribute_not_exists(version) OR version = :read"
@@ -211,7 +188,7 @@ class DynamoStore:
 
     def save_cluster(self, cluster: ClusterInfo) -> None:
         """Write what is known of the cluster, beside the version."""
-        self._mark()
+        self._mark.before_write()
         with transient_errors("dynamodb:UpdateItem"):
             self._client.update_item(
                 TableName=self._table,

@@ -13,8 +13,9 @@ from nodesmith.controllers.buying import TypeTable, buy_many, write_down
 from nodesmith.controllers.launching import carry_on, leased_until
 from nodesmith.controllers.launchmetrics import note_refused
 from nodesmith.controllers.selfhints import SelfHints
-from nodesmith.controllers.snapshots import own_snapshot, still_true
+from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.controllers.unplaced import Refused, read_tried, write_unplaced
+from nodesmith.controllers.vouching import no_heartbeat, vouched_for
 from nodesmith.controllers.waitingmetrics import note_waiting
 from nodesmith.decisions.provisioning import (
     Inputs,
@@ -25,7 +26,6 @@ from nodesmith.decisions.provisioning import (
     decision_id,
     is_about_to_buy,
     is_crowded,
-    is_old,
     record,
     replicas,
     unread,
@@ -62,10 +62,6 @@ def _not_at_all(_: Inputs) -> None:
     pass
 
 
-def _no_heartbeat() -> Heartbeat | None:
-    return None
-
-
 @dataclass(slots=True)
 class Repeats:
     """What a warm process keeps of launches to be repeated: its hints, and how many runs in a row put some off."""
@@ -95,7 +91,7 @@ class Provisioning:
     remaining_seconds: Callable[[], float] = lambda: math.inf
     """gives how long the function may still run"""
     metrics: Metrics = field(default_factory=Metrics)
-    last_heartbeat: Callable[[], Heartbeat | None] = _no_heartbeat
+    last_heartbeat: Callable[[], Heartbeat | None] = no_heartbeat
     """gives the forwarder's newest, which vouches for a snapshot that is old because nothing has changed"""
 
 
@@ -275,7 +271,7 @@ def _buy_without_pods(
 
     None where something was bought, and one has to look again.
     """
-    own, (static, short) = by_hand(_vouched_for(run, inputs)), replicas(inputs)
+    own, (static, short) = by_hand(vouched_for(inputs, run.last_heartbeat)), replicas(inputs)
     planned = [*own.planned, *static]
     if not planned:
         named = {f"NodeClaim/{name}": why for name, why in own.refused.items()}
@@ -284,16 +280,6 @@ def _buy_without_pods(
         settled, _ = buy_many(run, planned, inputs.ledger, types, inputs.decision)
         outcome.note(settled)
     return None
-
-
-def _vouched_for(run: Provisioning, inputs: Inputs) -> Inputs:
-    """Give inputs whose snapshot is as young as the forwarder says; where it cannot be asked, users' objects wait."""
-    if not is_old(inputs):
-        return inputs
-    with suppress(Transient):
-        snapshot = still_true(inputs.snapshot, run.last_heartbeat(), inputs.now)
-        return replace(inputs, snapshot=snapshot)
-    return inputs
 
 
 def _resume(run: Provisioning, ledger: Ledger, types: TypeTable, outcome: Outcome) -> tuple[Ledger, bool]:

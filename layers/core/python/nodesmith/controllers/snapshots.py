@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import datetime
-
 from nodesmith.errors import Rejected
-from nodesmith.model.marks import Heartbeat
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.rereading import Reader
 from nodesmith.ports import Blobs
@@ -28,10 +24,3 @@ def own_snapshot(data: bytes, cluster: str) -> Snapshot:
     if snapshot.cluster != cluster:
         raise Rejected(f"snapshot: field 'cluster' is {snapshot.cluster!r}, this function serves {cluster!r}")
     return snapshot
-
-
-def still_true(snapshot: Snapshot, heartbeat: Heartbeat | None, now: datetime) -> Snapshot:
-    """Give a snapshot as of when the forwarder last said that the cluster was as it shows, if that was later."""
-    if heartbeat is None or heartbeat.changed > snapshot.taken_at:
-        return snapshot
-    return replace(snapshot, taken_at=max(snapshot.taken_at, min(heartbeat.at, now)))
