@@ -21,6 +21,9 @@ from nodesmith.model.events import Concern, Hint
 from nodesmith.observation.wire import decode
 from nodesmith.settings import snapshot_key
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
+from nodesmith_cli.local.cloud.lambdas import Lambdas
+from nodesmith_cli.local.deployment import TABLE_NAME, deploy
+from tests.accepted import accepting
 from tests.clusters import deployment_pod, rolled
 from tests.patience import eventually
 from tests.served import CRDS, created, now
@@ -61,20 +64,19 @@ def is_ready(port: int) -> bool:
 
 @pytest.mark.usefixtures("aws")
 def test_the_program_forwards_until_it_is_told_to_stop(tmp_path: Path) -> None:
-    s3, sqs = boto3.client("s3"), boto3.client("sqs")
-    s3.create_bucket(Bucket="snapshots")
-    queues = {name: sqs.create_queue(QueueName=function_name(name))["QueueUrl"] for name in WOKEN}
+    bucket, s3, lambdas = deploy(boto3.client, "us-east-1").bucket, boto3.client("s3"), Lambdas()
+    provisioning = accepting(lambdas, "us-east-1")[Concern.PROVISIONING]
     kubeconfig, log, port = tmp_path / "config", tmp_path / "log", free_port()
-    with LocalApiServer(crds=CRDS, now=now) as server, log.open("wb") as output:
+    with lambdas.answering(), LocalApiServer(crds=CRDS, now=now) as server, log.open("wb") as output:
         kubeconfig.write_text(json.dumps(server.kubeconfig()))
         environment = {
             **{name: os.environ[name] for name in ("PATH", "AWS_ENDPOINT_URL", *CREDENTIALS)},
-            "QUEUES_URL": queues[Concern.PROVISIONING].rpartition("/")[0],
+            "TABLE_NAME": TABLE_NAME,
             "PYTHONPATH": PYTHONPATH,
             "KUBECONFIG": str(kubeconfig),
             "CLUSTER_NAME": "east",
             "AWS_REGION": "us-east-1",
-            "BUCKET_NAME": "snapshots",
+            "BUCKET_NAME": bucket,
             "HEALTH_PROBE_PORT": str(port),
         }
         process = subprocess.Popen(
@@ -87,15 +89,14 @@ def test_the_program_forwards_until_it_is_told_to_stop(tmp_path: Path) -> None:
         try:
             eventually(lambda: is_ready(port))
             created(server.store, "pods", deployment_pod(1, rolled(1)))
-            received = sqs.receive_message(QueueUrl=queues[Concern.PROVISIONING], WaitTimeSeconds=20)[
-                "Messages"
-            ]
+            asked = Hint("east", "pods pending: 1")
+            eventually(lambda: asked in provisioning.hints)
         finally:
             process.send_signal(signal.SIGTERM)
             status = process.wait(60)
     assert status == 0
-    assert parse_message(received[0]["Body"]) == Hint("east", "pods pending: 1")
-    snapshot = decode(s3.get_object(Bucket="snapshots", Key=snapshot_key("east"))["Body"].read())
+    assert provisioning.hints.count(asked) == 1
+    snapshot = decode(s3.get_object(Bucket=bucket, Key=snapshot_key("east"))["Body"].read())
     assert [pod.unschedulable for pod in snapshot.pods] == [True]
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert lines[0]["message"] == "serving cluster east"
@@ -109,5 +110,5 @@ def test_the_program_loads_nothing_of_the_functions_and_the_command_line() -> No
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert {"boto3", "kubernetes", "nodesmith"} <= loaded
+    assert {"botocore", "kubernetes", "nodesmith"} <= loaded
     assert not loaded & {"aws_lambda_powertools", "moto", "nodesmith_cli", "rich", "typer"}
