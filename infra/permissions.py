@@ -27,6 +27,7 @@ from nodesmith.settings import (
     health_partition_key,
     learned_partition_key,
     metrics_key,
+    notices_partition_key,
     on_sale_key,
     partition_key,
     snapshot_key,
@@ -87,6 +88,19 @@ def learned_grants(scope: Scope, *actions: str, beside: str = "") -> list[Grant]
             },
         )
     ]
+
+
+def notices_grant(scope: Scope) -> Grant:
+    """Read and delete what routing has kept for the cluster."""
+    return Grant(
+        "Notices",
+        ("dynamodb:BatchWriteItem", "dynamodb:Query"),
+        (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),),
+        {
+            "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [notices_partition_key(CLUSTER)]},
+            "Null": {"dynamodb:LeadingKeys": "false"},
+        },
+    )
 
 
 def health_grant(region: str, cluster: str = "") -> Grant:
@@ -183,6 +197,7 @@ def interruption_grants(scope: Scope) -> list[Grant]:
     """Buy nodes in the place of those that EC2 takes, and see which it will take. Termination ends them."""
     return [
         *buying_grants(scope, unplaced_key(CLUSTER)),
+        notices_grant(scope),
         describe_grant(scope.region, "Instances", "InstanceStatus", "SpotInstanceRequests"),
         *metrics_grants(scope, "interruption"),
     ]

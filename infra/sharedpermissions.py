@@ -15,18 +15,25 @@ from nodesmith.settings import (
     TICK_MINUTES,
     catalog_key,
     forwarder_partition_key,
+    notices_partition_key,
     partition_key,
 )
 
 
 def routing_grants(scope: Scope) -> list[Grant]:
-    """Tell whose an instance is, by the indexes of the table and not by what it holds; pass on what is said of it."""
+    """Tell whose an instance is, by the indexes of the table and not by what it holds; keep what is said of it."""
     indexes = (
         names.arn("dynamodb", f"table/{names.TABLE_NAME}/index/{name}", region=scope.region)
         for name in INDEXES
     )
+    table = (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),)
+    every = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [notices_partition_key("*")]}}
     return [
         Grant("WhoseItIs", ("dynamodb:Query",), tuple(indexes)),
+        Grant(
+            "KeepNotices", ("dynamodb:PutItem",), table, {**every, "Null": {"dynamodb:LeadingKeys": "false"}}
+        ),
+        describe_grant(scope.region, "SpotInstanceRequests"),
         wake_grant(scope.region, (), "interruption"),
         health_grant(scope.region),
     ]
@@ -67,7 +74,7 @@ def marks_grant(region: str) -> Grant:
 
 
 def health_check_grants(scope: Scope) -> list[Grant]:
-    """Read what functions have recorded, count dead letters, end a failing trial, tell on the default bus of changes."""
+    """Read what functions have recorded, count dead letters, end a failing trial, tell the default bus of changes."""
     canary = (names.arn("ssm", f"parameter{CANARY_PARAMETER}", region=scope.region),)
     table = (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),)
     every = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["HEALTH", "HEALTH#*"]}}

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.decisions.provisioning import Inputs, as_read
@@ -289,10 +290,10 @@ ACCOUNT = "123456789012"
 
 
 def ec2_event(kind: str, detail: Mapping[str, Any], at: datetime = NOW, **fields: Any) -> str:
-    """Give an event as EventBridge puts it into a queue."""
+    """Give an event as EventBridge sends it; its id is another for each that says something else."""
     event = {
         "version": "0",
-        "id": "6a7e8feb-b491-4cf7-a9f1-bf3703467718",
+        "id": str(uuid5(NAMESPACE_URL, f"{kind} {sorted(detail.items())} {at} {sorted(fields.items())}")),
         "detail-type": kind,
         "source": "aws.ec2",
         "account": ACCOUNT,

@@ -16,7 +16,6 @@ from typing import Any
 import botocore
 
 from layers.vendor.models import OPERATIONS, cut_models
-from nodesmith.settings import function_name
 from tests.runtimeapi import Answer, RuntimeProcess, executed
 
 ROOT = Path(__file__).parents[1]
@@ -62,21 +61,9 @@ class LambdaFunction:
         """Invoke once and wait for what comes of it; a function that cannot start answers with its error."""
         return self._process.invoke(event, _PATIENCE_SECONDS)
 
-    def invoke_with(self, *bodies: str) -> Answer:
-        """Invoke with a batch of SQS messages."""
-        arn = f"arn:aws:sqs:us-east-1:123456789012:{function_name(self._concern)}"
-        records = [
-            {
-                "messageId": str(n),
-                "receiptHandle": str(n),
-                "attributes": {"ApproximateReceiveCount": "1"},
-                "eventSource": "aws:sqs",
-                "eventSourceARN": arn,
-                "body": body,
-            }
-            for n, body in enumerate(bodies)
-        ]
-        return self.invoke({"Records": records})
+    def invoke_with(self, *messages: object) -> Answer:
+        """Invoke with an event of these messages."""
+        return self.invoke({"messages": messages})
 
     def imported(self) -> frozenset[str]:
         """Give the modules that the process has imported, once it has ended."""

@@ -30,6 +30,10 @@ READS = frozenset(
         "FakeCloud.owned",
         "FakeCloud.owned_instances",
         "FakeCloud.resolve",
+        "FakeNotices.pending",
+        "FakeRoutes.ids",
+        "FakeRoutes.of_instance",
+        "FakeRoutes.of_reservation",
         "FakeStore.known",
         "FakeStore.learned",
         "FakeStore.load",
@@ -42,7 +46,7 @@ _MESSAGES = frozenset({"waiting"})
 _NO_STATE = frozenset(
     {"boundaries", "messages", "memory", "metrics", "concerns", "runs", "_again", "_dice", "_seen"}
 )
-_PORTS = ("store", "cloud", "cluster", "blobs", "hints")
+_PORTS = ("store", "cloud", "cluster", "blobs", "hints", "notices")
 _KEPT = 1500
 """Worlds kept to go on from; others are told once more."""
 
@@ -196,7 +200,8 @@ def deaths(crossed: Sequence[tuple[str, object]], since: int = 0) -> Iterator[De
 def wakings(world: World) -> Wakings:
     """Give whom a world's messages wake, and at which step: where none is lost, doubled or late, they do no more."""
     messages = list(world._again)
-    messages += [(each.due_at, each.concern) for each in world.hints.waiting if each.concern in WOKEN]
+    woken = (*WOKEN, Concern.INTERRUPTION)
+    messages += [(each.due_at, each.concern) for each in world.hints.waiting if each.concern in woken]
     return frozenset(
         (world.now + max(0, ceil((at - world.now) / STEP)) * STEP, concern) for at, concern in messages
     )

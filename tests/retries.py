@@ -55,10 +55,8 @@ class RetriedWorld(Cluster):
             self._left -= 1
             match self._attempt:
                 case "raises":
-                    self._inbox = []
                     raise Transient("DynamoDB is away")
                 case "dies":
-                    self._inbox = []
                     raise Killed
                 case "dies in CreateFleet":
                     boundaries = DeathInCreateFleet(look=None)

@@ -210,7 +210,7 @@ class Fleet(TickedWorld):
         if victim is not None:
             self.faults["instance died"] += 1
             self.lose(victim.id, "shutting-down")
-            self.letters.append((self.now, builders.state_change(victim.id, "shutting-down", self.now)))
+            self.incoming.append((self.now, builders.state_change(victim.id, "shutting-down", self.now)))
 
     def _is_taken(self, _: World) -> None:
         victim = self._victim()
@@ -316,7 +316,7 @@ class Fleet(TickedWorld):
     def _due(self) -> Iterator[datetime]:
         yield from (message.due_at for message in self.hints.waiting)
         yield from (at for at, _ in self._again)
-        yield from (at for at, _ in self.letters)
+        yield from (at for at, _ in self.incoming)
         yield from self._taken_at.values()
         yield from (at for at in self._ends_at.values() if at > self.now)
         yield from (at + FORGOTTEN for at in self._gone_since.values() if at + FORGOTTEN > self.now)
@@ -326,7 +326,7 @@ class Fleet(TickedWorld):
 
     def is_quiet(self) -> bool:
         """Tell whether nothing is on its way, nothing fails, and all was well at the last tick."""
-        if self.hints.waiting or self._again or self.letters or self._taken_at or self._sick:
+        if self.hints.waiting or self._again or self.incoming or self._taken_at or self._sick:
             return False
         return not any(until > self.now for until in self.away.values()) and not self.unsettled()
 

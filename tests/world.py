@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -19,12 +20,13 @@ from nodesmith.adapters.redelivery import RETRY_SECONDS
 from nodesmith.controllers.disruption import Disruption, Memory, disrupt
 from nodesmith.controllers.drains import Drains
 from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage
-from nodesmith.controllers.interruption import Interruption, heed
-from nodesmith.controllers.letters import Letter
+from nodesmith.controllers.interruption import Interruption, handle_notices
 from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.controllers.provisioning import Provisioning, Repeats, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
 from nodesmith.controllers.repair import Repair, repair_nodes
+from nodesmith.controllers.report import Report
+from nodesmith.controllers.routing import Routing, route, wake_warned
 from nodesmith.controllers.selfhints import SelfHints
 from nodesmith.controllers.termination import Termination, end_nodes
 from nodesmith.decisions.garbagecollection.facts import YOUNG
@@ -59,6 +61,8 @@ from tests.fakes.cloud import Call, FakeCloud, ready_status
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.disruptions import counted, ends_at, is_ending
 from tests.fakes.hints import FakeHints, Message
+from tests.fakes.notices import FakeNotices
+from tests.fakes.routes import FakeRoutes
 from tests.fakes.store import FakeStore
 from tests.laws import closed, strangers, violations
 
@@ -74,8 +78,8 @@ STEP = timedelta(seconds=5)
 TICK = timedelta(seconds=60)
 RETRY = timedelta(seconds=RETRY_SECONDS[0])
 """Until a message comes again whose run failed."""
-HIDDEN = {each.name: timedelta(minutes=1) for each in deployment.CONCERNS}
-"""Until Lambda invokes a function again whose run died, by concern."""
+REINVOKED = timedelta(minutes=1)
+"""Until Lambda invokes a function again whose process died."""
 _SIZES = ("large", "xlarge", "2xlarge", "4xlarge")
 SHUTDOWN = timedelta(seconds=30)
 """From TerminateInstances to an instance that EC2 shows as terminated."""
@@ -273,9 +277,9 @@ class World:
         self._replaced: set[str] = set()
         self._outlived: Counter[str] = Counter()
         """Collections that an instance without a claim has seen come to their end, and lives on."""
-        self.letters: list[tuple[datetime, str]] = []
-        """Events on their way to interruption, by when they arrive."""
-        self._inbox: list[str] = []
+        self.notices = FakeNotices()
+        self.incoming: list[tuple[datetime, str]] = []
+        """Events on their way to routing, by when they arrive."""
         self._taken_at: dict[str, datetime] = {}
         self._again: list[tuple[datetime, Concern]] = []
         self._seen = ""
@@ -309,6 +313,8 @@ class World:
 
     def step(self) -> None:
         """Run whom messages and ticks wake, and let one step of time pass."""
+        if self.now >= self._next_tick:
+            self.look_for_marks()
         woken = self._deliver()
         if self.now >= self._next_tick:
             woken |= set(self.concerns)
@@ -355,7 +361,7 @@ class World:
         until = self.now + WARNING
         self.cloud.told[instance_id] = Notice(Fate.SPOT, instance_id, until, "marked-for-termination")
         self._taken_at[instance_id] = until
-        self.letters.append((self.now, builders.spot_warning(instance_id, self.now)))
+        self.incoming.append((self.now, builders.spot_warning(instance_id, self.now)))
 
     def pass_time(self) -> None:
         """Let one step of time do to the world what time does."""
@@ -392,7 +398,6 @@ class World:
     def run(self, concern: Concern) -> None:
         """Invoke a function once; what it dies of or fails with brings its message back a little later."""
         self.runs += 1
-        inbox = list(self._inbox)
         chain = self._chains.pop(concern, Counter[Concern]())
         self.hints.chain, self.hints.sender = chain + Counter([concern]), concern
         try:
@@ -403,11 +408,8 @@ class World:
             comes_again = self.now + RETRY
             if isinstance(error, Killed):
                 self._lose_memory(concern)
-                comes_again = self.now + HIDDEN[concern]
-            if concern is Concern.INTERRUPTION:
-                self.letters += [(comes_again, body) for body in inbox]
-            else:
-                self._again.append((comes_again, concern))
+                comes_again = self.now + REINVOKED
+            self._again.append((comes_again, concern))
         except Rejected as error:
             raise AssertionError(f"{concern} rejected its input: {error}") from error
         finally:
@@ -433,9 +435,9 @@ class World:
             self._again.append((self.now + RETRY, concern))
 
     def _invoke(self, concern: Concern, boundaries: Boundaries) -> None:
-        store, cloud, cluster, blobs, hints = (
+        store, cloud, cluster, blobs, hints, notices = (
             Watched(port, boundaries)
-            for port in (self.store, self.cloud, self.cluster, self.blobs, self.hints)
+            for port in (self.store, self.cloud, self.cluster, self.blobs, self.hints, self.notices)
         )
         name, shelf = builders.CLUSTER, FakeCatalogs(catalog())
         outside = name, store, cloud, cluster, blobs, hints, self.clock
@@ -448,7 +450,7 @@ class World:
             case Concern.DISRUPTION:
                 disrupt(Disruption(*outside, SETTINGS, shelf, self.memory, metrics=self.metrics))
             case Concern.INTERRUPTION:
-                self._read(name, store, cloud, blobs, hints)
+                self._interrupt(store, cloud, blobs, hints, notices)
             case Concern.LIFECYCLE:
                 own = self.self_hints.setdefault(concern, SelfHints())
                 follow(Lifecycle(*outside, self_hints=own, metrics=self.metrics))
@@ -465,19 +467,46 @@ class World:
             case _:
                 raise AssertionError(f"{concern} does not live in this world")
 
-    def _read(self, name: str, store: Any, cloud: Any, blobs: Any, hints: Any) -> None:
-        """Hand interruption what has arrived, or a tick."""
-        batch, self._inbox = self._inbox or [""], []
+    def _interrupt(self, store: Any, cloud: Any, blobs: Any, hints: Any, notices: Any) -> None:
+        """Let interruption look."""
         ports = store, cloud, blobs, hints, FakeCatalogs(catalog()), self.clock, lambda: 0.0
         repeats = self.repeats.setdefault(Concern.INTERRUPTION, Repeats())
-        buying = Provisioning(name, SETTINGS, *ports, repeats=repeats, metrics=self.metrics)
-        letters = [Letter(str(number), body, builders.ACCOUNT) for number, body in enumerate(batch)]
-        outside = name, store, cloud, blobs, hints
+        buying = Provisioning(builders.CLUSTER, SETTINGS, *ports, repeats=repeats, metrics=self.metrics)
+        outside = builders.CLUSTER, store, cloud, blobs, hints, notices
         run = Interruption(*outside, lambda: provision(buying), self.clock, self.metrics)
-        report = heed(run, letters)
+        report = handle_notices(run)
         if report.rejected:
             raise AssertionError(f"interruption rejected its input: {report.rejected}")
-        self.letters += [(self.now + RETRY, batch[int(number)]) for number in report.failed]
+        if report.again:
+            self._again.append((self.now + RETRY, Concern.INTERRUPTION))
+
+    def route(self, event: str) -> None:
+        """Let routing hear of an event; where it fails or dies the event comes again."""
+        try:
+            self._pass_on(lambda run: route(run, event, builders.ACCOUNT))
+        except Transient:
+            self.incoming.append((self.now + RETRY, event))
+        except Killed:
+            self.incoming.append((self.now + REINVOKED, event))
+
+    def look_for_marks(self) -> None:
+        """Let routing ask EC2 which Spot instances it takes; where it fails or dies its next tick asks."""
+        with suppress(Transient, Killed):
+            self._pass_on(wake_warned)
+
+    def _pass_on(self, passes: Callable[[Routing], Report]) -> None:
+        self.hints.sender = Concern.ROUTING
+        known = FakeRoutes(lambda: self.store.claims.values(), self._marked)
+        routes, notices, hints = (
+            Watched(port, self.boundaries) for port in (known, self.notices, self.hints)
+        )
+        try:
+            passes(Routing(routes, notices, routes, hints, self.clock))
+        finally:
+            self.hints.sender = None
+
+    def _marked(self) -> list[str]:
+        return [instance for instance, notice in self.cloud.told.items() if notice.fate is Fate.SPOT]
 
     def provisioning(
         self,
@@ -502,17 +531,16 @@ class World:
     def _deliver(self) -> set[Concern]:
         """Take what the queues have, losing, doubling and delaying as told; give who is woken."""
         woken: set[Concern] = set()
-        letters = [body for at, body in self.letters if at <= self.now]
-        self.letters = [(at, body) for at, body in self.letters if at > self.now]
-        for body in letters:
+        arrived = [event for at, event in self.incoming if at <= self.now]
+        self.incoming = [(at, event) for at, event in self.incoming if at > self.now]
+        for event in arrived:
             if self._dice.random() < self.messages.lost:
                 continue
             if self._dice.random() < self.messages.delayed:
-                self.letters.append((self.now + timedelta(seconds=self._dice.randrange(5, 60)), body))
+                self.incoming.append((self.now + timedelta(seconds=self._dice.randrange(5, 60)), event))
                 continue
-            self._inbox += [body] * (3 if self._dice.random() < self.messages.doubled else 1)
-        if self._inbox:
-            woken.add(Concern.INTERRUPTION)
+            for _ in range(3 if self._dice.random() < self.messages.doubled else 1):
+                self.route(event)
         for concern in self._hinted():
             if self._dice.random() < self.messages.lost:
                 continue
@@ -529,7 +557,7 @@ class World:
         """Take the hints that are due; give whom they are for."""
         due = [concern for at, concern in self._again if at <= self.now]
         self._again = [(at, concern) for at, concern in self._again if at > self.now]
-        for concern in WOKEN:
+        for concern in (*WOKEN, Concern.INTERRUPTION):
             due += [concern for message in self.hints.receive(concern) if self._is_handed_over(message)]
         disrupts = Concern.DISRUPTION in self.concerns
         return [concern for concern in due if disrupts or concern != Concern.DISRUPTION]
@@ -633,7 +661,7 @@ class World:
             on_it = [n for n, p in self.pods.items() if p["spec"].get("nodeName") == f"node-{instance_id}"]
             self.harm += [f"{name} was killed without grace on {instance_id}" for name in sorted(on_it)]
             self.lose(instance_id, "shutting-down")
-            self.letters.append((self.now, builders.state_change(instance_id, "shutting-down", self.now)))
+            self.incoming.append((self.now, builders.state_change(instance_id, "shutting-down", self.now)))
 
     def _note_leaks(self) -> None:
         """Note instances that no claim stands for, and that garbage collection has left alone twice."""
@@ -737,8 +765,9 @@ class World:
         bound = (places(pod) for pod in self.pods.values())
         moves = ((m.id, m.stage) for m in self.store.moves.values())
         known = (len(self.cloud.templates), len(self.store.unavailable), len(self.store.nodeclasses))
+        told = sorted(self.notices.kept[builders.CLUSTER])
         shown = (len(self.cluster.nodes), len(self.cluster.nodeclaims), self.store.version)
-        return (*claims, *instances, *bound, *moves, *known, *shown)
+        return (*claims, *instances, *bound, *moves, *known, *told, *shown)
 
     def waiting(self) -> Sequence[str]:
         """Name the pods without a node."""

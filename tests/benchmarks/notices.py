@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-from nodesmith.controllers.interruption import Interruption, heed
-from nodesmith.controllers.letters import Letter
+from nodesmith.controllers.interruption import Interruption, handle_notices
 from nodesmith.controllers.provisioning import provision
 from nodesmith.controllers.routing import Routing, route
 from nodesmith.model import labels
@@ -20,12 +18,12 @@ from nodesmith.model.times import format_time
 from tests import builders
 from tests.benchmarks.figures import Figure, median_ms
 from tests.benchmarks.hotpath import StampedCloud, WritingStore
+from tests.fakes.routes import FakeRoutes
 from tests.world import World, pod_manifest
 
 PODS_A_NODE = 10
 BATCH = 100
-"""Letters in one run, as `infra.concerns` has it."""
-ROUTED_AT_ONCE = 10
+"""Notices that are there when a run begins"""
 _TYPE = "m5.xlarge"
 
 
@@ -42,17 +40,17 @@ def _figure(name: str, nodes: int, warned: int, at_most: float, repeats: int) ->
 
     def once() -> float:
         nonlocal quality
-        world, claims = _running(nodes)
+        world, claims = running(nodes)
         cloud, store = StampedCloud(clock=world.clock), _store(world, claims)
         buying = world.provisioning(store=store, cloud=cloud, stopwatch=time.perf_counter)
-        run = Interruption(
-            builders.CLUSTER, store, cloud, world.blobs, world.hints, lambda: provision(buying), world.clock
-        )
-        letters = [_letter(claim) for claim in claims[:warned]]
-        spent, launched = _routed(letters, claims, world), 0
+        ports = store, cloud, world.blobs, world.hints, world.notices
+        run = Interruption(builders.CLUSTER, *ports, lambda: provision(buying), world.clock)
+        events = [builders.spot_warning(claim.instance_id) for claim in claims[:warned]]
+        spent, launched = 0.0, 0
         for start in range(0, warned, BATCH):
+            spent += _routed(events[start : start + BATCH], claims, world)
             started = time.perf_counter()
-            report = heed(run, letters[start : start + BATCH])
+            report = handle_notices(run)
             done = time.perf_counter() if start + BATCH < warned else cloud.asked_at
             spent += done - started
             launched += report.counts["NodeClaimsLaunched"]
@@ -65,38 +63,16 @@ def _figure(name: str, nodes: int, warned: int, at_most: float, repeats: int) ->
     return Figure(name, middle, "ms", at_most, f"{quality}; {note}")
 
 
-def _routed(letters: Sequence[Letter], claims: Sequence[NodeClaim], world: World) -> float:
-    """Hand the letters to their cluster, as the region's function does; give the seconds that it took."""
-    here = Neighbours({claim.instance_id: builders.CLUSTER for claim in claims})
+def _routed(events: Sequence[str], claims: Sequence[NodeClaim], world: World) -> float:
+    """Route events, as the region's function does; give the seconds that it took."""
+    known = FakeRoutes(lambda: claims, list)
+    routing = Routing(known, world.notices, known, world.hints, world.clock)
     started = time.perf_counter()
-    for start in range(0, len(letters), ROUTED_AT_ONCE):
-        route(Routing(here, here, world.clock), letters[start : start + ROUTED_AT_ONCE])
+    for event in events:
+        route(routing, event, builders.ACCOUNT)
     spent = time.perf_counter() - started
-    assert here.delivered == len(letters)
+    assert len(world.notices.pending()) == len(events)
     return spent
-
-
-@dataclass(slots=True)
-class Neighbours:
-    """Whose each instance is, and how many letters were handed on."""
-
-    instances: Mapping[str, str]
-    delivered: int = 0
-
-    def of_instance(self, instance_id: str) -> frozenset[str]:
-        return frozenset({self.instances[instance_id]})
-
-    def of_reservation(self, reservation_id: str) -> frozenset[str]:
-        raise AssertionError(f"no warning is of a reservation, found {reservation_id}")
-
-    def deliver(self, cluster: str, bodies: Sequence[str]) -> Collection[int]:
-        assert cluster == builders.CLUSTER
-        self.delivered += len(bodies)
-        return ()
-
-
-def _letter(claim: NodeClaim) -> Letter:
-    return Letter(claim.name, builders.spot_warning(claim.instance_id), builders.ACCOUNT)
 
 
 def _store(world: World, claims: Sequence[NodeClaim]) -> WritingStore:
@@ -106,7 +82,7 @@ def _store(world: World, claims: Sequence[NodeClaim]) -> WritingStore:
     return store
 
 
-def _running(nodes: int) -> tuple[World, list[NodeClaim]]:
+def running(nodes: int) -> tuple[World, list[NodeClaim]]:
     """Give a cluster whose nodes are full, and its claims."""
     kind = next(t for t in instance_types(builders.catalog(), NodeConfiguration()) if t.name == _TYPE)
     world = World({})

@@ -1,4 +1,4 @@
-"""The Blobs and Hints ports: the fakes against S3 and SQS as moto has them."""
+"""The Blobs and Hints ports: the fakes against S3, Lambda and SQS as moto and our own parts have them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterator
 
 import boto3
 import pytest
-from nodesmith.adapters.messages import SqsHints
-
 from nodesmith.adapters.blobs import S3Blobs
+from nodesmith.adapters.delayedinvocations import SqsDelayedInvocations
+from nodesmith.adapters.hints import LambdaHints
+from nodesmith.adapters.invocations import LambdaInvocations
 from nodesmith.blobports import NONE_THERE, Version
 from nodesmith.errors import Conflict, Rejected
-from nodesmith.model.events import WOKEN, Concern, Hint, parse_message
+from nodesmith.model.events import Concern, Hint
 from nodesmith.ports import Blobs, Hints
+from nodesmith.settings import QUEUE_NAME
+from nodesmith_cli.local.cloud.lambdas import Lambdas
+from tests.accepted import accepting
 from tests.account import strict_aws
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.hints import FakeHints
@@ -38,20 +42,18 @@ def blobs(request: pytest.FixtureRequest) -> FakeBlobs | S3Blobs:
     return S3Blobs(client, "bucket")
 
 
-@pytest.fixture(params=["fake", "sqs"])
-def queues(request: pytest.FixtureRequest) -> tuple[Hints, Received]:
+@pytest.fixture(params=["fake", "lambda"])
+def functions(request: pytest.FixtureRequest) -> Iterator[tuple[Hints, Received]]:
     if request.param == "fake":
         fake = FakeHints()
-        return fake, lambda concern: [message.hint for message in fake.receive(concern)]
-    client = boto3.client("sqs")
-    urls = {concern: client.create_queue(QueueName=concern)["QueueUrl"] for concern in WOKEN}
-
-    def received(concern: Concern) -> list[Hint]:
-        answer = client.receive_message(QueueUrl=urls[concern], MaxNumberOfMessages=10)
-        read = [parse_message(message["Body"]) for message in answer.get("Messages", [])]
-        return [message for message in read if isinstance(message, Hint)]
-
-    return SqsHints(client, urls), received
+        yield fake, lambda concern: [message.hint for message in fake.receive(concern)]
+        return
+    url = boto3.client("sqs").create_queue(QueueName=QUEUE_NAME)["QueueUrl"]
+    lambdas = Lambdas()
+    accepted = accepting(lambdas, "us-east-1")
+    with lambdas.answering():
+        hints = LambdaHints(LambdaInvocations(boto3.client), SqsDelayedInvocations(boto3.client, url))
+        yield hints, lambda concern: accepted[concern].take()
 
 
 def test_a_key_holds_what_was_last_written_to_it(blobs: Blobs) -> None:
@@ -61,16 +63,16 @@ def test_a_key_holds_what_was_last_written_to_it(blobs: Blobs) -> None:
     assert (blobs.get("a"), blobs.get("b"), blobs.get("c")) == (b"3", b"2", None)
 
 
-def test_a_hint_reaches_its_own_queue_only(queues: tuple[Hints, Received]) -> None:
-    hints, received = queues
+def test_a_hint_reaches_its_own_function_only(functions: tuple[Hints, Received]) -> None:
+    hints, received = functions
     hints.send(Concern.LIFECYCLE, Hint("east", "why"))
     assert received(Concern.PROVISIONING) == []
     assert received(Concern.LIFECYCLE) == [Hint("east", "why")]
     assert received(Concern.LIFECYCLE) == []
 
 
-def test_a_delayed_hint_is_not_there_yet(queues: tuple[Hints, Received]) -> None:
-    hints, received = queues
+def test_a_delayed_hint_is_not_there_yet(functions: tuple[Hints, Received]) -> None:
+    hints, received = functions
     hints.send(Concern.LIFECYCLE, Hint("east"), 60)
     assert received(Concern.LIFECYCLE) == []
 

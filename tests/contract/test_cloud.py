@@ -14,6 +14,7 @@ from moto.ec2.models import ec2_backends
 
 from nodesmith.adapters.catalogs import embedded_catalog
 from nodesmith.adapters.ec2 import AwsCloud
+from nodesmith.adapters.markedinstances import Ec2MarkedInstances
 from nodesmith.decisions.launch import launch_plan, shared
 from nodesmith.model.garbage import Kind
 from nodesmith.model.instancetypes import instance_types
@@ -35,6 +36,7 @@ from nodesmith.model.notices import Fate
 from nodesmith.parts import system_time
 from nodesmith.ports import Cloud
 from tests.account import NODECLASS, REGION, SETTINGS, ZONES, account, client
+from tests.awscalls.acting import Role, acting
 from tests.fakes.cloud import CLUSTER, FakeCloud
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
@@ -337,13 +339,38 @@ def test_of_the_spot_requests_of_an_account_only_those_of_our_launches_are_read(
     assert [len(answer["SpotInstanceRequests"]) for answer in read] == [1]
 
 
+def test_of_the_spot_requests_of_an_account_routing_reads_those_of_our_launches_that_are_marked() -> None:
+    with account():
+        ec2 = client("ec2")
+        template = planned(AwsCloud(client, SETTINGS, system_time))[1][0]
+        tagged = {"ResourceType": "spot-instances-request"}
+        clusters = [{"Key": "nodesmith.dev/managed-by", "Value": name} for name in ("shop", "bank", "calm")]
+        others = {"Key": "team", "Value": "others"}
+        shop, bank, calm, _ = (
+            warned_spot_request(ec2, template, [{**tagged, "Tags": [tag]}]) for tag in (*clusters, others)
+        )
+        spot_requests()[calm["SpotInstanceRequestId"]]._status_code = "fulfilled"
+
+        routing = acting(client, Role("routing", "", REGION))
+        with answers(ec2, "DescribeSpotInstanceRequests") as read:
+            marked = Ec2MarkedInstances(lambda: ec2).ids()
+        assert Ec2MarkedInstances(lambda: routing("ec2")).ids() == marked
+
+    assert marked == {shop["InstanceId"], bank["InstanceId"]}
+    assert [len(answer["SpotInstanceRequests"]) for answer in read] == [2]
+
+
+def spot_requests() -> Any:
+    """Give moto's spot requests, by id."""
+    return ec2_backends[DEFAULT_ACCOUNT_ID][REGION].spot_instance_requests
+
+
 def warned_spot_request(ec2: Any, template: LaunchTemplate, tags: list[dict[str, Any]]) -> dict[str, Any]:
     """Make a spot request that is fulfilled, and whose instance EC2 has announced to take."""
     specification = {"ImageId": template.data["ImageId"], "InstanceType": "m5.large"}
     asked = ec2.request_spot_instances(LaunchSpecification=specification, TagSpecifications=tags)
     made: dict[str, Any] = asked["SpotInstanceRequests"][0]
-    backend = ec2_backends[DEFAULT_ACCOUNT_ID][REGION]
-    backend.spot_instance_requests[made["SpotInstanceRequestId"]]._status_code = "marked-for-termination"
+    spot_requests()[made["SpotInstanceRequestId"]]._status_code = "marked-for-termination"
     return made
 
 

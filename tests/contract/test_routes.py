@@ -1,4 +1,4 @@
-"""Two clusters in one account: the table's own indexes tell whose an instance is, from launch until it is forgotten."""
+"""Two clusters in one account: the table's own indexes tell whose an instance is, and each reads its own notices."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any
 import boto3
 import pytest
 
-from nodesmith.adapters.routes import DynamoRoutes, SqsPost
+from nodesmith.adapters.notices import DynamoNotices, DynamoRegionNotices
+from nodesmith.adapters.routes import DynamoRoutes
 from nodesmith.adapters.store import DynamoStore
-from nodesmith.controllers.letters import Letter
 from nodesmith.controllers.routing import Routing, route
-from nodesmith.errors import Rejected
-from nodesmith.model.events import PassedEvent, parse_message
+from nodesmith.model.events import Concern
 from nodesmith.model.labels import RESERVATION_ID
 from nodesmith.model.nodeclaims import NodeClaim, Phase
 from nodesmith_cli.local.deployment import TABLE_NAME, Deployment, deploy
@@ -23,6 +22,8 @@ from tests import builders
 from tests.account import strict_aws
 from tests.awscalls.acting import Role, acting
 from tests.builders import NOW
+from tests.fakes.hints import FakeHints
+from tests.fakes.routes import FakeRoutes
 
 REGION = "us-east-1"
 CLUSTERS = ("shop", "a-cluster-with-a-name-as-long-as-the-name-of-a-session-may-ever-b")
@@ -38,7 +39,7 @@ class Account:
         self.deployment: Deployment = deploy(self.client, REGION)
         routing = acting(self.client, Role("routing", "", REGION))
         self.routes = DynamoRoutes(routing("dynamodb"), TABLE_NAME)
-        self.post = SqsPost(routing("sqs"), self.deployment.queues_url)
+        self.region_notices = DynamoRegionNotices(routing("dynamodb"), TABLE_NAME, lambda: NOW)
 
     def store(self, cluster: str) -> DynamoStore:
         provisioning = acting(self.client, Role("provisioning", cluster, REGION))
@@ -51,12 +52,9 @@ class Account:
         assert self.routes.of_instance(instance) == frozenset()
         return store.save(replace(claim, revision=1, phase=Phase.LAUNCHED, instance_id=instance, **fields))
 
-    def waiting(self) -> list[tuple[str, str]]:
-        """Give the events that wait for interruption, each after its cluster."""
-        url = self.deployment.queue_urls["interruption"]
-        answer = self.client("sqs").receive_message(QueueUrl=url, MaxNumberOfMessages=10)
-        read = [parse_message(message["Body"]) for message in answer.get("Messages", ())]
-        return sorted((each.cluster, each.event) for each in read if isinstance(each, PassedEvent))
+    def notices(self, cluster: str) -> DynamoNotices:
+        interruption = acting(self.client, Role("interruption", cluster, REGION))
+        return DynamoNotices(interruption("dynamodb"), TABLE_NAME, cluster)
 
 
 @pytest.fixture
@@ -84,24 +82,17 @@ def test_a_reservation_is_all_clusters_that_have_instances_in_it(account: Accoun
     assert account.routes.of_reservation("cr-0fedcba9876543210") == frozenset()
 
 
-def test_each_of_two_clusters_hears_of_its_own_instances_and_nobody_of_others(account: Account) -> None:
+def test_each_of_two_clusters_is_kept_the_notices_of_its_own_instances_and_nobody_those_of_others(
+    account: Account,
+) -> None:
     account.launched(CLUSTERS[0], FIRST)
     account.launched(CLUSTERS[1], SECOND)
     mine, theirs, nobodys = map(builders.spot_warning, (FIRST, SECOND, OTHER))
-    letters = [Letter(f"m-{n}", body, builders.ACCOUNT) for n, body in enumerate((mine, theirs, nobodys))]
-    report = route(Routing(account.routes, account.post, lambda: NOW), letters)
-    assert (report.failed, report.rejected) == ([], [])
-    assert report.counts == {"NoticesRouted": 2, "NoticesOfOthers": 1}
-    assert account.waiting() == sorted([(CLUSTERS[0], mine), (CLUSTERS[1], theirs)])
-
-
-def test_more_letters_than_sqs_takes_at_once_all_arrive(account: Account) -> None:
-    assert account.post.deliver(CLUSTERS[0], [f"{number:02}" for number in range(13)]) == []
-    arrived = account.waiting() + account.waiting()
-    assert sorted(arrived) == [(CLUSTERS[0], f"{number:02}") for number in range(13)]
-
-
-def test_a_queue_that_is_not_there_is_named(account: Account) -> None:
-    account.client("sqs").delete_queue(QueueUrl=account.deployment.queue_urls["interruption"])
-    with pytest.raises(Rejected, match="nodesmith-interruption does not exist"):
-        account.post.deliver("shop", ["anything"])
+    hints, nothing_marked = FakeHints(), FakeRoutes(tuple, tuple)
+    routing = Routing(account.routes, account.region_notices, nothing_marked, hints, lambda: NOW)
+    for event in (mine, theirs, nobodys):
+        route(routing, event, builders.ACCOUNT)
+    for cluster, event in zip(CLUSTERS, (mine, theirs), strict=True):
+        (kept,) = account.notices(cluster).pending()
+        assert (kept.event, kept.account) == (event, builders.ACCOUNT)
+    assert hints.concerns() == [Concern.INTERRUPTION] * 4

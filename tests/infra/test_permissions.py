@@ -217,7 +217,7 @@ def test_a_function_may_wake_whom_its_controller_wakes_in_all_vpcs(region: Templ
     for part in ("provisioning", "look", "moves", "secondlooks"):  # of its story some is told in there
         if f"controllers.{part} import" in source:
             source += (controllers / f"{part}.py").read_text()
-    woken = set(re.findall(r"Concern\.([A-Z]+)", source))
+    woken = set(re.findall(r"(?<!_turn\()Concern\.([A-Z]+)", source))
     woken |= {each.name for each in INFORMED if "INFORMED" in source}
     for other in ALL:
         expected = other.upper() in woken

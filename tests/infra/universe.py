@@ -27,6 +27,7 @@ from nodesmith.settings import (
     health_partition_key,
     learned_partition_key,
     metrics_key,
+    notices_partition_key,
     on_sale_key,
     partition_key,
     snapshot_key,
@@ -116,6 +117,9 @@ def cluster_calls(of: Cluster, asking: Cluster) -> Iterator[Call]:
     for each in LEDGER_ACTIONS:
         judges = ("dispatch",) if each == "Query" else ()
         yield Call(f"dynamodb:{each}", TABLE, "the cluster's health", of.name, health, judges)
+        keeps = ("routing",) if each == "PutItem" else ()
+        notices: Context = {"dynamodb:LeadingKeys": [notices_partition_key(of.name)]}
+        yield Call(f"dynamodb:{each}", TABLE, "the cluster's notices", of.name, notices, keeps)
 
 
 def _kept(of: Cluster, asking: Cluster) -> Iterator[Call]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.ec2 import AwsCloud
-from nodesmith.adapters.routes import SqsPost
 from nodesmith.adapters.store import DynamoStore
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.errors import Conflict, Transient
@@ -117,16 +115,6 @@ def test_a_commit_whose_answer_is_lost_is_transient_and_found_at_the_next_look(
     with pytest.raises((Transient, Conflict)):
         store.commit(0, [builders.claim("default-1")], "d1")
     assert [claim.name for claim in store.load().claims] == ["default-1"]
-
-
-def test_messages_that_sqs_did_not_take_are_named_and_the_others_have_arrived(world: Account) -> None:
-    sqs = client("sqs")
-    url = sqs.create_queue(QueueName="nodesmith-interruption")["QueueUrl"]
-    world.strict.answers.change("SendMessageBatch", answers.failed_messages("1", "3"))
-    lost = SqsPost(sqs, url.rpartition("/")[0]).deliver("express", list("abcde"))
-    arrived = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
-    assert list(lost) == [1, 3]
-    assert sorted(json.loads(message["Body"])["event"] for message in arrived) == ["a", "c", "e"]
 
 
 def launch(cloud: AwsCloud, *types: str) -> tuple[LaunchRequest, LaunchOutcome]:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.interruption import Interruption, heed
-from nodesmith.controllers.letters import Letter
+from nodesmith.controllers.interruption import Interruption, handle_notices
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.errors import Transient
 from nodesmith.model.events import Concern
@@ -126,6 +125,7 @@ def interruption(world: World) -> Interruption:
         world.cloud,
         world.blobs,
         world.hints,
+        world.notices,
         Outcome,
         world.clock,
         world.metrics,
@@ -143,19 +143,20 @@ def test_messages_are_counted_by_what_they_say_and_when_they_are_done_with() -> 
         '{"detail-type": nonsense',
         "",
     )
-    heed(interruption(world), [Letter(str(n), body, builders.ACCOUNT) for n, body in enumerate(said)])
+    world.notices.keep_all(*said)
+    handle_notices(interruption(world))
     told = Told(world.metrics)
     assert told.counter("interruption_received_messages_total") == [
         ({"message_type": "instance_stopped"}, 1),
-        ({"message_type": "no_op"}, 2),
+        ({"message_type": "no_op"}, 3),
         ({"message_type": "spot_interrupted"}, 1),
     ]
-    assert told.counter("interruption_deleted_messages_total") == [({}, 4)]
+    assert told.counter("interruption_deleted_messages_total") == [({}, 5)]
     waited = told.histogram("interruption_message_queue_duration_seconds")
     assert (sum(waited.counts), waited.total_seconds) == (2, 10)
 
 
-def test_a_message_that_comes_again_is_not_done_with() -> None:
+def test_a_notice_of_which_a_claim_could_not_be_written_is_not_done_with() -> None:
     world = running()
     (claim,) = world.store.claims.values()
 
@@ -164,8 +165,9 @@ def test_a_message_that_comes_again_is_not_done_with() -> None:
             raise Transient("the table is away")
 
     world.store.raise_before = refuse
-    letter = Letter("1", builders.spot_warning(claim.instance_id, world.now), builders.ACCOUNT)
-    assert heed(interruption(world), [letter]).failed == ["1"]
+    world.notices.keep_all(builders.spot_warning(claim.instance_id, world.now))
+    assert handle_notices(interruption(world)).again
+    assert len(world.notices.pending()) == 1
     assert Told(world.metrics).counter("interruption_deleted_messages_total") == []
 
 
@@ -181,9 +183,8 @@ def test_a_node_that_ends_for_a_check_of_ec2s_is_counted_once(check: str, fate: 
     (claim,) = world.store.claims.values()
     notice = Notice(fate, claim.instance_id, world.now + timedelta(minutes=2), "it fails", check=check)
     world.cloud.told[claim.instance_id] = notice
-    hint = Letter("1", "", builders.ACCOUNT)
     for _ in range(3):
-        heed(interruption(world), [hint])
+        handle_notices(interruption(world))
     assert world.store.claims[claim.name].phase is Phase.TERMINATING
     told = Told(world.metrics)
     assert told.counter("interruption_instance_status_unhealthy_total") == [({"category": category}, 1)]

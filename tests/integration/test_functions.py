@@ -12,18 +12,20 @@ from typing import Any
 
 import pytest
 from moto.ec2 import ec2_backends
+from moto.sqs import sqs_backends
 
 from nodesmith.adapters.apiserver import ApiServer as ApiClient
 from nodesmith.adapters.apiserver import connect
 from nodesmith.adapters.blobs import S3Blobs
 from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.notices import DynamoRegionNotices
 from nodesmith.adapters.store import DynamoStore
-from nodesmith.model.events import Hint, PassedEvent
+from nodesmith.model.events import Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.model.nodeclaims import Phase
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith.observation.wire import decode
 from nodesmith.registration import Registration
-from nodesmith.settings import catalog_key, metrics_key, role_name, snapshot_key
+from nodesmith.settings import QUEUE_NAME, catalog_key, metrics_key, role_name, snapshot_key
 from nodesmith_cli.local.apiserver import ApiServer
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
@@ -31,6 +33,7 @@ from nodesmith_cli.local.cloud.account import Endpoint
 from nodesmith_cli.local.deployment import ACCOUNT_ID, TABLE_NAME, Deployment, deploy, register
 from nodesmith_forwarder.forwarder import Forwarder
 from tests import builders
+from tests.accepted import Accepted, accepting
 from tests.awscalls.acting import Role, access_key, acting
 from tests.fakes.heartbeats import FakeHeartbeats
 from tests.fakes.hints import FakeHints
@@ -43,7 +46,7 @@ CLUSTER = "functions"
 REGION = "us-east-1"
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 SECRETS = ("s3cr3t-user-data", "s3cr3t-argument")
-HINT = Hint(CLUSTER, "test").to_json()
+HINT = Hint(CLUSTER, "test").to_document()
 CA_BUNDLE = base64.b64encode(b"plain HTTP").decode()
 
 
@@ -64,17 +67,18 @@ class Site:
     api: ApiServer
     deployment: Deployment
     folder: Path
+    accepted: Mapping[Concern, Accepted]
     runs: dict[str, Run] = field(default_factory=dict)
     leaked: str = ""
 
     def run(
         self,
         concern: str,
-        *batches: tuple[str, ...],
+        *batches: tuple[object, ...],
         settings: Mapping[str, str] | None = None,
         **environment: str,
     ) -> Run:
-        """Start a function, give it these batches of messages one after the other, and end it.
+        """Start a function, give it events with these messages one after the other, and end it.
 
         `settings` are the cluster's, in its registration.
         """
@@ -102,6 +106,18 @@ class Site:
     def ledger(self) -> DynamoStore:
         return DynamoStore(self.aws.client("dynamodb"), TABLE_NAME, CLUSTER, now)
 
+    def keep(self, *events: str) -> None:
+        """Keep events for the cluster, as routing does."""
+        notices = DynamoRegionNotices(self.aws.client("dynamodb"), TABLE_NAME, now)
+        for number, event in enumerate(events):
+            notices.keep(CLUSTER, str(number), event, ACCOUNT_ID)
+
+    def delayed(self) -> str:
+        """Give the only invocation that waits, whenever its time comes."""
+        queue = sqs_backends[ACCOUNT_ID][REGION].get_queue(QUEUE_NAME)
+        (message,) = queue._messages  # noqa: SLF001 - SQS shows nobody what is delayed
+        return str(message.body)
+
     def blob(self, key: str) -> bytes:
         found: bytes = self.aws.client("s3").get_object(Bucket=self.deployment.bucket, Key=key)["Body"].read()
         return found
@@ -121,7 +137,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     ):
         aws.ensure_role("nodes")
         deployment = deploy(aws.client, REGION)
-        made = Site(aws, api, deployment, tmp_path_factory.mktemp("lambda"))
+        accepted = accepting(aws.lambdas, REGION)
+        made = Site(aws, api, deployment, tmp_path_factory.mktemp("lambda"), accepted)
         _populate(api)
         made.runs["observation"] = made.run("observation", (HINT,))
         made.runs["readiness"] = made.run("readiness", (HINT,))
@@ -131,19 +148,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         made.runs["readiness again"] = made.run("readiness", (HINT,))
         made.runs["provisioning"] = made.run("provisioning", (HINT, HINT), ("no JSON", HINT))
         made.runs["lifecycle"] = made.run("lifecycle", (HINT,))
-        made.runs["interruption"] = made.run(
-            "interruption", (HINT,), ("no JSON", passed_on(builders.spot_warning("i-00000001", now())))
-        )
+        made.keep("no JSON", builders.spot_warning("i-00000001", now()))
+        made.runs["interruption"] = made.run("interruption", (HINT,), ("no JSON", HINT))
         made.leaked = _leaked(aws)
         made.runs["disruption"] = made.run("disruption", (HINT,))
         made.runs["repair"] = made.run("repair", (HINT,))
         made.runs["garbagecollection"] = made.run("garbagecollection", (HINT, HINT))
         yield made
-
-
-def passed_on(event: str) -> str:
-    """Give an event as routing passes it on."""
-    return PassedEvent(CLUSTER, event).to_json()
 
 
 def _leaked(aws: LocalAws) -> str:
@@ -240,9 +251,8 @@ def test_provisioning_buys_one_instance_that_carries_its_claims_tag(site: Site) 
 
 
 def test_provisioning_wakes_lifecycle(site: Site) -> None:
-    sqs, url = site.aws.client("sqs"), site.deployment.queue_urls["lifecycle"]
-    found = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)
-    assert json.loads(found["Messages"][0]["Body"])["cluster"] == CLUSTER
+    woken = {hint.cluster for hint in site.accepted[Concern.LIFECYCLE].hints}
+    assert woken == {CLUSTER}
 
 
 def test_lifecycle_shows_the_claim_on_the_api_server(site: Site) -> None:
@@ -292,19 +302,32 @@ def told_prometheus(site: Site) -> list[str]:
     return forwarder.metrics().splitlines()
 
 
-def test_a_message_that_is_no_json_is_logged_and_its_companions_are_served(site: Site) -> None:
-    assert "expected a JSON object, found 'no JSON'" in site.runs["provisioning"].said
+def test_a_message_that_is_no_hint_is_logged_and_its_companions_are_served(site: Site) -> None:
+    assert "expected an object with the text field 'cluster', found 'no JSON'" in site.runs["provisioning"].said
 
 
 def test_a_message_for_a_cluster_that_is_not_registered_is_logged_and_acknowledged(site: Site) -> None:
-    run = site.run("provisioning", (Hint("another").to_json(),))
+    run = site.run("provisioning", (Hint("another").to_document(),))
     assert [a.error for a in run.answers] == [""]
     assert "cluster 'another' is not registered" in run.said
     assert '"message":"done"' not in run.said
 
 
-def test_a_passing_failure_is_raised_so_that_the_message_comes_back(site: Site) -> None:
+def test_a_run_that_fails_for_a_while_waits_to_be_tried_again(site: Site) -> None:
     run = site.run("provisioning", (HINT,), AWS_ENDPOINT_URL_S3="http://127.0.0.1:9")
+    assert [a.error for a in run.answers] == [""]
+    assert '"failed"' in run.said
+    body = site.delayed()
+    assert DelayedInvocation.from_json(body) == DelayedInvocation(
+        Concern.PROVISIONING, "", hints_payload([Hint(CLUSTER, "test", attempt=1)])
+    )
+
+
+def test_a_run_that_cannot_be_put_off_is_raised_so_that_lambda_repeats_it(site: Site) -> None:
+    nowhere = "http://127.0.0.1:9"
+    run = site.run(
+        "provisioning", (HINT,), AWS_ENDPOINT_URL_S3=nowhere, AWS_ENDPOINT_URL_SQS=nowhere
+    )
     assert [a.error.split(":")[0] for a in run.answers] == ["Transient"]
 
 
@@ -322,8 +345,8 @@ def test_a_damaged_snapshot_is_logged_and_acknowledged(site: Site) -> None:
 
 
 def test_a_function_without_its_settings_says_which_are_missing(site: Site) -> None:
-    run = site.run("lifecycle", (HINT,), TABLE_NAME="", QUEUES_URL="")
-    assert "TABLE_NAME, QUEUES_URL not set" in run.answers[0].error
+    run = site.run("lifecycle", (HINT,), TABLE_NAME="", QUEUE_URL="")
+    assert "TABLE_NAME, QUEUE_URL not set" in run.answers[0].error
 
 
 def test_the_catalogue_is_refreshed_by_a_schedule_without_a_message(site: Site) -> None:
@@ -352,7 +375,8 @@ def test_interruption_looks_at_ec2_and_drops_what_is_not_ours(site: Site) -> Non
 def test_an_instance_that_ec2_takes_is_replaced_by_the_run_that_is_told(site: Site) -> None:
     """The last in here: it changes what the others look at."""
     (claim,) = site.ledger().load().claims
-    run = site.run("interruption", (passed_on(builders.spot_warning(claim.instance_id, now())), "no JSON"))
+    site.keep(builders.spot_warning(claim.instance_id, now()))
+    run = site.run("interruption", (HINT,))
     assert [answer.error for answer in run.answers] == [""]
     claims = {each.name: each for each in site.ledger().load().claims}
     assert claims[claim.name].cause == "SpotInterrupted"

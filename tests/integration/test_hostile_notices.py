@@ -7,8 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from nodesmith.controllers.interruption import Interruption, heed
-from nodesmith.controllers.letters import Letter
+from nodesmith.controllers.interruption import Interruption, handle_notices
 from nodesmith.controllers.provisioning import provision
 from nodesmith.model.nodeclaims import Phase
 from tests import builders
@@ -44,19 +43,21 @@ def test_ten_thousand_events_that_are_not_ours_are_dropped_and_do_not_hold_up_th
     buying = world.provisioning()
     run = Interruption(
         builders.CLUSTER,
-        *(world.store, world.cloud, world.blobs, world.hints, lambda: provision(buying), world.clock),
+        *(world.store, world.cloud, world.blobs, world.hints, world.notices),
+        *(lambda: provision(buying), world.clock),
     )
     dice = random.Random(8)  # noqa: S311
     kinds = [dice.choice(sorted(HOSTILE)) for _ in range(EVENTS)]
-    letters = [Letter(str(n), HOSTILE[kind](n), builders.ACCOUNT) for n, kind in enumerate(kinds)]
+    events = [HOSTILE[kind](n) for n, kind in enumerate(kinds)]
     ours = dice.randrange(EVENTS)
-    letters[ours] = Letter("ours", builders.spot_warning(claim.instance_id, world.now), builders.ACCOUNT)
+    events[ours] = builders.spot_warning(claim.instance_id, world.now)
     kinds[ours] = "ours"
     told = Counter(kinds)
     rejected, counts, launched_in = 0, Counter[str](), -1
     for start in range(0, EVENTS, BATCH):
-        report = heed(run, letters[start : start + BATCH])
-        assert report.failed == []
+        world.notices.keep_all(*events[start : start + BATCH])
+        report = handle_notices(run)
+        assert (report.again, world.notices.pending()) == (False, [])
         rejected += len(report.rejected)
         counts += report.counts
         if report.counts["NodeClaimsLaunched"]:

@@ -20,7 +20,7 @@ from tests import builders
 from tests.crashes import throttled
 from tests.fakes.cloud import Call
 from tests.interruptions import killed_everywhere
-from tests.world import STEP, Messages, World, pod_manifest
+from tests.world import STEP, Boundaries, Killed, Messages, World, pod_manifest
 
 SMALL = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
 LIFE = timedelta(minutes=8)
@@ -233,12 +233,68 @@ def test_a_warning_that_is_lost_is_seen_within_a_minute() -> None:
     world = settled()
     victim = claims(world)[0]
     world.warn(victim.instance_id)
-    world.letters.clear()
+    world.incoming.clear()
     world.live(timedelta(seconds=65))
     assert world.store.claims[victim.name].is_ending
     world.live(LIFE)
     assert world.violations() == []
     assert len(world.cloud.instances) == 3
+
+
+class DeathAt(Boundaries):
+    """Lets a function die once, at a call."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(look=None)
+        self._where = where
+
+    def cross(self, where: str) -> None:
+        if where == self._where:
+            self._where = ""
+            raise Killed(where)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "before FakeNotices.keep",
+        "after FakeNotices.keep",
+        "before FakeNotices.done",
+        "after FakeNotices.done",
+        "before FakeStore.end_turn",
+        "after FakeStore.end_turn",
+    ],
+)
+def test_a_death_around_the_notices_leaves_none_undone_and_replaces_nothing_twice(where: str) -> None:
+    world = settled()
+    death = DeathAt(where)
+    world.boundaries = death
+    world.warn(claims(world)[0].instance_id)
+    world.live(LIFE)
+    assert not death._where, "it never came there"
+    assert world.violations() == []
+    assert len(world.cloud.instances) == 3
+    assert world.notices.pending() == []
+
+
+def test_a_spot_warning_that_is_lost_is_seen_within_a_minute_in_a_cluster_that_no_tick_wakes() -> None:
+    world = settled()
+    world.concerns = ()
+    victim = claims(world)[0]
+    world.warn(victim.instance_id)
+    world.incoming.clear()
+    world.live(timedelta(seconds=65))
+    assert world.store.claims[victim.name].cause == "SpotInterrupted"
+
+
+def test_a_warning_whose_first_run_dies_is_acted_on_half_a_minute_later() -> None:
+    world = settled()
+    world.concerns = ()
+    world.boundaries = DeathAt("before FakeNotices.pending")
+    victim = claims(world)[0]
+    world.warn(victim.instance_id)
+    world.live(timedelta(seconds=40))
+    assert world.store.claims[victim.name].is_ending
 
 
 def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end() -> None:
@@ -251,7 +307,7 @@ def test_an_instance_that_is_terminated_without_warning_is_cleaned_up_and_replac
     world = settled()
     victim = claims(world)[0]
     world.lose(victim.instance_id, "shutting-down")
-    world.letters.append((world.now, builders.state_change(victim.instance_id, "shutting-down", world.now)))
+    world.incoming.append((world.now, builders.state_change(victim.instance_id, "shutting-down", world.now)))
     world._deliver()
     world.run(Concern.INTERRUPTION)
     assert world.store.claims[victim.name].cause == "InstanceTerminated"
@@ -287,11 +343,9 @@ def test_a_replacement_that_is_interrupted_while_it_boots_is_replaced_itself() -
 
 def test_notices_of_instances_that_are_not_ours_start_nothing() -> None:
     world = settled()
-    before = len(world.cloud.calls)
-    world.letters += [(world.now, builders.spot_warning(f"i-{n:017x}", world.now)) for n in range(30)]
-    world._deliver()
-    world.run(Concern.INTERRUPTION)
-    assert len(world.cloud.calls) == before
+    world.incoming += [(world.now, builders.spot_warning(f"i-{n:017x}", world.now)) for n in range(30)]
+    assert Concern.INTERRUPTION not in world._deliver()
+    assert world.notices.pending() == []
 
 
 @pytest.mark.parametrize(("annotation", "replaced"), [("Replace", 1), ("Ignore", 0), (None, 0)])
@@ -306,7 +360,7 @@ def test_a_rebalance_recommendation_is_followed_where_the_nodepool_asks_for_it(
         world.observe()
     victim = claims(world)[0]
     detail = {"instance-id": victim.instance_id}
-    world.letters.append(
+    world.incoming.append(
         (world.now, builders.ec2_event("EC2 Instance Rebalance Recommendation", detail, world.now))
     )
     world.live(LIFE)
@@ -339,7 +393,7 @@ def test_all_nodes_in_a_capacity_block_are_replaced_before_ec2_begins_to_take_th
     ends = world.now + timedelta(minutes=40)
     detail = {"capacity-reservation-id": "cr-00000001", "end-date": format_time(ends)}
     event = builders.ec2_event("Capacity Block Reservation Expiration Warning", detail, world.now)
-    world.letters.append((world.now, event))
+    world.incoming.append((world.now, event))
     world._deliver()
     world.run(Concern.INTERRUPTION)
     ending = {claim.name: claim for claim in claims(world) if claim.is_ending}

@@ -2,21 +2,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from nodesmith.adapters.ticks import SqsTicks
+from nodesmith.adapters.ticks import LambdaTicks
 from nodesmith.controllers.dispatch import Dispatch, send_ticks
 from nodesmith.errors import NodesmithError, Rejected, Transient
-from nodesmith.model.events import TICK_MINUTES, Concern, parse_message
+from nodesmith.model.events import TICK_MINUTES, Concern, hints_of
 from nodesmith.model.health import Finding, Record
 from nodesmith.model.marks import Heartbeat, Marks
 from nodesmith.regionports import Ticks
 from nodesmith.regionruntime import scheduled_at
 from nodesmith.registration import Registration
-from nodesmith.settings import TALKING
-from nodesmith_cli.local.deployment import deploy
-from tests.account import REGION, client, strict_aws
+from nodesmith.settings import TALKING, function_name
+
+if TYPE_CHECKING:
+    from nodesmith.adapters.invocations import LambdaInvocations
 
 NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)
 CLUSTERS = [Registration(name, "vpc-01234567", ("nodes",)) for name in ("east", "west")]
@@ -40,7 +42,7 @@ class Sent:
 
     def send(self, concern: Concern, clusters: Sequence[Registration]) -> None:
         if concern in self.away:
-            raise Transient("SQS is away")
+            raise Transient("Lambda is away")
         self.ticks.append((concern, [each.cluster for each in clusters]))
 
 
@@ -153,28 +155,37 @@ def says(run: Dispatch) -> str:
         return str(error)
 
 
-def test_a_queue_that_is_away_does_not_keep_the_others_from_their_ticks() -> None:
+def test_a_function_that_cannot_be_invoked_does_not_keep_the_others_from_their_ticks() -> None:
     sent = Sent(Concern.PROVISIONING)
 
-    with pytest.raises(Transient, match="SQS is away"):
+    with pytest.raises(Transient, match="Lambda is away"):
         send_ticks(dispatching(sent), NOON)
 
     assert {concern for concern, _ in sent.ticks} == OTHERS - {Concern.PROVISIONING}
 
 
+class Deployed:
+    """Functions outside of VPCs, and what they are invoked with."""
+
+    def __init__(self) -> None:
+        self.told: dict[Concern, set[str]] = {concern: set() for concern in TICK_MINUTES}
+
+    def invoke(self, concern: Concern, vpc: str, payload: Mapping[str, Any]) -> None:
+        if vpc:
+            raise Rejected(f"the function {function_name(concern, vpc)} does not exist")
+        self.told[concern] |= {hint.cluster for hint in hints_of(payload)[0]}
+
+
 def test_a_cluster_in_a_vpc_that_is_not_deployed_does_not_keep_the_others_from_their_ticks() -> None:
-    with strict_aws():
-        deployment = deploy(client, REGION)
-        lost = Registration("lost", "vpc-01234567", ("nodes",), reached_from="nowhere")
-        ticks = SqsTicks(client("sqs"), deployment.queues_url)
+    deployed = Deployed()
+    lost = Registration("lost", "vpc-01234567", ("nodes",), reached_from="nowhere")
+    ticks = LambdaTicks(cast("LambdaInvocations", deployed))
 
-        report = send_ticks(dispatching(ticks, [lost, *CLUSTERS], Marked(error=Rejected("none"))), NOON)
+    report = send_ticks(dispatching(ticks, [lost, *CLUSTERS], Marked(error=Rejected("none"))), NOON)
 
-        for concern in TICK_MINUTES:
-            url = deployment.queue_urls[concern]
-            found = client("sqs").receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
-            told = {parse_message(message["Body"]).cluster for message in found}
-            assert told - {"lost"} == {"east", "west"}
+    for concern, told in deployed.told.items():
+        assert told - {"lost"} == {"east", "west"}
+        assert ("lost" in told) is (concern not in TALKING)
     _, *missing = report.rejected
     assert len(missing) == len(TALKING)
     assert all("-nowhere-" in why and "does not exist" in why for why in missing)

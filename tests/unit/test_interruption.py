@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.interruption import LAST_CALL, Answer, answer, expiries, of_instances
+from nodesmith.decisions.interruption import LAST_CALL, Answer, answer, expiries, next_expiry, of_instances
 from nodesmith.model.backoffs import FIRST_BACKOFF, Backoff
 from nodesmith.model.events import Concern
 from nodesmith.model.labels import RESERVATION_ID
@@ -176,3 +176,31 @@ def test_a_scheduled_change_of_a_node_of_no_nodepool_waits_until_shortly_before_
     orphan = claim(nodepool="")
     assert answered([notice(Fate.SCHEDULED, until=NOW + timedelta(days=3))], [orphan]).changed == []
     assert len(answered([notice(Fate.SCHEDULED, until=NOW + LAST_CALL)], [orphan]).changed) == 1
+
+
+def test_scheduled_changes_that_budgets_put_off_say_when_the_first_of_them_cannot_wait_any_longer() -> None:
+    ahead = [timedelta(days=1), timedelta(days=5), timedelta(days=3)]
+    told = [notice(Fate.SCHEDULED, number, NOW + days) for number, days in enumerate(ahead)]
+    found = answered(told, [claim(number) for number in range(3)])
+    assert [c.instance_id for c in found.changed] == ["i-0"]
+    assert found.put_off_until == NOW + timedelta(days=3) - LAST_CALL
+
+
+def test_where_nothing_is_put_off_no_moment_is_named() -> None:
+    assert answered([notice()], [claim()]).put_off_until is None
+
+
+def test_the_next_block_to_end_is_known_until_the_ends_of_all_nodes_in_it_have_begun() -> None:
+    ends_at = {"cr-1": NOW + timedelta(hours=2), "cr-2": NOW + timedelta(hours=1)}
+    blocks = tuple(
+        CapacityReservation(id_, "p5.48xlarge", ZONES[0], 1, kind="capacity-block", ends_at=at)
+        for id_, at in ends_at.items()
+    )
+    status = replace(builders.nodeclass_status(), capacity_reservations=blocks)
+    inside = [claim(number, labels={RESERVATION_ID: f"cr-{number}"}) for number in (1, 2)]
+    ledger = Ledger(claims=(claim(3), *inside), nodeclasses={"default": status})
+    assert next_expiry(ledger, ()) == NOW + timedelta(minutes=20)
+    assert next_expiry(ledger, ["default-2"]) == NOW + timedelta(minutes=80)
+    begun = replace(ledger, claims=tuple(c.terminating("Expired", "old", NOW) for c in ledger.claims))
+    assert next_expiry(begun, ()) is None
+    assert next_expiry(Ledger(claims=(claim(3),), nodeclasses={"default": status}), ()) is None

@@ -1,16 +1,20 @@
-"""Routing: whose an event is, who hears of it, and what becomes of one that cannot be passed on."""
+"""Routing: whose an event is, for whom it is kept, who is woken, and what becomes of one that cannot be passed on."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from nodesmith.controllers.letters import Letter, Report
-from nodesmith.controllers.routing import Routing, route
+import pytest
+
+from nodesmith.controllers.report import Report
+from nodesmith.controllers.routing import Routing, route, wake_warned
 from nodesmith.errors import Rejected, Transient
+from nodesmith.model.events import Concern, Hint
 from tests import builders
 from tests.builders import NOW
+from tests.fakes.notices import FakeNotices
 
 OURS, THEIRS, NOBODYS = (f"i-{number:017x}" for number in range(3))
 BLOCK = "cr-0123456789abcdef0"
@@ -18,15 +22,16 @@ BLOCK = "cr-0123456789abcdef0"
 
 @dataclass(slots=True)
 class Region:
-    """What routing sees of a region, as Routes and as Post. `away` are instances that cannot be looked up."""
+    """What routing sees of a region. `away` are instances that cannot be looked up, `refusing` clusters not woken."""
 
     instances: Mapping[str, str]
     reservations: Mapping[str, frozenset[str]] = field(default_factory=dict)
     away: Collection[str] = ()
+    marked: Collection[str] = ()
     refusing: Mapping[str, Exception] = field(default_factory=dict)
-    lost: Collection[int] = ()
     looks: list[str] = field(default_factory=list)
-    delivered: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    woken: list[tuple[str, int]] = field(default_factory=list)
+    notices: FakeNotices = field(default_factory=FakeNotices)
 
     def of_instance(self, instance_id: str) -> frozenset[str]:
         self.looks.append(instance_id)
@@ -37,82 +42,151 @@ class Region:
     def of_reservation(self, reservation_id: str) -> frozenset[str]:
         return self.reservations.get(reservation_id, frozenset())
 
-    def deliver(self, cluster: str, bodies: Sequence[str]) -> Collection[int]:
-        if cluster in self.refusing:
-            raise self.refusing[cluster]
-        self.delivered[cluster] += [body for n, body in enumerate(bodies) if n not in self.lost]
-        return self.lost
+    def ids(self) -> Collection[str]:
+        return self.marked
 
-    def route(self, *bodies: str) -> Report:
-        letters = [Letter(f"m-{n}", body, builders.ACCOUNT) for n, body in enumerate(bodies)]
-        return route(Routing(self, self, lambda: NOW), letters)
+    def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
+        assert concern is Concern.INTERRUPTION
+        if hint.cluster in self.refusing:
+            raise self.refusing[hint.cluster]
+        self.woken.append((hint.cluster, delay_seconds))
+
+    def routing(self) -> Routing:
+        return Routing(self, self.notices, self, self, lambda: NOW)
+
+    def route(self, event: str) -> Report:
+        return route(self.routing(), event, builders.ACCOUNT)
+
+    def kept(self) -> dict[str, list[str]]:
+        """Give the events that are kept, by cluster."""
+        return {cluster: [k.event for k in kept.values()] for cluster, kept in self.notices.kept.items()}
 
 
 def region(**more: object) -> Region:
     return Region({OURS: "shop", THEIRS: "bank"}, **more)  # type: ignore[arg-type]
 
 
-def test_each_event_reaches_the_cluster_whose_instance_it_names_and_no_other_as_it_is() -> None:
+def block_event() -> str:
+    return builders.ec2_event("Capacity Block Expiration Warning", {"capacity-reservation-id": BLOCK})
+
+
+def test_an_event_is_kept_as_it_is_for_the_cluster_whose_instance_it_names_and_for_no_other() -> None:
     here = region()
-    shops, banks = builders.spot_warning(OURS), builders.spot_warning(THEIRS)
-    report = here.route(shops, banks)
-    assert here.delivered == {"shop": [shops], "bank": [banks]}
+    event = builders.spot_warning(OURS)
+    report = here.route(event)
+    assert here.kept() == {"shop": [event]}
     assert report == Report(counts=report.counts)
-    assert report.counts == {"NoticesRouted": 2}
+    assert report.counts == {"NoticesRouted": 1}
+
+
+def test_interruption_is_woken_at_once_and_half_a_minute_later() -> None:
+    here = region()
+    here.route(builders.spot_warning(OURS))
+    assert here.woken == [("shop", 0), ("shop", 30)]
+
+
+def test_an_event_is_kept_before_anybody_is_woken() -> None:
+    here = region(refusing={"shop": Transient("Lambda is away")})
+    with pytest.raises(Transient, match="Lambda is away"):
+        here.route(builders.spot_warning(OURS))
+    assert list(here.kept()) == ["shop"]
+
+
+def test_an_event_that_is_routed_twice_is_kept_once_and_another_of_the_same_instance_beside_it() -> None:
+    here = region()
+    warning, news = builders.spot_warning(OURS), builders.state_change(OURS, "shutting-down")
+    for event in (warning, warning, news):
+        here.route(event)
+    assert sorted(here.kept()["shop"]) == sorted([warning, news])
 
 
 def test_an_event_of_an_instance_that_no_cluster_has_costs_one_look_and_is_counted() -> None:
     here = region()
     report = here.route(builders.spot_warning(NOBODYS))
-    assert (here.looks, here.delivered, report.failed) == ([NOBODYS], {}, [])
+    assert (here.looks, here.kept(), here.woken) == ([NOBODYS], {}, [])
     assert report.counts == {"NoticesOfOthers": 1}
 
 
-def test_what_ends_a_reservation_reaches_all_that_have_instances_in_it() -> None:
+def test_what_ends_a_reservation_is_kept_for_all_that_have_instances_in_it() -> None:
     here = region(reservations={BLOCK: frozenset({"shop", "bank"})})
-    event = builders.ec2_event("Capacity Block Expiration Warning", {"capacity-reservation-id": BLOCK})
-    here.route(event)
-    assert here.delivered == {"shop": [event], "bank": [event]}
+    here.route(block_event())
+    assert here.kept() == {"shop": [block_event()], "bank": [block_event()]}
 
 
-def test_an_event_of_several_clusters_instances_reaches_each_once() -> None:
+def test_an_event_of_several_clusters_instances_is_kept_for_each_once() -> None:
     here = region()
     named = [{"entityValue": instance} for instance in (OURS, THEIRS, OURS)]
     detail = {"service": "EC2", "eventTypeCategory": "scheduledChange", "affectedEntities": named}
     event = builders.ec2_event("AWS Health Event", detail, source="aws.health")
     report = here.route(event)
-    assert here.delivered == {"shop": [event], "bank": [event]}
+    assert here.kept() == {"shop": [event], "bank": [event]}
+    assert sorted(here.woken) == [("bank", 0), ("bank", 30), ("shop", 0), ("shop", 30)]
     assert report.counts == {"NoticesRouted": 1}
 
 
-def test_an_event_that_cannot_be_looked_up_comes_again_alone() -> None:
+def test_an_event_that_cannot_be_looked_up_is_to_be_routed_again() -> None:
     here = region(away=[THEIRS])
-    report = here.route(builders.spot_warning(THEIRS), builders.spot_warning(OURS))
-    assert report.failed == ["m-0"]
-    assert list(here.delivered) == ["shop"]
+    with pytest.raises(Transient, match="the table is away"):
+        here.route(builders.spot_warning(THEIRS))
+    assert here.kept() == {}
 
 
-def test_what_a_queue_does_not_take_comes_again_alone() -> None:
-    here = region(lost=[1])
-    report = here.route(builders.spot_warning(OURS), builders.spot_warning(OURS))
-    assert report.failed == ["m-1"]
+def test_an_event_that_cannot_be_kept_is_to_be_routed_again_and_wakes_nobody() -> None:
+    def refuse(method: str) -> None:
+        raise Transient(f"{method}: the table is away")
+
+    here = region(notices=FakeNotices(raise_before=refuse))
+    with pytest.raises(Transient, match="keep: the table is away"):
+        here.route(builders.spot_warning(OURS))
+    assert here.woken == []
 
 
-def test_a_queue_that_is_away_holds_up_its_own_cluster_alone() -> None:
-    here = region(refusing={"bank": Transient("SQS is away")})
-    report = here.route(builders.spot_warning(THEIRS), builders.spot_warning(OURS))
-    assert report.failed == ["m-0"]
-    assert list(here.delivered) == ["shop"]
+@pytest.mark.parametrize("error", [Transient("Lambda is away"), Rejected("no such function")])
+def test_a_cluster_that_cannot_be_woken_does_not_hold_up_another(error: Exception) -> None:
+    both = frozenset({"bank", "shop"})
+    here = region(reservations={BLOCK: both}, refusing={"bank": error})
+    if isinstance(error, Transient):
+        with pytest.raises(Transient, match="bank: Lambda is away"):
+            here.route(block_event())
+    else:
+        assert here.route(block_event()).rejected == ["bank: no such function"]
+    assert here.kept().keys() == both
+    assert here.woken == [("shop", 0), ("shop", 30)]
 
 
-def test_events_of_a_cluster_whose_queue_is_gone_are_rejected_and_never_given_again() -> None:
-    here = region(refusing={"bank": Rejected("the queue does not exist")})
-    report = here.route(builders.spot_warning(THEIRS))
-    assert (report.failed, report.rejected) == ([], ["the queue does not exist"])
-
-
-def test_what_cannot_be_read_is_rejected_without_a_look() -> None:
+@pytest.mark.parametrize(
+    "event",
+    [
+        "no JSON",
+        builders.spot_warning("not-an-instance"),
+        json.dumps({**json.loads(builders.spot_warning(OURS)), "account": "999999999999"}),
+        json.dumps({**json.loads(builders.spot_warning(OURS)), "id": {"of": "nothing"}}),
+        json.dumps({**json.loads(builders.spot_warning(OURS)), "id": "x" * 2000}),
+    ],
+)
+def test_what_cannot_be_read_is_rejected_without_a_look(event: str) -> None:
     here = region()
-    report = here.route("no JSON", builders.spot_warning("not-an-instance"))
-    assert len(report.rejected) == 2
-    assert (here.looks, here.delivered, report.failed) == ([], {}, [])
+    with pytest.raises(Rejected):
+        here.route(event)
+    assert (here.looks, here.kept(), here.woken) == ([], {}, [])
+
+
+def test_each_cluster_with_marked_spot_instances_is_woken_once_and_strangers_wake_nobody() -> None:
+    here = region(marked=[OURS, THEIRS, NOBODYS])
+    here.instances = {OURS: "shop", THEIRS: "shop"}
+    report = wake_warned(here.routing())
+    assert here.woken == [("shop", 0)]
+    assert report.counts == {"InstancesMarked": 2}
+
+
+def test_while_no_spot_instance_is_marked_nothing_is_looked_up_and_nobody_is_woken() -> None:
+    here = region()
+    assert wake_warned(here.routing()) == Report()
+    assert (here.looks, here.woken) == ([], [])
+
+
+def test_a_marked_instance_that_cannot_be_looked_up_does_not_hold_up_the_others() -> None:
+    here = region(marked=[OURS, THEIRS], away=[OURS])
+    with pytest.raises(Transient, match="the table is away"):
+        wake_warned(here.routing())
+    assert here.woken == [("bank", 0)]

@@ -15,6 +15,14 @@ from nodesmith.errors import Transient
 from nodesmith.model.notices import Fate
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+MARKED_AND_OURS = {
+    "Filters": [
+        {"Name": "state", "Values": ["active"]},
+        {"Name": "status-code", "Values": ["marked-for-stop", "marked-for-termination"]},
+        {"Name": "tag:nodesmith.dev/managed-by", "Values": ["express"]},
+    ],
+    "MaxResults": 1000,
+}
 OURS, OTHER = "i-0123456789abcdef0", "i-00000000000000001"
 
 
@@ -29,7 +37,8 @@ def asked(
     ec2 = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
     with Stubber(ec2) as stub:
         stub.add_response("describe_instances", {"Reservations": [{"Instances": instances or []}]})
-        stub.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": requests or []})
+        found_requests = {"SpotInstanceRequests": requests or []}
+        stub.add_response("describe_spot_instance_requests", found_requests, MARKED_AND_OURS)
         for answer in (statuses, unwell, unwell_below):
             stub.add_response("describe_instance_status", {"InstanceStatuses": answer or []})
         found = told(ec2, "express", frozenset({OURS}), NOW)
@@ -66,7 +75,7 @@ def test_an_instance_that_does_not_run_is_told(state: str, fate: Fate) -> None:
 
 
 def test_where_nothing_stands_nothing_is_told() -> None:
-    assert asked([instance("running")], [spot_request("fulfilled")], [{"InstanceId": OURS}]) == []
+    assert asked([instance("running")], [], [{"InstanceId": OURS}]) == []
 
 
 @pytest.mark.parametrize("code", ["marked-for-termination", "marked-for-stop"])

@@ -15,6 +15,7 @@ from typing import Any
 
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models.spot_requests import SpotInstanceRequest
 from moto.ec2.responses.fleets import Fleets
 from moto.ec2.responses.instances import InstanceResponse
 from moto.ec2.responses.launch_templates import LaunchTemplates
@@ -38,6 +39,8 @@ _PATCHED: Mapping[str, tuple[type, str]] = {
 }
 for _filter in ("event.code", "instance-status.status", "system-status.status"):
     filter_dict_attribute_mapping.setdefault(_filter, "untold.code")  # of moto's instances nothing is told
+# By what moto finds the requests that a filter of this name lets through.
+SpotInstanceRequest.status_code = property(lambda request: request.status["Code"])  # type: ignore[attr-defined]
 
 
 class Ec2Seam:

@@ -22,14 +22,11 @@ class Routes(Protocol):
         """Give the clusters with instances in this capacity reservation."""
 
 
-class Post(Protocol):
-    """The way to the interruption function, for all clusters of a region."""
+class MarkedInstances(Protocol):
+    """The Spot instances of all clusters that EC2 will take."""
 
-    def deliver(self, cluster: str, events: Sequence[str]) -> Collection[int]:
-        """Send a cluster its events, as EventBridge sent them; give the numbers of those that were not taken.
-
-        Raises Rejected where there is no way.
-        """
+    def ids(self) -> Collection[str]:
+        """Give the instances that nodesmith has launched and EC2 has marked, whether their warnings came or not."""
 
 
 class Registrations(Protocol):

@@ -9,7 +9,7 @@ from nodesmith.errors import Rejected
 from nodesmith.handlers import Event, Handler
 from nodesmith.model.events import Concern
 from nodesmith.parts import Parts, now
-from nodesmith.regionhandlers import delayed_or_scheduled
+from nodesmith.regionhandlers import delayed_or_scheduled, routing_events
 
 if TYPE_CHECKING:
     from nodesmith.registration import Registration
@@ -17,13 +17,22 @@ if TYPE_CHECKING:
 
 def routing() -> Handler:
     """Compose routing: what EC2 says of an instance reaches the cluster that launched it."""
-    from nodesmith.adapters.routes import DynamoRoutes, SqsPost
-    from nodesmith.controllers.routing import Routing, route
+    from nodesmith.adapters.hints import LambdaHints
+    from nodesmith.adapters.markedinstances import Ec2MarkedInstances
+    from nodesmith.adapters.notices import DynamoRegionNotices
+    from nodesmith.adapters.routes import DynamoRoutes
+    from nodesmith.controllers.routing import Routing, route, wake_warned
 
-    parts = Parts(Concern.ROUTING)
-    routes = DynamoRoutes(parts.client("dynamodb"), parts.settings.table_name)
-    run = Routing(routes, SqsPost(parts.client("sqs"), parts.settings.queues_url), now)
-    return passing_on(parts, lambda letters: route(run, letters))
+    parts = Parts(Concern.ROUTING, "dynamodb", "lambda")
+    table, dynamodb = parts.settings.table_name, parts.client("dynamodb")
+    run = Routing(
+        routes=DynamoRoutes(dynamodb, table),
+        notices=DynamoRegionNotices(dynamodb, table, now),
+        marked=Ec2MarkedInstances(lambda: parts.client("ec2")),
+        hints=LambdaHints(parts.invocations, parts.delayed),
+        clock=now,
+    )
+    return routing_events(parts, lambda event, account: route(run, event, account), lambda: wake_warned(run))
 
 
 def dispatch() -> Handler:

@@ -13,15 +13,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypedDict
 
-from nodesmith.handlers import Handler, Run, looking, noticing
+from nodesmith.handlers import Handler, Run, looking
 from nodesmith.model.events import Concern
 from nodesmith.parts import ClusterParts, Parts, now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from nodesmith.controllers.letters import Letter, Report
     from nodesmith.controllers.provisioning import Provisioning
+    from nodesmith.controllers.report import Report
     from nodesmith.model.metrics import Metrics
     from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
@@ -101,30 +101,32 @@ def _provisioning(own: ClusterParts) -> Provisioning:
 
 def interruption() -> Handler:
     """Compose interruption: what EC2 takes away is replaced in the run that hears of it."""
-    from nodesmith.controllers.interruption import Interruption, heed
+    from nodesmith.adapters.notices import DynamoNotices
+    from nodesmith.controllers.interruption import Interruption, handle_notices
     from nodesmith.controllers.provisioning import provision
 
     def composed(own: ClusterParts) -> Run:
-        buying = _provisioning(own)
+        buying, cluster = _provisioning(own), own.settings.cluster_name
         run = Interruption(
-            cluster_name=own.settings.cluster_name,
+            cluster_name=cluster,
             store=buying.store,
             cloud=buying.cloud,
             blobs=own.blobs,
             hints=own.hints,
+            notices=DynamoNotices(own.client("dynamodb"), own.settings.table_name, cluster),
             provision=lambda: provision(buying),
             clock=now,
             metrics=own.metrics,
         )
 
-        def heed_once(letters: Sequence[Letter]) -> Report:
-            report = heed(run, letters)
+        def handle_once() -> Report:
+            report = handle_notices(run)
             own.telemetry.ran(report.counts)
             return report
 
-        return heed_once
+        return handle_once
 
-    return noticing(Parts(Concern.INTERRUPTION, *LEDGER_AND_EC2), composed)
+    return looking(Parts(Concern.INTERRUPTION, *LEDGER_AND_EC2), composed)
 
 
 def disruption() -> Handler:

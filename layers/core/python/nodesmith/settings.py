@@ -259,6 +259,11 @@ def health_partition_key(cluster: str) -> str:
     return f"HEALTH#{cluster}" if cluster else "HEALTH"
 
 
+def notices_partition_key(cluster: str) -> str:
+    """Name the partition of the table with the events of EC2 that a cluster has still to act on."""
+    return f"NOTICES#{cluster}"
+
+
 def cluster_of(partition: str) -> str:
     """Give the cluster whose ledger a partition holds; empty for a partition that holds none."""
     return partition.removeprefix(_PARTITION) if partition.startswith(_PARTITION) else ""

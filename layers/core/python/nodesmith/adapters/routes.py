@@ -1,14 +1,11 @@
-"""Whose an instance is, by the indexes of the ledgers' table, and the queue by which that cluster is told."""
+"""Whose an instance is, by the indexes of the ledgers' table."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from typing import Any
 
 from nodesmith.adapters.awserrors import transient_errors
-from nodesmith.adapters.messages import send_batches
-from nodesmith.model.events import Concern, PassedEvent
-from nodesmith.settings import INDEXES, cluster_of, function_name
+from nodesmith.settings import INDEXES, cluster_of
 
 _INSTANCE, _RESERVATION = INDEXES
 
@@ -42,19 +39,3 @@ class DynamoRoutes:
         with transient_errors("dynamodb:Query"):
             found = {cluster_of(item["pk"]["S"]) for page in pages for item in page["Items"]}
         return frozenset(found - {""})
-
-
-class SqsPost:
-    """The queue of interruption, which all clusters of the region share. `queues_url` begins the URLs of all queues."""
-
-    def __init__(self, client: Any, queues_url: str) -> None:
-        self._client = client
-        self._url = f"{queues_url}/{function_name(Concern.INTERRUPTION)}"
-
-    def deliver(self, cluster: str, events: Sequence[str]) -> Collection[int]:
-        """Send a cluster its events; give the numbers of those that SQS did not take.
-
-        Raises Transient, or Rejected where the queue does not exist.
-        """
-        bodies = [PassedEvent(cluster, event).to_json() for event in events]
-        return send_batches(self._client, self._url, bodies)

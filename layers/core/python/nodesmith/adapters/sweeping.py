@@ -15,7 +15,7 @@ from nodesmith.model.notices import WARNING, Fate, Notice
 from nodesmith.model.times import format_time
 
 _PAGE = {"PageSize": 1000}
-_MARKED = frozenset({"marked-for-termination", "marked-for-stop"})
+_MARKED = ("marked-for-stop", "marked-for-termination")
 """Status codes of spot requests whose instance has been warned."""
 _CHANGES = ("instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop")
 _CHECKS = {"instance-status.status": "InstanceStatus", "system-status.status": "SystemStatus"}
@@ -32,7 +32,7 @@ def told(ec2: Any, cluster: str, instances: Collection[str], now: datetime) -> l
     """Return all that stands against these instances (by id) of a cluster (by name). Raises Transient."""
     return [
         *_stopped(ec2, instances, now),
-        *_marked_spot_requests(ec2, cluster, instances),
+        *_warnings(ec2, cluster, instances),
         *_scheduled_changes(ec2, instances),
         *_impaired(ec2, instances, now),
     ]
@@ -46,21 +46,26 @@ def _stopped(ec2: Any, instances: Collection[str], now: datetime) -> Iterator[No
                 yield Notice(STATES[found.state], found.id, now, why)
 
 
-def _marked_spot_requests(ec2: Any, cluster: str, instances: Collection[str]) -> Iterator[Notice]:
-    """Yield the warnings of spot instances.
+def _warnings(ec2: Any, cluster: str, instances: Collection[str]) -> Iterator[Notice]:
+    """Yield the warnings of spot instances. The requests of others in the account are not read."""
+    for request in marked_requests(ec2, where(f"tag:{MANAGED_BY_TAG}", cluster)):
+        if request.get("InstanceId") in instances:
+            status = request["Status"]
+            until = _utc(status["UpdateTime"]) + WARNING
+            why = f"EC2 takes the instance at {format_time(until)}: its spot request is {status['Code']}"
+            yield Notice(Fate.SPOT, request["InstanceId"], until, why)
+
+
+def marked_requests(ec2: Any, *filters: Filter) -> Iterator[Mapping[str, Any]]:
+    """Yield the spot requests that all filters let through and whose instance has been warned. Raises Transient.
 
     A request stays active until its instance has gone. It carries the tags that our launch template puts on spot
-    requests, so that the requests of others in the account are not read.
+    requests.
     """
-    ours = [where("state", "active"), where(f"tag:{MANAGED_BY_TAG}", cluster)]
+    asked = [where("state", "active"), where("status-code", *_MARKED), *filters]
     with transient_errors("ec2:DescribeSpotInstanceRequests"):
         call = "describe_spot_instance_requests"
-        for request in rows(ec2, call, "SpotInstanceRequests", Filters=ours, PaginationConfig=_PAGE):
-            status = request.get("Status") or {}
-            if request.get("InstanceId") in instances and status.get("Code") in _MARKED:
-                until = _utc(status["UpdateTime"]) + WARNING
-                why = f"EC2 takes the instance at {format_time(until)}: its spot request is {status['Code']}"
-                yield Notice(Fate.SPOT, request["InstanceId"], until, why)
+        yield from rows(ec2, call, "SpotInstanceRequests", Filters=asked, PaginationConfig=_PAGE)
 
 
 def _scheduled_changes(ec2: Any, instances: Collection[str]) -> Iterator[Notice]:

@@ -1,20 +1,28 @@
 """The story of interruption: read what EC2 says, let claims end, buy for their pods at once, wake termination.
 
 Nothing stands between a warning and CreateFleet: the API server is termination's to talk to, and it is woken when the
-replacement has been asked for. What is committed needs no message any more: every later run carries on from the ledger.
+replacement has been asked for. A notice is deleted last: a run that dies before leaves it to the next, and what is
+committed needs no notice any more, for every later run carries on from the ledger.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from nodesmith.controllers.letters import Letter, Report
 from nodesmith.controllers.noticemetrics import note_checks, note_message
 from nodesmith.controllers.provisioning import Outcome
+from nodesmith.controllers.report import Report
 from nodesmith.controllers.snapshots import newest_snapshot
-from nodesmith.decisions.interruption import Answer, answer, expiries, of_instances, risks_after
+from nodesmith.decisions.interruption import (
+    Answer,
+    answer,
+    expiries,
+    next_expiry,
+    of_instances,
+    risks_after,
+)
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.ec2events import read_event
 from nodesmith.model.events import Concern, Hint
@@ -22,11 +30,16 @@ from nodesmith.model.launches import OfferingKey
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodepools import parsed_nodepools
-from nodesmith.model.notices import Notice
+from nodesmith.model.notices import KeptEvent, Notice
 from nodesmith.model.snapshot import Snapshot
+from nodesmith.noticeports import Notices
 from nodesmith.ports import Blobs, Cloud, Hints, Store
 
-LOOKS = 4
+TURN = timedelta(seconds=20)
+"""How long a run has the notices to itself: the function's time-out. Two runs would plan twice for the same pods."""
+LOOKS = 5
+"""At the notices in one run: others may have come while it worked."""
+ATTEMPTS = 4
 """At one claim in one run: another function may just have written it, and lets go within a call."""
 
 
@@ -39,74 +52,89 @@ class Interruption:
     cloud: Cloud
     blobs: Blobs
     hints: Hints
+    notices: Notices
     provision: Callable[[], Outcome]
     clock: Callable[[], datetime]
     metrics: Metrics = field(default_factory=Metrics)
 
 
-def heed(run: Interruption, letters: Sequence[Letter]) -> Report:
-    """Do what a batch of letters asks for, and count the notices among them. Raises Transient as `_heed` does."""
-    notices: list[str] = []
-    report = _heed(run, letters, notices)
-    done = len(set(notices) - set(report.failed))
-    if done:
-        run.metrics.count("interruption_deleted_messages_total", done)
+def handle_notices(run: Interruption) -> Report:
+    """Do what the notices that are kept ask for, all of them planned together. Where there is none, ask EC2 itself.
+
+    One run at a time does that; what comes meanwhile it does before it ends. Raises Transient where nothing could be
+    done; what failed in part, `again` in the report says.
+    """
+    report, until = Report(), run.clock() + TURN
+    for look in range(LOOKS):
+        if not run.store.take_turn(Concern.INTERRUPTION, run.clock(), until):
+            if not look:
+                report.counts["TurnedAway"] += 1
+                report.due = until  # whoever has it may have died
+            return report
+        try:
+            _look(run, report, asks_ec2=not look)
+        except (Transient, Rejected) as error:
+            run.store.end_turn(Concern.INTERRUPTION, until)
+            if not look or isinstance(error, Rejected):
+                raise
+            break  # what the looks before have done is to be told of
+        if not run.store.end_turn(Concern.INTERRUPTION, until):
+            return report
+    report.again = True
     return report
 
 
-def _heed(run: Interruption, letters: Sequence[Letter], notices: list[str]) -> Report:
-    """Do what a batch of letters asks for, all of them planned together. Raises Transient where all have to come again.
-
-    A letter that cannot be read is never given again; a hint among them asks for a look at EC2's own state. `notices`
-    takes the ids of all others.
-    """
-    report, now = Report(), run.clock()
+def _look(run: Interruption, report: Report, *, asks_ec2: bool) -> None:
+    """Work off the notices that are there. Those that cannot be read are told of, and deleted with those done."""
+    kept, now = run.notices.pending(), run.clock()
+    if not kept and not asks_ec2:
+        return
     told: list[tuple[str, Notice]] = []
-    sweeps: list[str] = []
-    for letter in letters:
-        if not letter.event:
-            sweeps.append(letter.id)
-            continue
-        notices.append(letter.id)
+    for event in kept:
         try:
-            told += [(letter.id, notice) for notice in _read(run, letter, now)]
+            told += [(event.id, notice) for notice in _read(run, event, now)]
         except Rejected as error:
             report.rejected.append(str(error))
-    if not told and not sweeps:
-        return report
     ledger = run.store.load()
-    if sweeps:
-        told += _swept(run, ledger, sweeps, report)
+    if not kept:
+        told = [("", notice) for notice in _swept(run, ledger, report)]
+    failed = _carry_out(run, told, ledger, report)
+    done = [event.id for event in kept if event.id not in failed]
+    if done:
+        run.notices.done(done)
+        run.metrics.count("interruption_deleted_messages_total", len(done))
+    report.again = report.again or bool(failed)
+
+
+def _carry_out(
+    run: Interruption, told: Sequence[tuple[str, Notice]], ledger: Ledger, report: Report
+) -> set[str]:
+    """Do what notices ask for, each told under an id; give the ids of those of which a claim could not be written."""
     told = [(id_, each) for id_, notice in told for each in of_instances(notice, ledger.claims)]
-    if not told:
-        return report
-    found, failed = _commit(run, [notice for _, notice in told], ledger, report)
-    report.failed += sorted(
-        {id_ for id_, notice in told if notice.instance_id in failed} - set(report.failed)
-    )
+    found, lost = _commit(run, [notice for _, notice in told], ledger, report)
     if found.going:
         _replace(run, found.going, report)
     if found.interrupted:
         _remember(run, found, ledger, report)
     for concern in sorted(found.woken):
         run.hints.send(concern, Hint(run.cluster_name, "instances are gone"))
-    return report
+    moments = report.due, found.put_off_until, next_expiry(ledger, [claim.name for claim in found.changed])
+    report.due = min((moment for moment in moments if moment is not None), default=None)
+    return {id_ for id_, notice in told if notice.instance_id in lost}
 
 
-def _read(run: Interruption, letter: Letter, now: datetime) -> tuple[Notice, ...]:
+def _read(run: Interruption, kept: KeptEvent, now: datetime) -> tuple[Notice, ...]:
     """Read an event. Raises Rejected."""
     said: tuple[Notice, ...] = ()
     try:
-        said = read_event(letter.event, letter.account, now)
+        said = read_event(kept.event, kept.account, now)
     finally:
         note_message(run.metrics, said, now)
     return said
 
 
-def _swept(
-    run: Interruption, ledger: Ledger, sweeps: Sequence[str], report: Report
-) -> list[tuple[str, Notice]]:
-    """Ask EC2 itself; where it does not answer, the next tick asks again, and letters in hand are not held up."""
+def _swept(run: Interruption, ledger: Ledger, report: Report) -> Sequence[Notice]:
+    """Ask EC2 itself, and the ledger of blocks that end; where EC2 does not answer, the next tick asks again."""
     instances = [
         claim.instance_id for claim in ledger.claims if claim.instance_id and not claim.terminated_at
     ]
@@ -115,7 +143,8 @@ def _swept(
         found += run.cloud.notices(instances) if instances else ()
     except Transient:
         report.counts["SweepsFailed"] += 1
-    return [(sweeps[0], notice) for notice in found]
+        report.due = run.clock()
+    return found
 
 
 def _commit(
@@ -125,8 +154,8 @@ def _commit(
     snapshot = _snapshot(run, report) if any(not n.fate.is_certain for n in notices) else None
     pools = parsed_nodepools(snapshot.nodepools) if snapshot is not None else {}
     interrupted: dict[str, OfferingKey] = {}
-    for look in range(LOOKS):
-        if look:
+    for attempt in range(ATTEMPTS):
+        if attempt:
             ledger = run.store.load()
         found = answer(notices, ledger, pools, snapshot, run.clock())
         failed, outdated = _save(run, found)

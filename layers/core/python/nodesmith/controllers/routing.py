@@ -1,21 +1,27 @@
-"""The story of routing: each event is looked up once, and passed on as it is to the clusters that it concerns.
+"""The story of routing: each event is looked up once, and kept as it is for the clusters that it concerns.
 
 EC2 does not say whose an instance is. What concerns no cluster is counted and dropped here, so that no cluster is woken
-by what others do in the same account.
+by what others do in the same account. An event may be lost on its way here: so EC2 is asked every minute which Spot
+instances it will take, once for all clusters.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from nodesmith.controllers.letters import Letter, Report
-from nodesmith.errors import Rejected, Transient
-from nodesmith.model.ec2events import read_event
+from nodesmith.controllers.report import Report
+from nodesmith.errors import Failures, Rejected
+from nodesmith.model.ec2events import event_id, read_event
+from nodesmith.model.events import Concern, Hint
 from nodesmith.model.notices import Notice
-from nodesmith.regionports import Post, Routes
+from nodesmith.noticeports import RegionNotices
+from nodesmith.ports import Hints
+from nodesmith.regionports import MarkedInstances, Routes
+
+AGAIN_SECONDS = 30
+"""After a notice interruption is woken twice: at once, and so much later, should its first run have died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,30 +29,30 @@ class Routing:
     """What a run needs."""
 
     routes: Routes
-    post: Post
+    notices: RegionNotices
+    marked: MarkedInstances
+    hints: Hints
     clock: Callable[[], datetime]
 
 
-def route(run: Routing, letters: Sequence[Letter]) -> Report:
-    """Pass letters on, each cluster's together. Those that could not be looked up or passed on are to come again."""
-    report, now = Report(), run.clock()
-    sacks: dict[str, list[Letter]] = defaultdict(list)
-    for letter in letters:
-        try:
-            clusters = {
-                c for n in read_event(letter.event, letter.account, now) for c in _clusters(run.routes, n)
-            }
-        except Rejected as error:
-            report.rejected.append(str(error))
-        except Transient:
-            report.failed.append(letter.id)
-        else:
-            report.counts["NoticesRouted" if clusters else "NoticesOfOthers"] += 1
-            for cluster in clusters:
-                sacks[cluster].append(letter)
-    for cluster in sorted(sacks):
-        _deliver(run.post, cluster, sacks[cluster], report)
-    report.failed = sorted(set(report.failed))
+def route(run: Routing, event: str, account: str) -> Report:
+    """Keep an event (JSON), received in an account, for each cluster that it concerns, and wake its interruption.
+
+    Raises Rejected for an event that cannot be read, and Transient where it is to be routed again; that is after all
+    clusters have been tried. Routed twice, it is kept once.
+    """
+    notices, id_ = read_event(event, account, run.clock()), event_id(event)
+    clusters = sorted({cluster for notice in notices for cluster in _clusters(run.routes, notice)})
+    report = Report()
+    report.counts["NoticesRouted" if clusters else "NoticesOfOthers"] += 1
+    with Failures() as failures:
+        for cluster in clusters:
+            with failures.of(cluster):
+                try:
+                    run.notices.keep(cluster, id_, event, account)
+                    _wake(run, cluster)
+                except Rejected as error:
+                    report.rejected.append(f"{cluster}: {error}")
     return report
 
 
@@ -56,13 +62,27 @@ def _clusters(routes: Routes, notice: Notice) -> frozenset[str]:
     return routes.of_instance(notice.instance_id)
 
 
-def _deliver(post: Post, cluster: str, sack: Sequence[Letter], report: Report) -> None:
-    """Hand one cluster its letters; what concerns another as well has reached that one, and is doubled if it fails."""
-    try:
-        lost = post.deliver(cluster, [letter.event for letter in sack])
-    except Rejected as error:
-        report.rejected.append(str(error))
-    except Transient:
-        report.failed += [letter.id for letter in sack]
-    else:
-        report.failed += [sack[number].id for number in lost]
+def _wake(run: Routing, cluster: str) -> None:
+    hint = Hint(cluster, "EC2 has sent a notice")
+    run.hints.send(Concern.INTERRUPTION, hint)
+    run.hints.send(Concern.INTERRUPTION, hint, AGAIN_SECONDS)
+
+
+def wake_warned(run: Routing) -> Report:
+    """Wake interruption for each cluster with a Spot instance that EC2 will take: its warning may have been lost.
+
+    Raises Transient, after all clusters have been tried, where one could not be looked up or woken.
+    """
+    report = Report()
+    warned: set[str] = set()
+    with Failures() as failures:
+        for instance in sorted(run.marked.ids()):
+            with failures.of(instance):
+                clusters = run.routes.of_instance(instance)
+                report.counts["InstancesMarked"] += bool(clusters)
+                warned |= clusters
+        for cluster in sorted(warned):
+            with failures.of(cluster):
+                hint = Hint(cluster, "EC2 has marked spot instances")
+                run.hints.send(Concern.INTERRUPTION, hint)
+    return report

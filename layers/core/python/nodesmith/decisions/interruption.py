@@ -8,7 +8,7 @@ looked at again with every sweep until shortly before its date.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -46,6 +46,7 @@ class Answer:
     `unavailable` is to be kept before any of them is. `going` names all claims whose pods need another node now, those
     of earlier notices too: a run may have ended between its commit and the launch. `woken` are the concerns
     that see to instances that are gone, `interrupted` the pools of claims whose end begins by the pool's own doing.
+    `put_off_until` is when a date comes so near that budgets hold the first of what they hold up now up no longer.
     `counts` are for people.
     """
 
@@ -54,6 +55,7 @@ class Answer:
     going: list[str] = field(default_factory=list)
     woken: set[Concern] = field(default_factory=set)
     interrupted: dict[str, OfferingKey] = field(default_factory=dict)
+    put_off_until: datetime | None = None
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -100,16 +102,25 @@ def expiries(ledger: Ledger, now: datetime) -> list[Notice]:
 
     Other reservations take nothing with them when they end: their instances run on, on demand.
     """
-    used = {claim.labels.get(RESERVATION_ID) for claim in ledger.claims if claim.instance_id}
-    ends = {
+    ends = _block_ends(ledger, (claim for claim in ledger.claims if claim.instance_id))
+    return [expiry(id_, at) for id_, at in sorted(ends.items()) if at - now <= BLOCK_WARNING]
+
+
+def next_expiry(ledger: Ledger, ending: Collection[str]) -> datetime | None:
+    """Give from when `expiries` tells of a block in which nodes of ours stay; those of the claims `ending` do not."""
+    staying = (c for c in ledger.claims if c.phase in _RUNNING and c.name not in ending)
+    return min((at - BLOCK_WARNING for at in _block_ends(ledger, staying).values()), default=None)
+
+
+def _block_ends(ledger: Ledger, claims: Iterable[NodeClaim]) -> dict[str, datetime]:
+    """Give when the Capacity Blocks end that these claims run in, by id."""
+    used = {claim.labels.get(RESERVATION_ID) for claim in claims}
+    return {
         reservation.id: reservation.ends_at
         for status in ledger.nodeclasses.values()
         for reservation in status.capacity_reservations
-        if reservation.kind == CAPACITY_BLOCK and reservation.id in used
+        if reservation.kind == CAPACITY_BLOCK and reservation.id in used and reservation.ends_at is not None
     }
-    return [
-        expiry(id_, at) for id_, at in sorted(ends.items()) if at is not None and at - now <= BLOCK_WARNING
-    ]
 
 
 def risks_after(
@@ -173,6 +184,8 @@ def _end_within_budgets(
     is_pressing = notice.until is not None and now >= notice.until - LAST_CALL
     if not is_pressing and (snapshot is None or not _is_allowed(found, notice, ledger, pool, snapshot, now)):
         found.counts["NoticesPutOff"] += 1
+        if notice.until is not None:
+            found.put_off_until = min(notice.until - LAST_CALL, found.put_off_until or _NEVER)
         return
     # A date that has passed is no reason for haste.
     deadline = notice.until and max(notice.until, now + LAST_CALL)

@@ -50,6 +50,8 @@ PATTERNS: Mapping[str, Mapping[str, Any]] = {
 """What EventBridge is asked for, and nothing else, by the name of its rule."""
 _INSTANCE = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})", re.ASCII)
 _RESERVATION = re.compile(r"cr-[0-9a-f]{8,17}", re.ASCII)
+_ID = re.compile(r"[\w-]{1,100}", re.ASCII)
+"""EventBridge's ids of events: UUIDs"""
 _MOST_INSTANCES = 1000
 """named in one event; AWS Health names a hundred at most"""
 
@@ -61,14 +63,9 @@ def read_event(body: str, account: str, now: datetime) -> tuple[Notice, ...]:
 
     Raises Rejected with what was found, and what would be right.
     """
-    try:
-        event = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise Rejected(f"event: expected a JSON object, found {body[:80]!r} ({error})") from None
-    if not isinstance(event, dict) or not isinstance(event.get("detail"), dict):
-        raise Rejected(f"event: expected an object with the object 'detail', found {body[:80]!r}")
+    event = _parsed(body)
     if event.get("account") != account:
-        raise Rejected(f"event field 'account': this queue is of {account}, found {_shown(event, 'account')}")
+        raise Rejected(f"event field 'account': expected {account}, found {_shown(event, 'account')}")
     kind = event.get("source"), event.get("detail-type")
     reader = _READERS.get(kind) if all(isinstance(each, str) for each in kind) else None
     if reader is None:
@@ -78,6 +75,25 @@ def read_event(body: str, account: str, now: datetime) -> tuple[Notice, ...]:
         )
     at = min(_time(event), now)
     return tuple(replace(notice, told_at=at) for notice in reader(event["detail"], at))
+
+
+def event_id(body: str) -> str:
+    """Give the id that EventBridge has given an event; the same event has it each time. Raises Rejected."""
+    event = _parsed(body)
+    id_ = event.get("id")
+    if not isinstance(id_, str) or not _ID.fullmatch(id_):
+        raise Rejected(f"event field 'id': expected a UUID, found {_shown(event, 'id')}")
+    return id_
+
+
+def _parsed(body: str) -> Mapping[str, Any]:
+    try:
+        event = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Rejected(f"event: expected a JSON object, found {body[:80]!r} ({error})") from None
+    if not isinstance(event, dict) or not isinstance(event.get("detail"), dict):
+        raise Rejected(f"event: expected an object with the object 'detail', found {body[:80]!r}")
+    return event
 
 
 def _warning(fate: Fate) -> Callable[[Detail, datetime], tuple[Notice, ...]]:

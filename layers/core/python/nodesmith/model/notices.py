@@ -59,3 +59,16 @@ class Notice:
     """When the event happened that says it; None where EC2 was asked."""
     check: str = field(default="", compare=False)
     """Which of EC2's own checks of the instance says it, in EC2's word"""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptEvent:
+    """An event of EC2 or AWS Health that is kept for a cluster until what follows from it is done.
+
+    `event` is its JSON as EventBridge sent it, `account` the account in which it was received. `id` is EventBridge's:
+    an event that is delivered twice has the same id both times.
+    """
+
+    id: str
+    event: str
+    account: str

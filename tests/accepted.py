@@ -1,0 +1,43 @@
+"""Functions that only keep the events which they are invoked with, in the place of those that would run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from moto.core import DEFAULT_ACCOUNT_ID
+
+from nodesmith.model.events import Concern, Hint, hints_of
+from nodesmith.settings import ALIAS, function_name
+from nodesmith_cli.local.cloud.lambdas import Lambdas
+
+if TYPE_CHECKING:
+    from nodesmith_cli.local.asynchronous import AsyncInvocations
+
+
+class Accepted:
+    """A concern's function, by its alias, and the hints that it has been invoked with."""
+
+    def __init__(self, concern: Concern, region: str) -> None:
+        name = function_name(concern)
+        self.arn = f"arn:aws:lambda:{region}:{DEFAULT_ACCOUNT_ID}:function:{name}:{ALIAS}"
+        self.hints: list[Hint] = []
+
+    def accept(self, payload: Any, trace: str = "") -> str:
+        """Take an event, as Lambda does before it runs a function."""
+        del trace
+        self.hints += hints_of(payload)[0]
+        return "request"
+
+    def take(self) -> list[Hint]:
+        """Give the hints that have come since the last time."""
+        taken, self.hints = self.hints, []
+        return taken
+
+
+def accepting(lambdas: Lambdas, region: str, concerns: Iterable[Concern] = Concern) -> dict[Concern, Accepted]:
+    """Let these functions be known to the imitated Lambda of a region."""
+    made = {concern: Accepted(concern, region) for concern in concerns}
+    for each in made.values():
+        lambdas.know(cast("AsyncInvocations", each))
+    return made
