@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
@@ -145,7 +145,8 @@ def _dynamodb(request: Request) -> Iterator[Call]:
         case "BatchGetItem" | "BatchWriteItem":
             for table, part in asked["RequestItems"].items():
                 for key in _keys(part):
-                    yield _on_item(request, request.operation, table, key)
+                    call = _on_item(request, request.operation, table, key)
+                    yield replace(call, context={**call.context, **_projected(part, key)})
         case "Query" if "IndexName" in asked:
             index = f"table/{asked['TableName']}/index/{asked['IndexName']}"
             yield Call("dynamodb:Query", request.arn(index))
@@ -165,6 +166,16 @@ def _keys(part: Any) -> list[Mapping[str, Any]]:
         return list(part["Keys"])
     writes = [next(iter(write.values())) for write in part]
     return [write.get("Item") or write["Key"] for write in writes]
+
+
+def _projected(part: Any, key: Mapping[str, Any]) -> Context:
+    """Tell which attributes of items a read asks for, those of the key among them; nothing where it asks for all."""
+    if not isinstance(part, dict) or "ProjectionExpression" not in part:
+        return {}
+    names = part.get("ExpressionAttributeNames", {})
+    asked = {each.strip().split(".")[0] for each in part["ProjectionExpression"].split(",")}
+    attributes = sorted({names.get(name, name) for name in asked} | key.keys())
+    return {"dynamodb:Attributes": attributes, "dynamodb:Select": "SPECIFIC_ATTRIBUTES"}
 
 
 def _on_item(request: Request, action: str, table: str, key: Mapping[str, Any]) -> Call:

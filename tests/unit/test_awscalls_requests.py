@@ -53,3 +53,14 @@ def test_who_reads_several_parameters_needs_a_grant_for_each() -> None:
 def test_who_reads_the_parameters_under_a_path_needs_a_grant_for_the_path() -> None:
     (call,) = asked("ssm", target="AmazonSSM.GetParametersByPath", Path="/nodesmith/clusters")
     assert call == ("ssm:GetParametersByPath", f"arn:aws:ssm:{HERE}:parameter/nodesmith/clusters")
+
+
+def test_who_reads_some_attributes_of_items_needs_no_grant_for_others() -> None:
+    item = {"pk": {"S": "CLUSTER#a"}, "sk": {"S": "META"}}
+    part = {"Keys": [item], "ProjectionExpression": "#at, pk", "ExpressionAttributeNames": {"#at": "at"}}
+    body = json.dumps({"RequestItems": {"nodesmith": part}}).encode()
+    (call,) = calls_of(
+        Request("eu-west-1", "dynamodb", "POST", "/", "DynamoDB_20120810.BatchGetItem", body, 200)
+    )
+    assert call.context["dynamodb:Attributes"] == ["at", "pk", "sk"]
+    assert call.context["dynamodb:LeadingKeys"] == ["CLUSTER#a"]
