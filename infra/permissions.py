@@ -17,6 +17,7 @@ from infra.launching import (
     volume_key_grants,
 )
 from infra.sessions import CLUSTER, FORWARDERS_CLUSTER, wake_grant
+from infra.tablegrants import heartbeat_grant, learned_grant, ledger_grant, notices_grant
 from nodesmith.settings import (
     DRY_RUN_NODEPOOL,
     MEASURED,
@@ -24,12 +25,8 @@ from nodesmith.settings import (
     catalog_key,
     decision_key,
     forwarder_partition_key,
-    health_partition_key,
-    learned_partition_key,
     metrics_key,
-    notices_partition_key,
     on_sale_key,
-    partition_key,
     snapshot_key,
     unplaced_key,
 )
@@ -53,80 +50,6 @@ class Scope:
     kms_key_arns: tuple[str, ...] = ()
     ssm_parameters: tuple[str, ...] = ()
     vpcs: tuple[str, ...] = ()
-
-
-def ledger_grants(scope: Scope) -> list[Grant]:
-    """Read and write the cluster's partition of the table, by key: no scan, no other cluster's items."""
-    actions = ("BatchGetItem", "BatchWriteItem", "DeleteItem", "PutItem", "Query", "UpdateItem")
-    return [
-        Grant(
-            "Ledger",
-            tuple(f"dynamodb:{action}" for action in actions),
-            (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),),
-            {
-                "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [partition_key(CLUSTER)]},
-                "Null": {"dynamodb:LeadingKeys": "false"},  # of no values, all are as they should be
-            },
-        )
-    ]
-
-
-def learned_grants(scope: Scope, *actions: str, beside: str = "") -> list[Grant]:
-    """Read, or write as well, what nodes of all clusters of the account have been seen to offer in the region.
-
-    `beside` is another partition for which the same is granted, in the same statement: IAM limits a role's size.
-    """
-    partitions = [learned_partition_key(scope.region), *([beside] if beside else [])]
-    return [
-        Grant(
-            "Learned",
-            tuple(f"dynamodb:{action}" for action in ("Query", *actions)),
-            (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),),
-            {
-                "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": partitions},
-                "Null": {"dynamodb:LeadingKeys": "false"},
-            },
-        )
-    ]
-
-
-def notices_grant(scope: Scope) -> Grant:
-    """Read and delete what routing has kept for the cluster."""
-    return Grant(
-        "Notices",
-        ("dynamodb:BatchWriteItem", "dynamodb:Query"),
-        (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),),
-        {
-            "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [notices_partition_key(CLUSTER)]},
-            "Null": {"dynamodb:LeadingKeys": "false"},
-        },
-    )
-
-
-def health_grant(region: str, cluster: str = "") -> Grant:
-    """Record how the runs of a cluster's concerns end, or of those that are no cluster's."""
-    return Grant(
-        "RecordHealth" if cluster else "RecordOwnHealth",
-        ("dynamodb:PutItem", "dynamodb:Query"),
-        (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=region),),
-        {
-            "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [health_partition_key(cluster)]},
-            "Null": {"dynamodb:LeadingKeys": "false"},
-        },
-    )
-
-
-def heartbeat_grant(region: str, action: str, cluster: str = CLUSTER) -> Grant:
-    """Write, or read, when a cluster's forwarder last gave a sign of life."""
-    return Grant(
-        "Heartbeat",
-        (f"dynamodb:{action}",),
-        (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=region),),
-        {
-            "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [forwarder_partition_key(cluster)]},
-            "Null": {"dynamodb:LeadingKeys": "false"},
-        },
-    )
 
 
 def read_grants(region: str, *keys: str) -> list[Grant]:
@@ -197,7 +120,7 @@ def interruption_grants(scope: Scope) -> list[Grant]:
     """Buy nodes in the place of those that EC2 takes, and see which it will take. Termination ends them."""
     return [
         *buying_grants(scope, unplaced_key(CLUSTER)),
-        notices_grant(scope),
+        notices_grant(scope.region),
         describe_grant(scope.region, "Instances", "InstanceStatus", "SpotInstanceRequests"),
         *metrics_grants(scope, "interruption"),
     ]
@@ -216,8 +139,8 @@ def disruption_grants(scope: Scope) -> list[Grant]:
 def buying_grants(scope: Scope, *kept: str) -> list[Grant]:
     """Decide what to buy, write it down, and buy it. `kept` are objects that are read and written beside."""
     return [
-        *ledger_grants(scope),
-        *learned_grants(scope, beside=forwarder_partition_key(CLUSTER)),
+        ledger_grant(scope.region),
+        learned_grant(scope.region, beside=forwarder_partition_key(CLUSTER)),
         *read_grants(scope.region, snapshot_key(CLUSTER), catalog_key(scope.region), *kept),
         write_grant(
             scope.region,
@@ -233,8 +156,8 @@ def buying_grants(scope: Scope, *kept: str) -> list[Grant]:
 def lifecycle_grants(scope: Scope) -> list[Grant]:
     """Follow instances and claims, name instances, end what was given up. The API server is for RBAC."""
     return [
-        *ledger_grants(scope),
-        *learned_grants(scope, "PutItem"),
+        ledger_grant(scope.region),
+        learned_grant(scope.region, "PutItem"),
         *read_grants(scope.region, snapshot_key(CLUSTER), unplaced_key(CLUSTER)),
         describe_grant(scope.region, "Instances"),
         tag_grant(scope.region),
@@ -247,7 +170,7 @@ def lifecycle_grants(scope: Scope) -> list[Grant]:
 def termination_grants(scope: Scope) -> list[Grant]:
     """End nodes: see what runs, terminate it. Taints and evictions are for RBAC."""
     return [
-        *ledger_grants(scope),
+        ledger_grant(scope.region),
         *read_grants(scope.region, snapshot_key(CLUSTER)),
         describe_grant(scope.region, "Instances"),
         terminate_grant(scope.region),
@@ -268,7 +191,7 @@ def readiness_grants(scope: Scope) -> list[Grant]:
         for name in scope.ssm_parameters
     )
     return [
-        *ledger_grants(scope),
+        ledger_grant(scope.region),
         *read_grants(scope.region, snapshot_key(CLUSTER)),
         describe_grant(scope.region, "CapacityReservations", "Images", "SecurityGroups", "Subnets"),
         Grant(
@@ -298,7 +221,7 @@ def observation_grants(scope: Scope) -> list[Grant]:
 def repair_grants(scope: Scope) -> list[Grant]:
     """Say which nodes are to go: termination ends them. Events are for RBAC."""
     return [
-        *ledger_grants(scope),
+        ledger_grant(scope.region),
         *read_grants(scope.region, snapshot_key(CLUSTER)),
         describe_cluster_grant(scope),
         *metrics_grants(scope, "repair"),
@@ -308,7 +231,7 @@ def repair_grants(scope: Scope) -> list[Grant]:
 def garbagecollection_grants(scope: Scope) -> list[Grant]:
     """Find what was made for the cluster, and let go of it. What it writes to the API server is for RBAC."""
     return [
-        *ledger_grants(scope),
+        ledger_grant(scope.region),
         *read_grants(scope.region, snapshot_key(CLUSTER)),
         describe_grant(scope.region, "Instances", "LaunchTemplates", "NetworkInterfaces", "Volumes"),
         *collection_grants(scope.region),

@@ -9,8 +9,8 @@ from constructs import Construct
 
 from infra import names
 from infra.grants import Grant, make_role
-from infra.permissions import health_grant
 from infra.sessions import CLUSTER, in_session, outside_sessions, own_grants, send_grant, trust_itself
+from infra.tablegrants import health_grant
 
 _TRACE = Grant(
     "Trace",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from infra import names
 from infra.grants import Grant
-from infra.permissions import Scope, describe_grant, health_grant, read_grants, write_grant
+from infra.permissions import Scope, describe_grant, read_grants, write_grant
 from infra.sessions import poll_grant, wake_grant
+from infra.tablegrants import health_grant
 from nodesmith.registration import CANARY_PARAMETER, PARAMETERS
 from nodesmith.settings import (
     DEAD_LETTER_QUEUE_NAME,

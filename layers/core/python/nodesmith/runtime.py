@@ -124,12 +124,7 @@ def interruption() -> Handler:
             metrics=own.metrics,
         )
 
-        def handle_once() -> Report:
-            report = handle_notices(run)
-            own.telemetry.ran(report.counts)
-            return report
-
-        return handle_once
+        return lambda: _told(own, handle_notices(run))
 
     return looking(Parts(Concern.INTERRUPTION, *LEDGER_AND_EC2), composed)
 

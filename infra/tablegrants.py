@@ -1,0 +1,57 @@
+"""What may be done to the table: to items of one partition each, by key. There is no scan."""
+
+from __future__ import annotations
+
+from infra import names
+from infra.grants import Grant
+from infra.sessions import CLUSTER
+from nodesmith.settings import (
+    forwarder_partition_key,
+    health_partition_key,
+    learned_partition_key,
+    notices_partition_key,
+    partition_key,
+)
+
+
+def ledger_grant(region: str) -> Grant:
+    """Read and write the cluster's ledger."""
+    actions = ("BatchGetItem", "BatchWriteItem", "DeleteItem", "PutItem", "Query", "UpdateItem")
+    return _grant("Ledger", region, actions, partition_key(CLUSTER))
+
+
+def learned_grant(region: str, *actions: str, beside: str = "") -> Grant:
+    """Read, or write as well, what nodes of all clusters of the account have been seen to offer in the region.
+
+    `beside` is another partition for which the same is granted, in the same statement: IAM limits a role's size.
+    """
+    partitions = (learned_partition_key(region), *([beside] if beside else []))
+    return _grant("Learned", region, ("Query", *actions), *partitions)
+
+
+def notices_grant(region: str) -> Grant:
+    """Read and delete what routing has kept for the cluster."""
+    return _grant("Notices", region, ("BatchWriteItem", "Query"), notices_partition_key(CLUSTER))
+
+
+def health_grant(region: str, cluster: str = "") -> Grant:
+    """Record how the runs of a cluster's concerns end, or of those that are no cluster's."""
+    sid = "RecordHealth" if cluster else "RecordOwnHealth"
+    return _grant(sid, region, ("PutItem", "Query"), health_partition_key(cluster))
+
+
+def heartbeat_grant(region: str, action: str, cluster: str = CLUSTER) -> Grant:
+    """Write, or read, when a cluster's forwarder last gave a sign of life."""
+    return _grant("Heartbeat", region, (action,), forwarder_partition_key(cluster))
+
+
+def _grant(sid: str, region: str, actions: tuple[str, ...], *partitions: str) -> Grant:
+    return Grant(
+        sid,
+        tuple(f"dynamodb:{action}" for action in actions),
+        (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=region),),
+        {
+            "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": list(partitions)},
+            "Null": {"dynamodb:LeadingKeys": "false"},  # of no values, all are as they should be
+        },
+    )
