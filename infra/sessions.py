@@ -32,8 +32,11 @@ _POLLING = ("sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage")
 
 
 def in_session(grants: Iterable[Grant]) -> list[Grant]:
-    """Narrow grants to the session of a cluster."""
-    return [grant.where(IN_SESSION) for grant in grants]
+    """Narrow grants to the session of a cluster.
+
+    Where a grant names the session's cluster it matches nothing without one, and no more is said: IAM limits its size.
+    """
+    return [grant if _names_cluster(grant) else grant.where(IN_SESSION) for grant in grants]
 
 
 def outside_sessions(grants: Iterable[Grant]) -> list[Grant]:
@@ -64,12 +67,16 @@ def poll_grant(region: str) -> Grant:
 def wake_grant(
     region: str, vpcs: Sequence[str], *concerns: str, itself: tuple[str, str] | None = None
 ) -> Grant:
-    """Invoke the functions of these concerns, in the VPCs of the region as well.
+    """Invoke the functions of these concerns, in the VPCs of the region as well: a cluster may be reached from any.
 
+    A function that talks to API servers wakes those that do so from the same place: it serves no other clusters.
     `itself` is a concern, and the VPC of its function, which may hand clusters to a release of itself on trial.
     """
+    places = [itself[1]] if itself is not None and itself[0] in TALKING else ["", *vpcs]
     arns = [
-        names.function_arn(region, concern, vpc) for concern in concerns for vpc in _places(concern, vpcs)
+        names.function_arn(region, concern, vpc)
+        for concern in concerns
+        for vpc in (places if concern in TALKING else [""])
     ]
     if itself is not None:
         arns.append(names.function_arn(region, *itself, CANARY_ALIAS))
@@ -101,5 +108,8 @@ def trust_itself(role: iam.Role, role_arn: str) -> None:
         document.add_statements(statement)
 
 
-def _places(concern: str, vpcs: Sequence[str]) -> tuple[str, ...]:
-    return ("", *vpcs) if concern in TALKING else ("",)
+def _names_cluster(grant: Grant) -> bool:
+    """Whether a grant matches only with the session's cluster: by each of its resources, or by a condition."""
+    expected = [values for keys in grant.conditions.values() for values in keys.values()]
+    lists = [values if isinstance(values, list) else [values] for values in expected]
+    return any(all(CLUSTER in str(each) for each in values) for values in (grant.resources, *lists))

@@ -211,7 +211,9 @@ def test_a_bucket_of_that_name_in_another_account_is_nobodys_to_use(templates: d
 
 
 @pytest.mark.parametrize("concern", ALL)
-def test_a_function_may_wake_whom_its_controller_wakes_in_all_vpcs(region: Template, concern: str) -> None:
+def test_a_function_may_wake_whom_its_controller_wakes_where_its_clusters_are_reached_from(
+    region: Template, concern: str
+) -> None:
     controllers = ROOT / "layers/core/python/nodesmith/controllers"
     source = (controllers / f"{concern}.py").read_text()
     for part in ("provisioning", "look", "moves", "secondlooks"):  # of its story some is told in there
@@ -219,12 +221,17 @@ def test_a_function_may_wake_whom_its_controller_wakes_in_all_vpcs(region: Templ
             source += (controllers / f"{part}.py").read_text()
     woken = set(re.findall(r"(?<!_turn\()Concern\.([A-Z]+)", source))
     woken |= {each.name for each in INFORMED if "INFORMED" in source}
-    for other in ALL:
-        expected = other.upper() in woken
-        for vpc in ("", PRIVATE):
-            function, there = f"{LAMBDA}:{function_name(other, vpc)}", not vpc or other in TALKING
-            assert may(region, concern, "lambda:InvokeFunction", f"{function}:live") is (expected and there)
-            assert not may(region, concern, "lambda:InvokeFunction", function)
+    for place in ("", PRIVATE) if concern in TALKING else ("",):
+        statements = region.statements(region.role_of(concern, place))
+        for other in ALL:
+            for vpc in ("", PRIVATE):
+                there = (
+                    vpc in ({place} if concern in TALKING else {"", PRIVATE}) if other in TALKING else not vpc
+                )
+                function = f"{LAMBDA}:{function_name(other, vpc)}"
+                expected = there and other.upper() in woken
+                assert allows(statements, "lambda:InvokeFunction", f"{function}:live") is expected
+                assert not allows(statements, "lambda:InvokeFunction", function)
 
 
 def test_dispatch_lists_registrations_and_wakes_every_concern_and_reaches_no_cluster(
@@ -321,11 +328,19 @@ def test_a_vpc_function_ends_interfaces_that_we_made_for_its_sessions_cluster_on
             assert not allows(statements, action, interface, {**SESSION, **tags})
 
 
-def test_roles_stay_within_iams_sizes(templates: dict[str, Template]) -> None:
+@pytest.mark.parametrize(
+    ("partition", "region_name"), [("aws", "ap-southeast-99"), ("aws-us-gov", "us-gov-west-1")]
+)
+def test_roles_stay_within_iams_sizes_wherever_they_are(
+    templates: dict[str, Template], partition: str, region_name: str
+) -> None:
+    def size(statements: list[dict[str, Any]]) -> int:
+        text = json.dumps(statements, separators=(",", ":"))
+        return len(text.replace("arn:aws:", f"arn:{partition}:").replace(REGION, region_name))
+
     for template, role in roles(templates):
-        statements, trust = template.statements(role), template.trust(role)
-        assert len(json.dumps(statements, separators=(",", ":"))) <= 10_240, role
-        assert len(json.dumps(trust, separators=(",", ":"))) <= 2_048, role
+        assert size(template.statements(role)) <= 10_240, role
+        assert size(template.trust(role)) <= 2_048, role
 
 
 def test_a_functions_metrics_are_read_by_itself_and_the_forwarder_and_no_other(region: Template) -> None:

@@ -18,7 +18,7 @@ from nodesmith.handlers import Handler, looking
 from nodesmith.model.events import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.parts import ClusterParts, Parts
 from nodesmith.registration import CANARY_PARAMETER, Registration, Trial, parameter_name
-from nodesmith.settings import function_vpc
+from nodesmith.settings import function_name, function_vpc
 from nodesmith.telemetry import Telemetry
 from nodesmith_cli.local.deployment import deploy, register
 from tests import builders
@@ -183,6 +183,7 @@ def test_an_event_whose_failures_cannot_be_put_off_fails_so_that_lambda_repeats_
 
 def test_a_function_in_a_vpc_has_itself_invoked_again_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VPC_NAME", "private")
+    register(client, Registration("east", VPC, ("nodes",), "private"))
     looks = Looks(east=Transient("EC2 is away"))
 
     looks.handler()(hints("east"), None)
@@ -267,7 +268,8 @@ def test_an_event_that_cannot_be_read_is_told_of_and_dropped(event: Mapping[str,
     assert " rejected: " in line
 
 
-def test_a_cluster_is_served_by_what_its_registration_says() -> None:
+def test_a_cluster_is_served_by_what_its_registration_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VPC_NAME", "private")
     register(
         client,
         Registration("east", VPC, ("first", "second"), "private", {"VM_MEMORY_OVERHEAD_PERCENT": "0.05"}),
@@ -283,6 +285,22 @@ def test_a_cluster_is_served_by_what_its_registration_says() -> None:
     (own,) = found
     assert own.settings.default_node_role == "first"
     assert own.node_settings().vm_memory_overhead_percent == 0.05
+
+
+@pytest.mark.parametrize(("here", "there"), [("", "private"), ("private", ""), ("private", "other")])
+def test_a_cluster_is_left_to_the_function_that_reaches_its_api_server(
+    here: str, there: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VPC_NAME", here)
+    for cluster, reached_from in (("east", there), ("west", here)):
+        register(client, Registration(cluster, VPC, ("nodes",), reached_from))
+    looks = Looks()
+
+    looks.handler()(hints("east", "west"), None)
+
+    assert (looks.seen, looks.delayed.put_off) == (["west"], [])
+    (line,) = looks.told.lines
+    assert f"{function_name('lifecycle', there)} serves it" in line
 
 
 def test_only_what_talks_to_api_servers_runs_in_a_clusters_vpc() -> None:

@@ -16,7 +16,8 @@ from nodesmith.controllers.report import Report
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.events import DelayedInvocation, Hint, hints_of, hints_payload, retry_seconds
 from nodesmith.parts import ClusterParts, Parts, collect_seldom
-from nodesmith.settings import ALIAS, CANARY_ALIAS
+from nodesmith.registration import Registration
+from nodesmith.settings import ALIAS, CANARY_ALIAS, function_name, function_vpc
 from nodesmith.telemetry import Telemetry
 
 Event = Mapping[str, Any]
@@ -37,6 +38,7 @@ class Clusters:
     def of(self, cluster: str) -> tuple[ClusterParts, Run]:
         """Give a cluster's parts and run; new ones where its registration has changed. Raises Rejected, Transient."""
         registration = self._parts.registrations.get(cluster)
+        self._refuse_elsewhere(registration)
         served = self._served.get(cluster)
         if served is None or served[0].registration != registration:
             own = ClusterParts(self._parts, registration)
@@ -46,6 +48,14 @@ class Clusters:
         if len(self._served) > MOST_CLUSTERS:
             self._served.popitem(last=False)
         return served
+
+    def _refuse_elsewhere(self, registration: Registration) -> None:
+        """Leave a cluster to the function that reaches its API server: its registration may just have changed."""
+        here, concern = self._parts.settings.vpc_name, self._parts.concern
+        there = function_vpc(concern, registration.reached_from)
+        if here != there:
+            name = function_name(concern, there)
+            raise Rejected(f"cluster {registration.cluster}: {name} serves it, by its registration")
 
 
 @dataclass(slots=True)
