@@ -7,9 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 from nodesmith.model.backoffs import Backoff
 from nodesmith.model.budgets import Budget
+from nodesmith.model.draintimes import DrainTime
 from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.launches import OfferingKey
-from nodesmith.model.moves import Move, Reason, Stage
+from nodesmith.model.launches import FleetShare, LaunchRequest, OfferingKey, Override
+from nodesmith.model.learned import Boot, Offered
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.moves import Move, MoveKind, Reason, Stage
 from nodesmith.model.nodeclaims import NodeClaim, Phase, Transition
 from nodesmith.model.nodeclassstatus import (
     CapacityReservation,
@@ -21,9 +24,11 @@ from nodesmith.model.nodeclassstatus import (
     Subnet,
 )
 from nodesmith.model.nodespec import NodeClassRef
+from nodesmith.model.pauses import Departure, Pause, departure_of
 from nodesmith.model.registrationhealth import Ending, RegistrationHealth
 from nodesmith.model.requirements import Requirements, requirement
 from nodesmith.model.resources import parse_resources
+from nodesmith.model.risks import Risk
 from nodesmith.model.taints import Effect, Taint
 
 NOW = datetime(2026, 11, 21, 8, 30, 15, 250000, tzinfo=UTC)
@@ -139,3 +144,45 @@ RESERVATION = CapacityReservation(
     "cr-1", "m5.large", "us-east-1a", 3, "capacity-block", "open", "123456789012", True, True, NOW
 )
 RESERVED_STATUS = replace(FULL_STATUS, name="reserved", capacity_reservations=(RESERVATION,))
+LAUNCHING = replace(
+    FULL_CLAIM,
+    name="default-launching",
+    phase=Phase.PENDING,
+    launch=FrozenMap(
+        LaunchRequest(
+            "default-launching",
+            "spot",
+            (Override("nodesmith-1", "m5.large", "us-east-1a", "subnet-1", 0.0336),),
+            {"Name": "default-launching"},
+            "default",
+            FleetShare("fleet-1", 0, 2),
+        ).to_item()
+    ),
+)
+
+
+def _departure() -> Departure:
+    found = departure_of(GONE)
+    assert found is not None
+    return found
+
+
+GONE = replace(FULL_CLAIM, name="default-gone")
+LEDGER = Ledger(
+    version=2,
+    claims=(FULL_CLAIM, LAUNCHING),
+    nodeclasses={"default": FULL_STATUS, "reserved": RESERVED_STATUS},
+    cluster=FULL_CLUSTER,
+    unavailable={POOL: Backoff(NOW, 2, "InsufficientInstanceCapacity")},
+    nodepool_backoffs={"default": Backoff(NOW, 1, "LaunchFailed")},
+    health={"default": replace(FULL_HEALTH, revision=1)},
+    learned={Boot("m5.large", "ami-1"): Offered(8_000_000_000, {"abc": parse_resources({"cpu": "1930m"})})},
+    moves=(FULL_MOVE,),
+    paused=Pause(NOW, "the audit goes on"),
+    departures=(_departure(),),
+    risks={POOL: Risk(0.5, NOW)},
+    drain_times={"default": DrainTime(12.5, NOW)},
+    move_backoffs={MoveKind("default", Reason.DRIFTED): Backoff(NOW, 3, "nothing is left")},
+    subnet_backoffs={"subnet-1": Backoff(NOW, 1, "InsufficientFreeAddressesInSubnet")},
+    contents={"NodePool/default": "f" * 64},
+)
