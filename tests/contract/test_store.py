@@ -34,6 +34,7 @@ from tests import builders
 from tests.account import strict_aws
 from tests.awscalls.acting import ActingClient, Role
 from tests.fakes.store import FakeStore
+from tests.fakes.table import FakeTable
 from tests.formats.values import (
     FULL_CLAIM,
     FULL_CLUSTER,
@@ -72,11 +73,13 @@ def dynamodb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield client
 
 
-@pytest.fixture(params=["memory", "dynamodb"])
+@pytest.fixture(params=["memory", "table", "dynamodb"])
 def store(request: pytest.FixtureRequest) -> Store:
     """A ledger that knows nothing yet."""
     if request.param == "memory":
         return FakeStore()
+    if request.param == "table":
+        return DynamoStore(FakeTable(), TABLE, "test", lambda: NOW)
     client = ActingClient(request.getfixturevalue("dynamodb"), Role("lifecycle", "test", "us-east-1"))
     return DynamoStore(client, TABLE, "test", lambda: NOW)
 
