@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 LATER = "addedLater"
@@ -50,7 +51,7 @@ CLAIM = _layout(
     "instance_gone_at inconsistency drifted_at provisioner",
 )
 NODECLASS = _layout(
-    rows="subnets/[] security_groups/[] images/[] conditions/[]", lately="capacity_reservations content"
+    rows="subnets/[] security_groups/[] images/[] conditions/[]", lately="capacity_reservations"
 )
 REGISTRATION_HEALTH = _layout(rows="endings/[] offerings/[]")
 OFFERED = _layout("allocatable allocatable/*")
@@ -161,11 +162,6 @@ BEFORE = Version("before", earlier, earlier, {})
 """Today's code, to which what was lately added is unknown: it is dropped where it reads, and where it writes."""
 
 
-def sees_all(version: Version) -> Version:
-    """Give a version that writes as this one, and reads what is there."""
-    return replace(version, seen=_as_it_is)
-
-
 def layout_of(pk: str, sk: str) -> Layout:
     """Give the layout of the document of an item of the table."""
     if pk.partition("#")[0] == "HEALTH":
@@ -175,6 +171,7 @@ def layout_of(pk: str, sk: str) -> Layout:
     return LEDGER_KINDS.get(sk.partition("#")[0], Layout())
 
 
+@lru_cache(maxsize=20_000)
 def rewritten(text: str, layout: Layout, change: Callable[[Any, Layout], Any]) -> str:
     """Change the text of a JSON document."""
     return json.dumps(change(json.loads(text), layout), separators=(",", ":"))
