@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from moto import mock_aws
-
-from tests.account import client
+from tests.account import client, strict_aws
 
 TABLE = "nodesmith"
 _KEYS = ("pk", "sk", "instance", "reservation")
@@ -17,7 +15,7 @@ _KEYS = ("pk", "sk", "instance", "reservation")
 @contextmanager
 def table() -> Iterator[Any]:
     """Give a client of DynamoDB with the table, empty, and the indexes that it has when deployed."""
-    with mock_aws():
+    with strict_aws():
         dynamodb = client("dynamodb")
         dynamodb.create_table(
             TableName=TABLE,

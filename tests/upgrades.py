@@ -300,7 +300,7 @@ class UpgradedWorld(World):
             (92 * at, lambda _: self._is_taken()),
             (100 * at, lambda _: self._goes("cloud")),
             (110 * at, lambda _: self._changes()),
-            (125 * at, lambda _: self._go(5)),
+            (125 * at, lambda _: self._leave_a_node()),
             (DAY, lambda _: self._calm_down()),
         ]
 
@@ -311,6 +311,11 @@ class UpgradedWorld(World):
     def _go(self, count: int) -> None:
         """Let every second pod end, so that nodes are left half empty."""
         self.remove(sorted(self.pods)[::2][:count])
+
+    def _leave_a_node(self) -> None:
+        """Let all pods of one node end."""
+        node = f"node-{self._victim()}"
+        self.remove([name for name, pod in self.pods.items() if pod["spec"].get("nodeName") == node])
 
     def _victim(self) -> str:
         used = {p["spec"].get("nodeName", "").removeprefix("node-") for p in self.pods.values()}

@@ -47,7 +47,7 @@ def _layout(maps: str = "", rows: str = "", lately: str = "", records: str | Non
 CLAIM = _layout(
     "labels annotations requests capacity allocatable attempts launch/tags",
     "history/[] launch/overrides/[] launch/fleet",
-    "hash_version nodeclass_hash_version private_dns_name security_groups attempts served held_until replaced_by "
+    "private_dns_name security_groups attempts served held_until replaced_by "
     "instance_gone_at inconsistency drifted_at provisioner",
 )
 NODECLASS = _layout(
