@@ -35,6 +35,7 @@ from tests.benchmarks import (
     scrapes,
     snapshots,
     ticks,
+    upgrades,
     week,
 )
 from tests.benchmarks.figures import Figure
@@ -54,6 +55,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "scrapes": scrapes.figures,
     "ticks": ticks.figures,
     "week": week.figures,
+    "upgrades": upgrades.figures,
     "idle": idle.figures,
     "drain": drain.figures,
     "foreign": foreign.figures,
@@ -69,6 +71,7 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "packing": partial(packing.figures, quick=True),
     "disruption": partial(disruption.figures, quick=True),
     "week": partial(week.figures, nodes=50, days=1),
+    "upgrades": partial(upgrades.figures, days=1),
     "idle": partial(idle.figures, nodes=10, hours=3),
     "interruptions": partial(interruptions.figures, runs=50, storms=1, sample=40),
 }

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected
+from nodesmith.observation.observed import VERSION
 from nodesmith.observation.podreduction import reduce_pod
 from nodesmith.observation.reduction import reduce_namespace, reduce_node
 from nodesmith.observation.wire import LARGEST_BYTES, Observed, decode, encode
@@ -149,6 +150,17 @@ def test_something_that_is_no_snapshot_is_rejected_with_what_was_found(data: byt
 def test_a_snapshot_of_a_newer_format_is_rejected_with_the_remedy() -> None:
     with pytest.raises(Rejected, match=r"'version' is 5, this release reads 1 to 4: deploy .* same release"):
         decode(rewritten(version=5))
+
+
+def test_a_snapshot_of_a_newer_format_is_read_where_it_says_that_it_can_be() -> None:
+    newer = decode(rewritten(version=VERSION + 1, readableFrom=VERSION, addedLater=[1]))
+    assert repr(newer) == repr(decode(rewritten()))
+
+
+@pytest.mark.parametrize("oldest", [VERSION + 1, None, "1", [1]])
+def test_a_snapshot_of_a_newer_format_is_rejected_where_it_cannot_be_read(oldest: object) -> None:
+    with pytest.raises(Rejected, match="same release"):
+        decode(rewritten(version=VERSION + 1, readableFrom=oldest))
 
 
 def test_a_snapshot_of_the_first_format_is_read_but_for_pods_with_volumes() -> None:

@@ -73,6 +73,32 @@ def test_what_is_wrong_is_named_with_what_would_be_right(change: dict[str, Any],
     assert said in str(rejected.value)
 
 
+def test_what_a_later_release_has_added_keeps_no_release_from_serving_the_cluster() -> None:
+    added = {"zones": ["a"], "settings": {**VALUE["settings"], "OF_TOMORROW": "1", "ALSO": {"no": "text"}}}
+
+    read = read_registration("shop", json.dumps(VALUE | added), of_any_release=True)
+
+    known = read_registration("shop", json.dumps(VALUE))
+    assert settings_of(read, Settings("eu-west-1")) == settings_of(known, Settings("eu-west-1"))
+    assert json.loads(read.to_json())["settings"] == {**VALUE["settings"], "OF_TOMORROW": "1"}
+
+
+def test_no_registration_of_any_release_sets_what_is_the_deployments() -> None:
+    foreign = {"settings": {"AWS_REGION": "eu-north-1", "CLOUDWATCH_METRICS": "true", "TABLE_NAME": "mine"}}
+
+    read = read_registration("shop", json.dumps(VALUE | foreign), of_any_release=True)
+
+    assert read.settings == {}
+
+
+def test_what_is_wrong_in_what_is_known_is_rejected_whatever_release_wrote_it() -> None:
+    wrong = {"zones": ["a"], "settings": {"OF_TOMORROW": "1", "RESERVED_ENIS": "-1"}}
+
+    with pytest.raises(Rejected, match="must not be negative") as rejected:
+        read_registration("shop", json.dumps(VALUE | wrong), of_any_release=True)
+    assert "TOMORROW" not in str(rejected.value)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "[]", "null", '"shop"'])
 def test_what_is_no_registration_is_rejected(text: str) -> None:
     with pytest.raises(Rejected, match="expected a") as rejected:

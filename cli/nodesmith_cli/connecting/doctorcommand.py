@@ -16,7 +16,7 @@ from nodesmith_cli.connecting.findings import Finding, error, warning, worst_fir
 from nodesmith_cli.connecting.looking import Around, Seen, look
 from nodesmith_cli.connecting.rightschecks import rights_findings
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, Written, log_of_observation, missing_because
-from nodesmith_cli.connecting.wanted import Wanted, registration
+from nodesmith_cli.connecting.wanted import Wanted, readable, registration
 from nodesmith_cli.connecting.workloadchecks import budget_findings, budgets_of, pool_findings
 from nodesmith_cli.printing import span
 from nodesmith_cli.sharing.findings import Severity
@@ -70,7 +70,12 @@ def _registration(cluster: str, text: str) -> Iterator[Finding]:
         read_registration(cluster, text)
     except Rejected as fault:
         where = f"registration {parameter_name(cluster)}"
-        yield error("registration", where, str(fault), f"nodesmith connect {cluster}, which writes it anew")
+        if readable(cluster, text) is None:
+            remedy = f"nodesmith connect {cluster}, which writes it anew"
+            yield error("registration", where, str(fault), remedy)
+        else:
+            remedy = "a later version may have written it: update nodesmith, or take it out of the parameter"
+            yield warning("registration", where, str(fault), remedy)
 
 
 def _disconnected(cluster: str, seen: Seen) -> Iterator[Finding]:

@@ -47,7 +47,7 @@ def default_node_role(cluster: str) -> str:
 def readable(cluster: str, text: str | None) -> Registration | None:
     """Read a registration; None where there is none, or none that can be read."""
     try:
-        return read_registration(cluster, text) if text is not None else None
+        return None if text is None else read_registration(cluster, text, of_any_release=True)
     except Rejected:
         return None
 

@@ -86,14 +86,18 @@ def parameter_name(cluster: str) -> str:
     return f"{PARAMETERS}/{cluster}"
 
 
-def read_registration(cluster: str, text: str) -> Registration:
-    """Read the value of a cluster's parameter. Raises Rejected with every fault, and what would be right."""
+def read_registration(cluster: str, text: str, *, of_any_release: bool = False) -> Registration:
+    """Read the value of a cluster's parameter. Raises Rejected with every fault, and what would be right.
+
+    A key that this release does not know is a fault, unless it may be `of_any_release`: a later one may have written
+    it. Settings that this release does not know are kept then, so that who writes the registration anew keeps them.
+    """
     where = f"SSM parameter {parameter_name(cluster)}"
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise Rejected(f"{where}: expected a JSON object, found {text[:80]!r} ({error})") from None
-    found = list(registration_faults(cluster, raw))
+    found = list(registration_faults(cluster, _known(raw) if of_any_release else raw))
     if found:
         raise Rejected(f"{where}: {'; '.join(found)}")
     return Registration(
@@ -101,8 +105,25 @@ def read_registration(cluster: str, text: str) -> Registration:
         raw["vpcId"],
         tuple(raw["nodeRoles"]),
         raw.get("reachedFrom", ""),
-        dict(raw.get("settings", {})),
+        _settings(raw.get("settings", {})),
     )
+
+
+def _settings(found: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        name: value for name, value in found.items() if isinstance(value, str) and name not in _OF_DEPLOYMENT
+    }
+
+
+def _known(raw: Any) -> Any:
+    """Leave out what only a later release knows."""
+    if not isinstance(raw, dict):
+        return raw
+    known = {key: value for key, value in raw.items() if key in _KEYS}
+    settings = known.get("settings")
+    if isinstance(settings, dict):
+        known["settings"] = {name: value for name, value in settings.items() if name in SETTINGS}
+    return known
 
 
 def settings_of(registration: Registration, deployment: Settings) -> Settings:

@@ -18,6 +18,7 @@ FACT_FIELDS = [field.name for field in fields(InstanceFacts)]
 _CAPACITY_TYPES, _GPUS, _INFERENCE, _NEURON = (
     FACT_FIELDS.index(name) for name in ("capacity_types", "gpus", "inference_accelerators", "neuron_devices")
 )
+_DEVICE, _NEURON_DEVICE = len(fields(Accelerator)), len(fields(NeuronDevice))
 _FIRST_FIELDS = FACT_FIELDS.index("branch_interfaces") + 1
 
 
@@ -80,18 +81,20 @@ def write_facts(facts: Iterable[InstanceFacts]) -> list[Any]:
 def read_facts(rows: Sequence[list[Any]]) -> dict[str, InstanceFacts]:
     """Read rows of facts, by type name. Raises ValueError when the header is another version's.
 
-    New facts come last: rows of an earlier version that lack them are read, and those facts are not known.
+    New facts come last: rows of an earlier version that lack them are read, and those facts are not known. What a later
+    version has added is left out.
     """
-    if rows[0] != FACT_FIELDS[: max(len(rows[0]), _FIRST_FIELDS)]:
+    known = rows[0][: len(FACT_FIELDS)]
+    if known != FACT_FIELDS[: max(len(known), _FIRST_FIELDS)]:
         raise ValueError("fields of another version")
-    return {row[0]: _read_row(row) for row in rows[1:]}
+    return {row[0]: _read_row(row[: len(known)]) for row in rows[1:]}
 
 
 def _read_row(row: list[Any]) -> InstanceFacts:
     row[_CAPACITY_TYPES] = tuple(row[_CAPACITY_TYPES])
-    row[_GPUS] = tuple(Accelerator(*a) for a in row[_GPUS])
-    row[_INFERENCE] = tuple(Accelerator(*a) for a in row[_INFERENCE])
-    row[_NEURON] = tuple(NeuronDevice(*d) for d in row[_NEURON])
+    row[_GPUS] = tuple(Accelerator(*a[:_DEVICE]) for a in row[_GPUS])
+    row[_INFERENCE] = tuple(Accelerator(*a[:_DEVICE]) for a in row[_INFERENCE])
+    row[_NEURON] = tuple(NeuronDevice(*d[:_NEURON_DEVICE]) for d in row[_NEURON])
     return InstanceFacts(*row)
 
 
@@ -119,7 +122,7 @@ def _groups(offered: Iterable[Offering], zones: Sequence[tuple[str, str]]) -> li
 
 
 def _read_group(group: Sequence[Any], zones: Sequence[Sequence[str]]) -> Iterator[Offering]:
-    capacity_type, price, estimated, available, mask = group
-    for bit, (zone, zone_id) in enumerate(zones):
+    capacity_type, price, estimated, available, mask, *_ = group
+    for bit, (zone, zone_id, *_) in enumerate(zones):
         if mask >> bit & 1:
             yield Offering(zone, capacity_type, price, estimated, zone_id, available)

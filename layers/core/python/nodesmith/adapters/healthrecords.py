@@ -129,7 +129,10 @@ class HealthRecords:
         document = Section(self._client, self._table, health_partition_key("")).document(_STATE)
         try:
             since = {name: parse_time(text) for name, text in document.get("since", {}).items()}
-            found = frozenset(Finding(*each) for each in document.get("findings", ()))
+            found = frozenset(
+                Finding(cluster, concern, kind, said)
+                for cluster, concern, kind, said, *_ in document.get("findings", ())
+            )
         except (TypeError, ValueError):
             return {}, frozenset()
         return since, found

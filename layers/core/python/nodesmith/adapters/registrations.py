@@ -41,7 +41,7 @@ class SsmRegistrations:
         read_at, known = self._read.get(cluster, (None, None))
         if known is not None and read_at is not None and now - read_at < READ_AGAIN:
             return known
-        registration = read_registration(cluster, self._value(cluster))
+        registration = read_registration(cluster, self._value(cluster), of_any_release=True)
         self._read[cluster] = now, registration
         return registration
 
@@ -61,7 +61,7 @@ class SsmRegistrations:
             values = {p["Name"].rpartition("/")[2]: p["Value"] for page in pages for p in page["Parameters"]}
         for cluster in sorted(values):
             try:
-                found.append(read_registration(cluster, values[cluster]))
+                found.append(read_registration(cluster, values[cluster], of_any_release=True))
             except Rejected as error:
                 faults[cluster] = str(error)
         return found, faults

@@ -103,11 +103,11 @@ class LaunchRequest:
 
     @classmethod
     def from_item(cls, claim: str, item: Mapping[str, Any]) -> LaunchRequest:
-        """Read what `to_item` wrote."""
+        """Read what `to_item` wrote; what a later version has added is left out."""
         return cls(
             claim,
             item["capacityType"],
-            tuple(Override(t, i, z, s, float(p)) for t, i, z, s, p in item["overrides"]),
+            tuple(Override(t, i, z, s, float(p)) for t, i, z, s, p, *_ in item["overrides"]),
             dict(item["tags"]),
             item.get("reservations", ""),
             share_of(item),
@@ -121,7 +121,7 @@ class LaunchRequest:
 def share_of(launch: Mapping[str, Any]) -> FleetShare | None:
     """Return the share of a fleet that a request has which `LaunchRequest.to_item` wrote, None where it has none."""
     share = launch.get("fleet")
-    return FleetShare(*share) if share else None
+    return FleetShare(*share[:3]) if share else None
 
 
 def fleet_of(launch: Mapping[str, Any]) -> str:

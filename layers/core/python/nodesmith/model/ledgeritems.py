@@ -1,8 +1,11 @@
-"""The ledger as JSON data: what the store writes, and what a decision record keeps of it."""
+"""The ledger as JSON data: what the store writes, and what a decision record keeps of it.
+
+What a later version has added is left out, in a list that is a record what stands behind the last that is known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
@@ -81,7 +84,7 @@ def read_health(item: Mapping[str, Any]) -> RegistrationHealth:
     return RegistrationHealth(
         basis=item["basis"],
         since=datetime.fromisoformat(item["since"]) if item["since"] else None,
-        endings=tuple(Ending(claim, registered) for claim, registered in item["endings"]),
+        endings=tuple(Ending(claim, registered) for claim, registered, *_ in item["endings"]),
         reason=item["reason"],
         message=item["message"],
         backoff=read_backoff(item["backoff"]) if item["backoff"] else None,
@@ -107,7 +110,12 @@ def _offering_items(held: Mapping[OfferingKey, Backoff]) -> list[Any]:
 
 
 def _read_offerings(items: Any) -> dict[OfferingKey, Backoff]:
-    return {OfferingKey(*key): read_backoff(backoff) for *key, backoff in items}
+    return {OfferingKey(*key): read_backoff(backoff) for key, backoff in _keyed(items, 3)}
+
+
+def _keyed(rows: Iterable[Any], parts: int) -> Iterator[tuple[Any, Any]]:
+    """Part rows that begin with the parts of a key: give the key, and what it is of."""
+    return ((row[:parts], row[parts]) for row in rows)
 
 
 def cluster_item(cluster: ClusterInfo) -> Item:
@@ -157,16 +165,18 @@ def read_nodeclass(item: Mapping[str, Any]) -> NodeClassStatus:
         hash=item["hash"],
         content=item.get("content", ""),
         resolved_at=datetime.fromisoformat(item["resolved_at"]),
-        subnets=tuple(Subnet(id_, zone, zone_id, int(free)) for id_, zone, zone_id, free in item["subnets"]),
-        security_groups=tuple(SecurityGroup(*group) for group in item["security_groups"]),
+        subnets=tuple(
+            Subnet(id_, zone, zone_id, int(free)) for id_, zone, zone_id, free, *_ in item["subnets"]
+        ),
+        security_groups=tuple(SecurityGroup(id_, name) for id_, name, *_ in item["security_groups"]),
         images=tuple(
             Image(id_, name, read_requirements(requirements), deprecated)
-            for id_, name, requirements, deprecated in item["images"]
+            for id_, name, requirements, deprecated, *_ in item["images"]
         ),
         instance_profile=item["instance_profile"],
         conditions=tuple(
             StatusCondition(type_, status, reason, message, datetime.fromisoformat(since) if since else None)
-            for type_, status, reason, message, since in item["conditions"]
+            for type_, status, reason, message, since, *_ in item["conditions"]
         ),
         capacity_reservations=tuple(map(_read_reservation, item.get("capacity_reservations", ()))),
     )
@@ -235,13 +245,16 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         unavailable=_read_offerings(item["unavailable"]),
         nodepool_backoffs={n: read_backoff(b) for n, b in item["nodepool_backoffs"].items()},
         health={name: read_health(h) for name, h in item.get("health", {}).items()},
-        learned={Boot(*boot): read_offered(offered) for *boot, offered in item.get("learned", ())},
+        learned={Boot(*boot): read_offered(each) for boot, each in _keyed(item.get("learned", ()), 2)},
         moves=tuple(map(moves.from_item, item.get("moves", ()))),
         paused=read_pause(item["paused"]) if item.get("paused") else None,
         departures=tuple(map(read_departure, item.get("departures", ()))),
         drain_times={name: read_drain_time(each) for name, each in item.get("drain_times", {}).items()},
-        risks={OfferingKey(*key): read_risk(risk) for *key, risk in item.get("risks", ())},
+        risks={OfferingKey(*key): read_risk(risk) for key, risk in _keyed(item.get("risks", ()), 3)},
         contents=dict(item.get("contents", {})),
         subnet_backoffs={id_: read_backoff(b) for id_, b in item.get("subnet_backoffs", {}).items()},
-        move_backoffs={moves.MoveKind(*k): read_backoff(b) for *k, b in item.get("move_backoffs", ())},
+        move_backoffs={
+            moves.MoveKind(*kind): read_backoff(each)
+            for kind, each in _keyed(item.get("move_backoffs", ()), 2)
+        },
     )

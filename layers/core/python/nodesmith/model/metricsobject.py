@@ -66,7 +66,7 @@ class MetricsObject:
             content = json.loads(data)
             if content["format"] != FORMAT:
                 raise ValueError(f"format {content['format']!r}")
-            writers = {str(writer): int(number) for writer, number in content["writers"]}
+            writers = {str(writer): int(number) for writer, number, *_ in content["writers"]}
             found = cls(_read(content), writers)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
             raise Rejected(
@@ -115,7 +115,7 @@ def _known(families: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Series
 def _series(given: Any, series: Series, read: Callable[[Any, Series], V]) -> dict[Labels, V]:
     """Read the series of a metric; those with other labels are another version's, and left out."""
     found: dict[Labels, V] = {}
-    for labels, value in given:
+    for labels, value, *_ in given:
         if set(labels) != set(series.labels):
             continue
         if not all(isinstance(text, str) and len(text) <= LONGEST_LABEL for text in labels.values()):
@@ -139,7 +139,7 @@ def _count(value: Any, series: Series) -> float:
 
 
 def _histogram(value: Any, series: Series) -> Histogram:
-    counts, total_seconds = value
+    counts, total_seconds, *_ = value
     if len(counts) != len(series.buckets):
         raise ValueError(f"{len(counts)} buckets, not {len(series.buckets)}")
     return Histogram(

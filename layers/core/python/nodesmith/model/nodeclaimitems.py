@@ -1,4 +1,7 @@
-"""NodeClaims as JSON data: what the ledger and the records of decisions hold of them."""
+"""NodeClaims as JSON data: what the ledger and the records of decisions hold of them.
+
+What a later version has added is left out, in a list that is a record what stands behind the last that is known.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ def _write(name: str, value: Any) -> Any:
 _TIMES = "created_at", "held_until", "phase_since", "deadline", "drifted_at", "instance_gone_at"
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "inconsistency": lambda value: "" if value == "-" else value,  # it did once, in older versions' words
-    "nodeclass": lambda value: NodeClassRef(**value),
+    "nodeclass": lambda value: NodeClassRef(value["name"], value["group"], value["kind"]),
     "phase": Phase,
     "requirements": read_requirements,
     **dict.fromkeys(("nominated", "served", "security_groups", "replaced_by"), tuple),
@@ -72,7 +75,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("labels", "annotations", "attempts", "launch"), FrozenMap),
     "budgets": lambda budgets: tuple(map(read_budget, budgets)),
     "history": lambda steps: tuple(
-        Transition(Phase(phase), datetime.fromisoformat(at), cause) for phase, at, cause in steps
+        Transition(Phase(phase), datetime.fromisoformat(at), cause) for phase, at, cause, *_ in steps
     ),
     **dict.fromkeys((*_TIMES, *REACHED_AT.values()), datetime.fromisoformat),
 }

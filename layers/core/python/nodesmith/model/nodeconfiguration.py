@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from nodesmith.model.devices import AL2023, GIB, WINDOWS_FAMILIES, NetworkInterface
@@ -33,13 +33,22 @@ class NodeSettings:
 
     @classmethod
     def of(cls, written: Mapping[str, Any]) -> NodeSettings:
-        """Read settings back that were written as a map (`dataclasses.asdict`); what is not there has its default."""
-        known = dict(written)
-        known["default_spreads"] = tuple(DefaultSpread(**each) for each in written.get("default_spreads", ()))
+        """Read settings back that were written as a map (`dataclasses.asdict`).
+
+        What is not there has its default, names that this version does not know are left out.
+        """
+        known = _known(cls, written)
+        spreads = written.get("default_spreads", ())
+        known["default_spreads"] = tuple(DefaultSpread(**_known(DefaultSpread, each)) for each in spreads)
         for name, policy in (("preference_policy", PreferencePolicy), ("min_values_policy", MinValuesPolicy)):
             if name in known:
                 known[name] = policy(known[name])
         return cls(**known)
+
+
+def _known(kind: type[Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in written.items() if name in names}
 
 
 @dataclass(frozen=True, slots=True)

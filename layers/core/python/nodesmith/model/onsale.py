@@ -69,10 +69,10 @@ def from_bytes(data: bytes) -> OnSale:
 
 
 def _type(told: Any) -> TypeOnSale:
-    cpu_cores, memory_bytes, offerings = told
+    cpu_cores, memory_bytes, offerings, *_ = told  # a later version may have added to rows
     found = tuple(
         OfferingOnSale(_name(capacity_type), _name(zone), _price(price), is_available == 1)
-        for capacity_type, zone, price, is_available in offerings
+        for capacity_type, zone, price, is_available, *_ in offerings
     )
     return TypeOnSale(int(cpu_cores), int(memory_bytes), found)
 

@@ -112,12 +112,21 @@ def _document(text: bytes) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         found = document.get("format") if isinstance(document, dict) else type(document).__name__
         raise Rejected(f"snapshot: expected the field 'format' to be {FORMAT!r}, found {found!r}")
-    if document.get("version") not in _READABLE:
+    if not _is_readable(document):
         raise Rejected(
             f"snapshot: field 'version' is {document.get('version')!r}, this release reads 1 to {VERSION}: "
             "deploy the forwarder and the functions from the same release"
         )
     return document
+
+
+def _is_readable(document: Manifest) -> bool:
+    """Tell whether this release can read a version: a later one says from which version on it can be read."""
+    version = document.get("version")
+    oldest = document.get("readableFrom", version)
+    return version in _READABLE or (
+        isinstance(version, int) and isinstance(oldest, int) and oldest <= VERSION < version
+    )
 
 
 def inflated(data: bytes) -> bytes:

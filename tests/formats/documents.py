@@ -1,0 +1,321 @@
+"""Each format as JSON: what today's version writes of the values, and what it reads out of a document of any version.
+
+Of the table a document is the list of its items, with the JSON text of each item's `doc` as JSON. Of objects that are
+compressed it is what they hold.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from nodesmith.adapters import catalogformat
+from nodesmith.adapters.healthrecords import HealthRecords, HealthWriter
+from nodesmith.adapters.heartbeats import DynamoHeartbeats
+from nodesmith.adapters.notices import DynamoNotices, DynamoRegionNotices
+from nodesmith.adapters.store import DynamoStore
+from nodesmith.controllers.unplaced import Refused, write_unplaced
+from nodesmith.decisions.provisioning import Plan
+from nodesmith.decisions.provisioning.decide import Inputs
+from nodesmith.decisions.provisioning.plan import Unplaced
+from nodesmith.decisions.provisioning.record import inputs_of, record
+from nodesmith.model import onsale
+from nodesmith.model.events import Concern, DelayedInvocation, Hint, hints_of, hints_payload
+from nodesmith.model.frozen import FrozenMap
+from nodesmith.model.health import Finding, Record
+from nodesmith.model.launches import LaunchRequest
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.marks import Heartbeat
+from nodesmith.model.metrics import Metrics, labelled
+from nodesmith.model.metricsobject import MetricsObject
+from nodesmith.model.notices import KeptEvent
+from nodesmith.model.onsale import OfferingOnSale, TypeOnSale
+from nodesmith.model.policies import DefaultSpread
+from nodesmith.model.reasons import Reason
+from nodesmith.observation import wire
+from nodesmith.registration import Registration, Trial, read_registration, read_trial
+from nodesmith.settings import unplaced_key
+from tests import builders, versions
+from tests.fakes.blobs import FakeBlobs
+from tests.formats.observed import OBSERVED
+from tests.formats.values import GONE, LAUNCHING, LEDGER, NOW
+from tests.tables import TABLE, items, table
+from tests.versions import Layout
+from tests.world import catalog
+
+CLUSTER = builders.CLUSTER
+REGISTRATION = Registration(CLUSTER, "vpc-01234567", ("nodes",), "shared", {"RESERVED_ENIS": "1"})
+TRIAL = Trial(frozenset({"dev"}), "r1", "it failed")
+HINT = Hint(CLUSTER, "pods are pending", 2)
+DELAYED = DelayedInvocation(Concern.LIFECYCLE, "shared", hints_payload([HINT]))
+ON_SALE = {"m5.large": TypeOnSale(2, 2**33, (OfferingOnSale("spot", "us-east-1a", 0.03, True),))}
+FINDING = Finding(CLUSTER, "lifecycle", "Rejected", "it was said")
+WHOLE = NOW.replace(microsecond=0)
+"""Records hold whole seconds."""
+SYMPTOMS = {"Rejected": "a name is wrong"}
+DECISIONS = "voluntary_disruption_decisions_total"
+PLAN = Plan(
+    placed={"default-a": ("default/web-1",)},
+    waiting={"default/web-2": "default-b"},
+    unplaced=(Unplaced(("default/web-3",), Reason("too large", "default", "resource cpu", "ask for less")),),
+    obstacles={"default": "no type is left"},
+    barren=("default",),
+    problems=("a NodePool cannot be read",),
+    tried=("default/web-3",),
+)
+REFUSED = Refused({"NodePool/static": "a limit"}, {"NodeClaim/mine": "nothing fits"})
+INPUTS = Inputs(
+    replace(builders.snapshot(), budgets=()),
+    LEDGER,
+    catalog(),
+    replace(
+        builders.inputs().settings, default_spreads=(DefaultSpread("topology.kubernetes.io/zone", 1, False),)
+    ),
+    NOW,
+    "20261121T083015Z-abc",
+    ("default/web-3",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One format. `write` gives its document as today's version writes the values, `read` what a document says.
+
+    `value` is what today's document says; `layout` how another version's may differ.
+    """
+
+    name: str
+    write: Callable[[], Any]
+    read: Callable[[Any], object]
+    value: object
+    layout: Layout
+
+
+def _write_table() -> Any:
+    with table() as dynamodb:
+        _write_ledger(DynamoStore(dynamodb, TABLE, CLUSTER, lambda: NOW))
+        DynamoRegionNotices(dynamodb, TABLE, lambda: NOW).keep(CLUSTER, "e-1", "{}", builders.ACCOUNT)
+        DynamoHeartbeats(dynamodb, TABLE, CLUSTER).beat(NOW, NOW - timedelta(minutes=1))
+        HealthWriter(dynamodb, TABLE, CLUSTER, "lifecycle", lambda: NOW).ran(
+            True, SYMPTOMS, NOW + timedelta(minutes=3)
+        )
+        HealthRecords(dynamodb, TABLE).keep({CLUSTER: NOW}, [FINDING])
+        return [_opened(item) for item in items(dynamodb)]
+
+
+def _write_ledger(store: DynamoStore) -> None:
+    ledger = LEDGER
+    store.commit(0, ledger.claims, "20261121T083015Z-abc", replace(ledger.moves[0], revision=0))
+    for status in ledger.nodeclasses.values():
+        store.save_nodeclass(status)
+    assert ledger.cluster is not None
+    store.save_cluster(ledger.cluster)
+    store.save_unavailable(ledger.unavailable)
+    store.save_subnet_backoffs(ledger.subnet_backoffs)
+    for nodepool, backoff in ledger.nodepool_backoffs.items():
+        store.save_nodepool_backoff(nodepool, backoff)
+    for nodepool, health in ledger.health.items():
+        store.save_health(nodepool, replace(health, revision=0))
+    store.pause(ledger.paused)
+    store.save_risks(ledger.risks)
+    for nodepool, drain_time in ledger.drain_times.items():
+        store.save_drain_time(nodepool, drain_time)
+    for kind, backoff in ledger.move_backoffs.items():
+        store.save_move_backoff(kind, backoff)
+    store.save_contents(ledger.contents)
+    store.learn(ledger.learned)
+    store.take_turn(Concern.INTERRUPTION, NOW, NOW + timedelta(minutes=1))
+    store.take_turn(Concern.INTERRUPTION, NOW, NOW + timedelta(minutes=1))
+    _let_go(store)
+
+
+def _let_go(store: DynamoStore) -> None:
+    """Let a claim come and go, so that its departure is there."""
+    store.commit(1, [GONE], "20261121T083015Z-abd")
+    store.forget(next(claim for claim in store.load().claims if claim.name == GONE.name))
+
+
+def _opened(item: Mapping[str, Any]) -> dict[str, Any]:
+    if "doc" not in item:
+        return dict(item)
+    return {**item, "doc": json.loads(item["doc"]["S"])}
+
+
+def _closed(item: Mapping[str, Any]) -> dict[str, Any]:
+    if "doc" not in item:
+        return dict(item)
+    return {**item, "doc": {"S": json.dumps(item["doc"], separators=(",", ":"))}}
+
+
+def _read_table(document: Any) -> object:
+    with table() as dynamodb:
+        for item in document:
+            dynamodb.put_item(TableName=TABLE, Item=_closed(item))
+        store = DynamoStore(dynamodb, TABLE, CLUSTER, lambda: NOW)
+        ledger = replace(store.load(), learned=store.learned())
+        launching = next((c for c in ledger.claims if c.name == LAUNCHING.name), LAUNCHING)
+        request = LaunchRequest.from_item(launching.name, launching.launch)
+        busy = store.take_turn(Concern.INTERRUPTION, NOW, NOW + timedelta(minutes=2))
+        records = HealthRecords(dynamodb, TABLE)
+        since, found = records.state()
+        return {
+            "ledger": _without_launches(ledger),
+            "launch": request,
+            "turn": (busy, store.end_turn(Concern.INTERRUPTION, NOW + timedelta(minutes=1))),
+            "notices": DynamoNotices(dynamodb, TABLE, CLUSTER).pending(),
+            "heartbeat": DynamoHeartbeats(dynamodb, TABLE, CLUSTER).last(),
+            "records": records.of(CLUSTER),
+            "since": dict(since),
+            "findings": [(each, each.said) for each in sorted(found)],
+        }
+
+
+def _without_launches(ledger: Ledger) -> Ledger:
+    """Leave out what is kept as it is found, for the effects alone to read."""
+    return replace(ledger, claims=tuple(replace(claim, launch=FrozenMap()) for claim in ledger.claims))
+
+
+def _change_table(document: Any, change: Callable[[Any, Layout], Any]) -> Any:
+    """Change each item's document as its kind is built."""
+    return [
+        {**item, "doc": change(item["doc"], versions.layout_of(item["pk"]["S"], item["sk"]["S"]))}
+        if "doc" in item
+        else item
+        for item in document
+    ]
+
+
+def changed(format_: Format, document: Any, change: Callable[[Any, Layout], Any]) -> Any:
+    """Give a document as another version has it."""
+    return _change_table(document, change) if format_.name == "table" else change(document, format_.layout)
+
+
+def _write_decision() -> Any:
+    return json.loads(json.dumps(record(INPUTS, PLAN, "d" * 64, {"decide": 12.34})))
+
+
+def _read_decision(document: Any) -> object:
+    return _comparable(inputs_of(document, INPUTS.snapshot, INPUTS.catalog))
+
+
+def _comparable(inputs: Inputs) -> Inputs:
+    return replace(inputs, ledger=_without_launches(inputs.ledger))
+
+
+def _write_unplaced() -> Any:
+    blobs = FakeBlobs()
+    write_unplaced(blobs, CLUSTER, PLAN, NOW, REFUSED)
+    return json.loads(blobs.objects[unplaced_key(CLUSTER)])
+
+
+def _metrics() -> MetricsObject:
+    metrics = Metrics()
+    metrics.count(DECISIONS, 3, decision="delete", reason="empty", consolidation_type="empty")
+    metrics.observe("scheduler_scheduling_duration_seconds", 0.2, controller="disruption")
+    metrics.show("voluntary_disruption_eligible_nodes", {labelled(reason="empty"): 2.0}, NOW)
+    return MetricsObject(metrics.take(), {"a": 4})
+
+
+def _bytes(document: Any) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _snapshot() -> bytes:
+    return wire.encode(CLUSTER, NOW, OBSERVED)
+
+
+def _said(document: Any) -> object:
+    """Give what lifecycle and provisioning read of the pods that stay without a node."""
+    from nodesmith.controllers.unplaced import _messages, read_hopeless, read_tried
+
+    blobs = FakeBlobs({unplaced_key(CLUSTER): _bytes(document)})
+    at, hopeless = read_hopeless(blobs, CLUSTER, NOW)
+    return at, dict(hopeless), read_tried(blobs, CLUSTER), list(_messages(document)), document["refused"]
+
+
+def _invocation(document: Any) -> object:
+    delayed = DelayedInvocation.from_json(json.dumps(document))
+    return delayed.concern, delayed.vpc, hints_of(delayed.payload)
+
+
+def _unzipped(data: bytes) -> Any:
+    return json.loads(gzip.decompress(data))
+
+
+def _table() -> object:
+    return {
+        "ledger": _without_launches(LEDGER),
+        "launch": LaunchRequest.from_item(LAUNCHING.name, LAUNCHING.launch),
+        "turn": (False, True),
+        "notices": [KeptEvent("e-1", "{}", builders.ACCOUNT)],
+        "heartbeat": Heartbeat(NOW, NOW - timedelta(minutes=1)),
+        "records": [Record(CLUSTER, "lifecycle").after(True, SYMPTOMS, WHOLE, WHOLE)],
+        "since": {CLUSTER: WHOLE},
+        "findings": [(FINDING, FINDING.said)],
+    }
+
+
+def _formats() -> list[Format]:
+    told = catalog()
+    return [
+        Format("table", _write_table, _read_table, _table(), Layout()),
+        Format(
+            "snapshot",
+            lambda: _unzipped(_snapshot()),
+            lambda document: repr(wire.read(_bytes(document))),  # shapes compare by identity
+            repr(wire.decode(_snapshot())),
+            versions.SNAPSHOT,
+        ),
+        Format(
+            "catalog",
+            lambda: _unzipped(catalogformat.encode(told)),
+            lambda document: catalogformat.decode(gzip.compress(_bytes(document))),
+            catalogformat.decode(catalogformat.encode(told)),
+            versions.CATALOG,
+        ),
+        Format(
+            "metrics",
+            lambda: json.loads(_metrics().to_bytes()),
+            lambda document: MetricsObject.from_bytes(_bytes(document)),
+            _metrics(),
+            versions.METRICS,
+        ),
+        Format(
+            "onsale",
+            lambda: json.loads(onsale.to_bytes(ON_SALE)),
+            lambda document: onsale.from_bytes(_bytes(document)),
+            ON_SALE,
+            versions.ON_SALE,
+        ),
+        Format("unplaced", _write_unplaced, _said, _said(_write_unplaced()), versions.UNPLACED),
+        Format("decision", _write_decision, _read_decision, _comparable(INPUTS), versions.DECISION),
+        Format(
+            "registration",
+            lambda: json.loads(REGISTRATION.to_json()),
+            lambda document: read_registration(CLUSTER, json.dumps(document), of_any_release=True),
+            REGISTRATION,
+            versions.REGISTRATION,
+        ),
+        Format(
+            "trial",
+            lambda: json.loads(TRIAL.to_json()),
+            lambda document: read_trial(json.dumps(document)),
+            TRIAL,
+            versions.TRIAL,
+        ),
+        Format("event", lambda: hints_payload([HINT]), hints_of, ([HINT], []), versions.EVENT),
+        Format(
+            "delayedinvocation",
+            lambda: json.loads(DELAYED.to_json()),
+            _invocation,
+            (DELAYED.concern, DELAYED.vpc, ([HINT], [])),
+            versions.DELAYED,
+        ),
+    ]
+
+
+FORMATS: Mapping[str, Format] = {each.name: each for each in _formats()}

@@ -1,0 +1,91 @@
+"""A small cluster as the forwarder sees it, in which something of everything that a snapshot holds is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nodesmith.observation.budgetreduction import reduce_budget
+from nodesmith.observation.endingnodes import ReducedAttachment
+from nodesmith.observation.observed import Observed
+from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
+from nodesmith.observation.reduction import reduce_custom, reduce_node
+from tests import builders
+from tests.world import pod_manifest
+
+Manifest = dict[str, Any]
+CREATED = "2026-11-21T08:00:00Z"
+NODE: Manifest = {
+    "metadata": {
+        "name": "node-a",
+        "uid": "uid-node-a",
+        "creationTimestamp": CREATED,
+        "deletionTimestamp": "2026-11-21T08:30:00Z",
+        "labels": {"kubernetes.io/hostname": "node-a"},
+    },
+    "spec": {"providerID": "aws:///us-east-1a/i-1", "taints": [{"key": "gpu", "effect": "NoSchedule"}]},
+    "status": {
+        "capacity": {"cpu": "2", "memory": "8Gi", "pods": "29"},
+        "allocatable": {"cpu": "1930m", "memory": "7Gi", "pods": "29"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    },
+}
+CLAIM: Manifest = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodeClaim",
+    "metadata": {"name": "default-a", "uid": "uid-default-a", "generation": 1},
+    "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}},
+    "status": {"providerID": "aws:///us-east-1a/i-1", "nodeName": "node-a"},
+}
+DAEMONSET: Manifest = {
+    "metadata": {"name": "agent", "namespace": "default", "uid": "uid-agent"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "agent"}},
+        "template": {
+            "metadata": {"labels": {"app": "agent"}},
+            "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "100m"}}}]},
+        },
+    },
+}
+BUDGET: Manifest = {
+    "metadata": {"name": "web", "namespace": "default", "generation": 1},
+    "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    "status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1},
+}
+
+
+def _running() -> Manifest:
+    pod = pod_manifest("web-running", nodeName="node-a")
+    pod["status"] = {
+        "phase": "Running",
+        "startTime": CREATED,
+        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": CREATED}],
+    }
+    return pod
+
+
+def _ending() -> Manifest:
+    pod = pod_manifest("web-ending", nodeName="node-a")
+    pod["metadata"] |= {"deletionTimestamp": "2026-11-21T08:31:00Z", "deletionGracePeriodSeconds": 30}
+    pod["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    return pod
+
+
+def _nominated() -> Manifest:
+    pod = pod_manifest("web-nominated")
+    pod["status"]["nominatedNodeName"] = "node-a"
+    return pod
+
+
+_PODS = (pod_manifest("web-pending"), _running(), _ending(), _nominated())
+OBSERVED = Observed(
+    pods=[reduced for pod in _PODS if (reduced := reduce_pod(pod)) is not None],
+    daemonsets=[reduce_daemonset(DAEMONSET)],
+    nodes=[reduce_node(NODE)],
+    nodepools=[reduce_custom(builders.nodepool_manifest())],
+    nodeclasses=[reduce_custom(builders.nodeclass_manifest())],
+    nodeclaims=[reduce_custom(CLAIM)],
+    poddisruptionbudgets=[reduce_budget(BUDGET)],
+    volumeattachments=[ReducedAttachment("pv-1", "node-a", "pv-1")],
+    departures={"node-a": 1_763_713_000},
+    problems=["Pod/default/odd: cannot be read"],
+)

@@ -1,0 +1,371 @@
+"""A working day of the small world in which two versions take turns on one ledger, function by function.
+
+The ledger, the notices, the heartbeat and the records of runs are in a table of DynamoDB; the snapshot and what else is
+in the bucket are bytes, hints are JSON. Each of the two versions writes them in its own words (`tests.versions`). Now
+and then a function is switched to the other version, forward and back, which takes what its process had in memory, or
+dies at one of its calls.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from nodesmith.adapters.healthrecords import HealthRecords, HealthWriter
+from nodesmith.adapters.heartbeats import DynamoHeartbeats
+from nodesmith.adapters.marks import DynamoMarks
+from nodesmith.adapters.notices import DynamoNotices, DynamoRegionNotices
+from nodesmith.adapters.routes import DynamoRoutes
+from nodesmith.adapters.store import DynamoStore
+from nodesmith.controllers.report import Report
+from nodesmith.controllers.routing import Routing
+from nodesmith.decisions.ticks import due_concerns
+from nodesmith.model.events import Concern
+from nodesmith.model.ledger import Ledger
+from nodesmith.model.moves import Move
+from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.settings import snapshot_key
+from tests import builders
+from tests.fakes.routes import FakeRoutes
+from tests.fakes.table import FakeTable
+from tests.moves import MOVING
+from tests.tables import TABLE
+from tests.versioned import Traffic, VersionedClient, VersionedHints, VersionedObjects, written_snapshot
+from tests.versions import BEFORE, NEXT, TODAY, Version
+from tests.world import RETRY, TICK, Boundaries, Killed, Messages, Watched, World, pod_manifest
+
+PAIR = (BEFORE, NEXT)
+SWITCHED, DIES = 0.1, 0.02
+"""How likely a run is the first of the other version, and to die at one of its calls."""
+CALLS = 30
+"""of which it is one"""
+STALE = timedelta(seconds=90)
+DAY = timedelta(minutes=150)
+CALM = timedelta(minutes=20)
+"""after what happens, until all has to be well"""
+LIVING = (*MOVING, Concern.REPAIR)
+MESSAGES = Messages(lost=0.02, doubled=0.05, delayed=0.05)
+
+
+EXPECTED = (
+    "launched",
+    "registered",
+    "initialized",
+    "drained",
+    "SpotInterrupted",
+    "InstanceTerminated",
+    "Expired",
+    "move: Drifted",
+    "move: Empty",
+    "move: Underutilized",
+)
+"""What is to come to pass: steps of NodeClaims, causes of their ends, and moves."""
+
+
+class LedgerView:
+    """What the ledger holds, for who looks at the world: read anew when something has been written."""
+
+    def __init__(self, store: DynamoStore, traffic: Traffic) -> None:
+        self._store, self._traffic = store, traffic
+        self._read: tuple[int, Ledger] | None = None
+
+    @property
+    def _ledger(self) -> Ledger:
+        if self._read is None or self._read[0] != self._traffic.writes:
+            self._read = self._traffic.writes, self._store.load()
+        return self._read[1]
+
+    @property
+    def claims(self) -> dict[str, NodeClaim]:
+        """Give the claims by name."""
+        return {claim.name: claim for claim in self._ledger.claims}
+
+    @property
+    def moves(self) -> dict[str, Move]:
+        """Give the moves by id."""
+        return {move.id: move for move in self._ledger.moves}
+
+
+@dataclass(slots=True)
+class Process:
+    """What serves a concern until it is switched or dies."""
+
+    version: Version
+    client: VersionedClient
+    store: DynamoStore
+    health: HealthWriter
+
+
+class UpgradedWorld(World):
+    """A small world whose functions are of two versions, as `pair` says, and change between them."""
+
+    def __init__(self, dynamodb: Any, pods: Mapping[str, Any], seed: int, pair: tuple[Version, ...]) -> None:
+        messages = Messages(MESSAGES.lost, MESSAGES.doubled, MESSAGES.delayed, seed)
+        small = builders.expression("karpenter.k8s.aws/instance-size", "In", "large", "xlarge")
+        pool = builders.nodepool_manifest(requirements=(*builders.EXPRESS, small))
+        pool["spec"]["template"]["spec"]["expireAfter"] = "1h"
+        super().__init__(pods, nodepool=pool, messages=messages, boundaries=Boundaries(look=None))
+        self._dynamodb, self._pair, self._fate = dynamodb, pair, random.Random(seed)  # noqa: S311
+        self.traffic, self.concerns = Traffic(), LIVING
+        self.versions: dict[Concern | None, Version] = {}
+        """By concern, the forwarder's by None."""
+        self.is_disturbed = True
+        """Whether functions are switched, and die."""
+        self.switches = self.deaths = 0
+        self.seen: Counter[str] = Counter()
+        """What has come to pass, each once a claim or move."""
+        self._known: set[str] = set()
+        self._processes: dict[Concern, Process] = {}
+        self._changed_at, self._is_killed = self.now, False
+        self._begin()
+        self.hints = VersionedHints(clock=self.clock, of=self.version_of)
+
+    def _begin(self) -> None:
+        """Write what readiness has found out before."""
+        known = self.store
+        plain = DynamoStore(VersionedClient(self._dynamodb, TODAY, self.traffic), TABLE, *self._whose())
+        for status in known.nodeclasses.values():
+            plain.save_nodeclass(status)
+        plain.save_cluster(self.cloud.cluster)
+        plain.save_contents(known.contents)
+        self.store = LedgerView(plain, self.traffic)  # type: ignore[assignment]
+
+    def _whose(self) -> tuple[str, Callable[[], datetime]]:
+        return builders.CLUSTER, self.clock
+
+    def version_of(self, concern: Concern | None) -> Version:
+        """Give the version that serves a concern, or that the forwarder is of."""
+        return self.versions.setdefault(concern, self._fate.choice(self._pair))
+
+    def _client(self, concern: Concern | None) -> VersionedClient:
+        return VersionedClient(self._dynamodb, self.version_of(concern), self.traffic)
+
+    def _process(self, concern: Concern) -> Process:
+        known = self._processes.get(concern)
+        if known is None:
+            client = self._client(concern)
+            health = HealthWriter(client, TABLE, builders.CLUSTER, concern, self.clock)
+            store = DynamoStore(client, TABLE, *self._whose())
+            known = self._processes[concern] = Process(self.version_of(concern), client, store, health)
+        return known
+
+    # Deployments and deaths
+
+    def _switch(self, concern: Concern | None) -> None:
+        """Let a function or the forwarder be of the other version from now on, now and then."""
+        if not self.is_disturbed or self._fate.random() >= SWITCHED:
+            return
+        others = [each for each in self._pair if each is not self.version_of(concern)] or [self._pair[0]]
+        self.versions[concern] = others[0]
+        self.switches += 1
+        if concern is not None:
+            self._lose_memory(concern)
+
+    def deploy(self, version: Version) -> None:
+        """Let all functions and the forwarder be of one version at once: an upgrade, or a rollback."""
+        for concern in (None, *Concern):
+            self.versions[concern] = version
+            if concern is not None:
+                self._lose_memory(concern)
+        self.switches += 1
+
+    def _lose_memory(self, concern: Concern) -> None:
+        super()._lose_memory(concern)
+        self._processes.pop(concern, None)
+
+    def _may_die(self) -> None:
+        boundaries = self.boundaries
+        boundaries.fatal = frozenset()
+        if self.is_disturbed and self._fate.random() < DIES:
+            boundaries.fatal = frozenset({boundaries.passed + self._fate.randrange(1, CALLS)})
+
+    # Runs
+
+    def step(self) -> None:
+        """Run whom hints wake, and whom dispatch takes to be due, and let one step of time pass."""
+        is_tick = self.now >= self._next_tick
+        if is_tick:
+            self._switch(Concern.ROUTING)
+            self.look_for_marks()
+        woken = self._deliver()
+        if is_tick:
+            self._next_tick = self.now + TICK
+            woken |= self._due()
+        for concern in sorted(woken):
+            self.run(concern)
+        self.pass_time()
+
+    def _due(self) -> set[Concern]:
+        self._switch(Concern.DISPATCH)
+        client = self._client(Concern.DISPATCH)
+        marks = DynamoMarks(client, TABLE).of([builders.CLUSTER])[builders.CLUSTER]
+        records = HealthRecords(client, TABLE).of(builders.CLUSTER)
+        return set(due_concerns(builders.CLUSTER, marks, records, STALE, self.now)) & set(self.concerns)
+
+    def run(self, concern: Concern) -> None:
+        """Invoke a function once, and let it record how that went."""
+        self._switch(concern)
+        self._may_die()
+        failed_before = len(self._again) + len(self.incoming)
+        self._is_killed = False
+        try:
+            super().run(concern)
+        except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
+            self.harm.append(f"{concern} of version {self.version_of(concern).name} failed: {error!r}")
+            self._again.append((self.now + RETRY, concern))
+        if not self._is_killed:
+            succeeded = len(self._again) + len(self.incoming) <= failed_before
+            self._process(concern).health.ran(succeeded, {}, self.dues[concern])
+
+    def _invoke(self, concern: Concern, boundaries: Boundaries) -> datetime | None:
+        try:
+            with self._in(concern):
+                return super()._invoke(concern, boundaries)
+        except Killed:
+            self._is_killed = True
+            self.deaths += 1
+            raise
+
+    @contextmanager
+    def _in(self, concern: Concern) -> Iterator[None]:
+        """Let the world's ports be those of a concern's process."""
+        process, outside = self._process(concern), (self.store, self.blobs, self.notices)
+        self.store = process.store  # type: ignore[assignment]
+        self.blobs = VersionedObjects(self.blobs.objects, version=process.version)
+        self.notices = DynamoNotices(process.client, TABLE, builders.CLUSTER)  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            self.store, self.blobs, self.notices = outside
+
+    def _pass_on(self, passes: Callable[[Routing], Report]) -> None:
+        client, self.hints.sender = self._client(Concern.ROUTING), Concern.ROUTING
+        marked = FakeRoutes(lambda: (), self._marked)
+        ports = DynamoRoutes(client, TABLE), DynamoRegionNotices(client, TABLE, self.clock), self.hints
+        routes, notices, hints = (Watched(port, self.boundaries) for port in ports)
+        try:
+            passes(Routing(routes, notices, marked, hints, self.clock))
+        finally:
+            self.hints.sender = None
+
+    def observe(self) -> None:
+        """Write the snapshot and the heartbeat in the words of the forwarder's version."""
+        seen = self._seen
+        super().observe()
+        if self.now < self.unseen_until:
+            return
+        self._changed_at = self.now if self._seen != seen else self._changed_at
+        version, key = self.version_of(None), snapshot_key(builders.CLUSTER)
+        self.blobs.objects[key] = written_snapshot(self.blobs.objects[key], version)
+        DynamoHeartbeats(self._client(None), TABLE, builders.CLUSTER).beat(self.now, self._changed_at)
+
+    def pass_time(self) -> None:
+        """Let one step of time pass, and note what has come to pass."""
+        self._switch(None)
+        super().pass_time()
+        for claim in self.store.claims.values():
+            self._note(claim.name, "launched", bool(claim.instance_id))
+            self._note(claim.name, "registered", claim.registered_at is not None)
+            self._note(claim.name, "initialized", claim.phase is Phase.INITIALIZED)
+            self._note(claim.name, claim.cause, bool(claim.cause))
+            self._note(claim.name, "drained", claim.drained_at is not None)
+        for move in self.store.moves.values():
+            self._note(move.id, f"move: {move.reason}", True)
+
+    def _note(self, name: str, what: str, is_so: bool) -> None:
+        mark = f"{name} {what}"
+        if is_so and mark not in self._known:
+            self._known.add(mark)
+            self.seen[what] += 1
+
+    # What happens
+
+    def plan(self) -> None:
+        """Plan the day: pods come and go, EC2 takes instances, systems are away, a NodePool changes, versions too."""
+        at = timedelta(minutes=1)
+        self.mishaps = [
+            (15 * at, lambda _: self._come("noon", 8)),
+            (30 * at, lambda _: self._go(8)),
+            (45 * at, lambda _: self.deploy(self._pair[-1])),
+            (50 * at, lambda _: self._is_taken()),
+            (55 * at, lambda _: self.deploy(self._pair[0])),
+            (75 * at, lambda _: self._dies()),
+            (80 * at, lambda _: self._goes("cluster")),
+            (90 * at, lambda _: self._come("late", 6)),
+            (92 * at, lambda _: self._is_taken()),
+            (100 * at, lambda _: self._goes("cloud")),
+            (110 * at, lambda _: self._changes()),
+            (125 * at, lambda _: self._leave_a_node()),
+            (DAY, lambda _: self._calm_down()),
+        ]
+
+    def _come(self, name: str, count: int) -> None:
+        for number in range(count):
+            self.add(f"{name}-{number}", memory="2Gi")
+
+    def _go(self, count: int) -> None:
+        """Let every second pod end, so that nodes are left half empty."""
+        self.remove(sorted(self.pods)[::2][:count])
+
+    def _leave_a_node(self) -> None:
+        """Let all pods of one node end."""
+        node = f"node-{self._victim()}"
+        self.remove([name for name, pod in self.pods.items() if pod["spec"].get("nodeName") == node])
+
+    def _victim(self) -> str:
+        used = {p["spec"].get("nodeName", "").removeprefix("node-") for p in self.pods.values()}
+        return self._fate.choice(sorted(i.id for i in self.cloud.alive() if i.id in used))
+
+    def _is_taken(self) -> None:
+        self.warn(self._victim())
+
+    def _dies(self) -> None:
+        self.lose(self._victim(), "shutting-down")
+
+    def _goes(self, system: str) -> None:
+        self.away[system] = self.now + timedelta(minutes=3)
+
+    def _changes(self) -> None:
+        pool = self.cluster.nodepools["default"]
+        pool["metadata"]["generation"] += 1
+        pool["spec"]["template"]["metadata"] = {"labels": {"team": "web"}}
+
+    def _calm_down(self) -> None:
+        """Let nothing happen any more, so that what is left is what will stay; nodes live on for longer."""
+        self.is_disturbed = False
+        self.messages = Messages()
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """What a day came to."""
+
+    violations: list[str]
+    seen: Counter[str]
+    switches: int
+    deaths: int
+    read_of_next: int
+    """documents of the later version that the one before has read"""
+    runs: int
+
+
+def day(seed: int, pair: tuple[Version, ...] = PAIR) -> Day:
+    """Let a day pass, and say what did not hold at its end."""
+    pods = {f"web-{n:02d}": pod_manifest(f"web-{n:02d}", memory="2Gi") for n in range(12)}
+    world = UpgradedWorld(FakeTable(), pods, seed, pair)
+    world.plan()
+    world.observe()
+    world.live(DAY + CALM)
+    world.settle()
+    met = world.traffic.read_of_next
+    return Day(world.violations(), world.seen, world.switches, world.deaths, met, world.runs)
+
+
+def missing(seen: Mapping[str, int]) -> list[str]:
+    """Name what has not come to pass in days that were to have all of a node's life in them."""
+    return sorted(set(EXPECTED) - {what for what, count in seen.items() if count})

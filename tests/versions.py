@@ -1,0 +1,177 @@
+"""What another version writes: documents with fields that today's does not know, or without those it added lately."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+LATER = "addedLater"
+"""The name of fields that only a later version knows."""
+_UNKNOWN: Any = {"since": "the next version", "steps": [1, 2]}
+EACH = "[]"
+ANY = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a JSON document is built, so that another version's can be made of it.
+
+    Paths are names joined by `/`, with `[]` for each element of a list and `*` for each name of a map. An object has
+    fields unless its path is in `maps`, where names are data; with `records` only objects of these paths have fields.
+    A list of a path in `rows` is a record by position. `lately` are fields that the version before did not write.
+    """
+
+    maps: frozenset[str] = frozenset()
+    rows: frozenset[str] = frozenset()
+    lately: frozenset[str] = frozenset()
+    records: frozenset[str] | None = None
+
+    def below(self, path: str) -> Layout:
+        """Give the layout of a document that has this one at a path."""
+        parts = (frozenset(f"{path}/{each}" for each in one) for one in (self.maps, self.rows, self.lately))
+        return Layout(*parts)
+
+    def __or__(self, other: Layout) -> Layout:
+        """Give the layout of a document with what both have."""
+        return Layout(self.maps | other.maps, self.rows | other.rows, self.lately | other.lately)
+
+
+def _layout(maps: str = "", rows: str = "", lately: str = "", records: str | None = None) -> Layout:
+    known = None if records is None else frozenset({"", *records.split()})
+    return Layout(frozenset(maps.split()), frozenset(rows.split()), frozenset(lately.split()), known)
+
+
+CLAIM = _layout(
+    "labels annotations requests capacity allocatable attempts launch/tags",
+    "history/[] launch/overrides/[] launch/fleet",
+    "private_dns_name security_groups attempts served held_until replaced_by "
+    "instance_gone_at inconsistency drifted_at provisioner",
+)
+NODECLASS = _layout(
+    rows="subnets/[] security_groups/[] images/[] conditions/[]", lately="capacity_reservations"
+)
+REGISTRATION_HEALTH = _layout(rows="endings/[] offerings/[]")
+OFFERED = _layout("allocatable allocatable/*")
+DEPARTURE = _layout("attempts", lately="boughtAt initializedAt attempts served")
+CLUSTER = _layout(lately="ip_family dns_ip")
+LEDGER_KINDS: Mapping[str, Layout] = {
+    "CLAIM": CLAIM,
+    "NODECLASS": NODECLASS,
+    "HEALTH": REGISTRATION_HEALTH,
+    "DEPARTURE": DEPARTURE,
+    "META": CLUSTER,
+}
+"""By the kind that a sort key of a ledger begins with; others have fields and nothing else."""
+HEALTH_STATE = _layout("since", "findings/[]")
+HEALTH_RECORD = _layout("symptoms", lately="due symptoms")
+SNAPSHOT = _layout(
+    lately="podEvents attachLimits volumeattachments pods/[]/started pods/[]/startups",
+    records="pods/[] pods/[]/shape pods/[]/shape/spec nodes/[] nodes/[]/spec nodes/[]/status daemonsets/[] "
+    "poddisruptionbudgets/[] volumeattachments/[]",
+)
+CATALOG = _layout("offerings", "zones/[] types/[] types/[]/[]/[] offerings/*/[]")
+METRICS = _layout(
+    "counters histograms gauges counters/*/[]/[] histograms/*/[]/[] gauges/*/series/[]/[]",
+    "writers/[] counters/*/[] histograms/*/[] histograms/*/[]/[] gauges/*/series/[]",
+)
+ON_SALE = _layout("types", "types/* types/*/[]/[]")
+UNPLACED = _layout("refused barren hopeless", lately="hopeless tried")
+REGISTRATION = _layout(lately="reachedFrom settings")
+TRIAL = _layout(lately="release ended")
+EVENT = _layout(lately="messages/[]/attempt")
+DELAYED = _layout(lately="payload/messages/[]/attempt")
+
+
+def _decision() -> Layout:
+    ledger = CLAIM.below("claims/[]") | NODECLASS.below("nodeclasses/[]") | CLUSTER.below("cluster")
+    ledger |= REGISTRATION_HEALTH.below("health/*") | OFFERED.below("learned/[]/[]")
+    ledger |= DEPARTURE.below("departures/[]")
+    ledger |= _layout(
+        "nodepool_backoffs health drain_times contents subnet_backoffs",
+        "unavailable/[] risks/[] move_backoffs/[] learned/[]",
+        "subnet_backoffs move_backoffs contents",
+    )
+    own = _layout("plan/placed plan/waiting plan/obstacles durationsMs", lately="inputs/tried")
+    return ledger.below("inputs/ledger") | own
+
+
+DECISION = _decision()
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """How a version writes, and what it sees of what others have written."""
+
+    name: str
+    written: Callable[[Any, Layout], Any]
+    seen: Callable[[Any, Layout], Any]
+    beside: Mapping[str, Any]
+    """attributes that it writes beside the document of an item"""
+
+
+def later(document: Any, layout: Layout, path: str = "") -> Any:
+    """Give a document as a later version writes it: every object and every row in it has more than today's."""
+    match document:
+        case dict():
+            is_map = path in layout.maps or (layout.records is not None and path not in layout.records)
+            is_named = path in layout.maps
+            grown = {
+                name: later(value, layout, _below(path, ANY if is_named else name))
+                for name, value in document.items()
+            }
+            return grown if is_map else {**grown, LATER: _UNKNOWN}
+        case list():
+            elements = [later(each, layout, _below(path, EACH)) for each in document]
+            return [*elements, LATER] if path in layout.rows else elements
+        case _:
+            return document
+
+
+def earlier(document: Any, layout: Layout, path: str = "") -> Any:
+    """Give a document as the version before writes and sees it: without the fields that it does not know."""
+    match document:
+        case dict():
+            is_map = path in layout.maps
+            below = ((name, _below(path, ANY if is_map else name), value) for name, value in document.items())
+            return {
+                name: earlier(value, layout, there)
+                for name, there, value in below
+                if is_map or (there not in layout.lately and name != LATER)
+            }
+        case list():
+            return [earlier(each, layout, _below(path, EACH)) for each in document]
+        case _:
+            return document
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name
+
+
+def _as_it_is(document: Any, _: Layout) -> Any:
+    return document
+
+
+TODAY = Version("today", _as_it_is, _as_it_is, {})
+NEXT = Version("next", later, _as_it_is, {LATER: {"M": {"steps": {"N": "2"}}}})
+"""Today's code, and whatever it writes has more in it than today's code can know."""
+BEFORE = Version("before", earlier, earlier, {})
+"""Today's code, to which what was lately added is unknown: it is dropped where it reads, and where it writes."""
+
+
+def layout_of(pk: str, sk: str) -> Layout:
+    """Give the layout of the document of an item of the table."""
+    if pk.partition("#")[0] == "HEALTH":
+        return HEALTH_STATE if sk == "STATE" else HEALTH_RECORD
+    if pk.startswith("LEARNED#"):
+        return OFFERED
+    return LEDGER_KINDS.get(sk.partition("#")[0], Layout())
+
+
+@lru_cache(maxsize=20_000)
+def rewritten(text: str, layout: Layout, change: Callable[[Any, Layout], Any]) -> str:
+    """Change the text of a JSON document."""
+    return json.dumps(change(json.loads(text), layout), separators=(",", ":"))
