@@ -1,7 +1,8 @@
-"""Runs that need many CreateFleet calls: a cluster makes them by turns, so that EC2 answers other clusters meanwhile."""
+"""Runs that need many CreateFleet calls: a cluster makes them by turns, so that EC2 answers others meanwhile."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -126,7 +127,8 @@ def test_turn_by_turn_every_pod_gets_its_node_once() -> None:
 class Throttling(FakeCloud):
     """An EC2 that throttles every launch."""
 
-    def launch(self, requests: list[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:  # type: ignore[override]
+    def launch(self, requests: Sequence[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:
+        del repeated
         return [Deferred(r.claim, "RequestLimitExceeded", "slower", nothing_begun=True) for r in requests]
 
 
