@@ -28,6 +28,7 @@ from tests.benchmarks import (
     hotpath,
     idle,
     interruptions,
+    neighbours,
     notices,
     overruns,
     packing,
@@ -46,6 +47,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "bursts": bursts.figures,
     "notices": notices.figures,
     "interruptions": interruptions.figures,
+    "neighbours": neighbours.figures,
     "retries": retries.figures,
     "coldstart": coldstart.figures,
     "crashes": crashes.figures,
@@ -73,6 +75,7 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "week": partial(week.figures, nodes=50, days=1),
     "upgrades": partial(upgrades.figures, days=1),
     "idle": partial(idle.figures, nodes=10, hours=3),
+    "neighbours": partial(neighbours.figures, seeds=1),
     "interruptions": partial(interruptions.figures, runs=50, storms=1, sample=40),
 }
 

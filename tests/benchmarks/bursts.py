@@ -116,12 +116,16 @@ class Ec2:
     def paginate(self, Filters: Sequence[Mapping[str, Any]], **_: Any) -> Iterator[dict[str, Any]]:  # noqa: N803
         """Find instances by the values of tags."""
         self.clock.waited += REFUSAL_SECONDS
+        yield self.shown(Filters)
+
+    def shown(self, filters: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Give the page of the instances whose tags have these values."""
         found = [
             one
             for one in self.instances.values()
-            if all(_tag(one, each["Name"].removeprefix("tag:")) in each["Values"] for each in Filters)
+            if all(_tag(one, each["Name"].removeprefix("tag:")) in each["Values"] for each in filters)
         ]
-        yield {"Reservations": [{"Instances": found}]}
+        return {"Reservations": [{"Instances": found}]}
 
     def _mutate(self, operation: str) -> None:
         self.calls += 1

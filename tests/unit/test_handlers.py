@@ -13,7 +13,7 @@ import pytest
 from nodesmith import handlers, parts
 from nodesmith.adapters.registrations import READ_AGAIN
 from nodesmith.controllers.report import Report
-from nodesmith.errors import Rejected, Transient
+from nodesmith.errors import PutOff, Rejected, Transient
 from nodesmith.handlers import Handler, looking
 from nodesmith.model.events import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.parts import ClusterParts, Parts
@@ -136,6 +136,16 @@ def test_what_fails_for_one_cluster_is_tried_again_for_that_one_alone(error: Exc
     assert looks.seen == ["east", "west"]
     assert looks.delayed.hints == [(5, "east", 1)]
     assert looks.told.lines == [f"east failed: {error}"]
+
+
+def test_a_run_that_has_had_itself_woken_is_told_of_as_failed_and_not_tried_again() -> None:
+    looks = Looks(east=PutOff("EC2 throttles"))
+
+    looks.handler()(hints("east", "west"), None)
+
+    assert looks.seen == ["east", "west"]
+    assert looks.delayed.put_off == []
+    assert looks.told.lines == ["east failed: EC2 throttles"]
 
 
 def test_a_run_of_which_a_part_failed_is_tried_again() -> None:

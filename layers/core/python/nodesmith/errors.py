@@ -32,6 +32,10 @@ class Transient(NodesmithError):
         self.code = code
 
 
+class PutOff(Transient):
+    """What failed is tried again in seconds: whoever raises this has asked for it, and nobody else need."""
+
+
 class Conflict(NodesmithError):
     """A conditional write lost: the state it was decided on is no longer the newest."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nodesmith.controllers.report import Report
-from nodesmith.errors import Rejected, Transient
+from nodesmith.errors import PutOff, Rejected, Transient
 from nodesmith.model.events import DelayedInvocation, Hint, hints_of, hints_payload, retry_seconds
 from nodesmith.parts import ClusterParts, Parts, collect_seldom
 from nodesmith.registration import Registration
@@ -129,6 +129,8 @@ def _serve(parts: Parts, clusters: Clusters, hint: Hint, outcome: _Outcome) -> N
         succeeded, due = True, report.due
     except Rejected as error:
         telemetry.rejected(str(error))
+    except PutOff as error:
+        telemetry.failed(error)
     except Exception as error:  # noqa: BLE001 - tried again, or raised, once the other clusters are served
         outcome.errors.append((telemetry, error))
         outcome.again.append(hint)

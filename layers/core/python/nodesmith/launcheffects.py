@@ -68,7 +68,7 @@ class Settled:
     refused: set[tuple[str, OfferingKey, str]] = field(default_factory=set)
     """offerings that EC2 would not launch from, each with the call (`LaunchRequest.call`) and EC2's word for it"""
     is_cut: bool = False
-    """that claims are left for the next look, as they are more than EC2 takes at a time"""
+    """that claims or nodes are left for another run, as they are more than one may ask EC2 for"""
 
     @property
     def is_throttled(self) -> bool:

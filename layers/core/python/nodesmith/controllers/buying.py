@@ -8,7 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from nodesmith.controllers.launching import CALLS, first_calls
+from nodesmith.controllers.allowance import Allowance
+from nodesmith.controllers.launching import first_calls
 from nodesmith.controllers.launchmetrics import note_refused
 from nodesmith.decisions.provisioning import PlannedNode, canonical
 from nodesmith.decisions.provisioning.pools import parsed_nodeclasses
@@ -73,17 +74,26 @@ def buy(
 
 
 def buy_many(
-    run: Buyer, nodes: Sequence[PlannedNode], ledger: Ledger, types: TypeLookup, decision: str
+    run: Buyer,
+    nodes: Sequence[PlannedNode],
+    ledger: Ledger,
+    types: TypeLookup,
+    decision: str,
+    allowance: Allowance,
 ) -> tuple[Settled, int]:
-    """Buy as many of the first nodes as EC2 may be asked for at a time; return what became of them, and how many.
+    """Buy as many of the first nodes as the run may ask EC2 for; return what became of them, and how many.
 
     They take a commit for each transaction that they fill. Raises Conflict where not even the first can be made, and
     Transient.
     """
     claims: list[NodeClaim] = []
-    calls = CALLS
-    while len(claims) < len(nodes) and calls:
-        made = first_calls(intents(committable(nodes[len(claims) :]), run.clock()), calls)
+    is_cut = False
+    while len(claims) < len(nodes) and not is_cut:
+        wanted = intents(committable(nodes[len(claims) :]), run.clock())
+        made = first_calls(wanted, allowance.of(len(set(map(call_of, wanted)))))
+        is_cut = len(made) < len(wanted)
+        if not made:
+            break
         try:
             run.store.commit(ledger.version, made, decision)
         except Conflict:
@@ -92,8 +102,9 @@ def buy_many(
             break  # another run has bought: what it left is to be decided about anew
         ledger = replace(ledger, version=ledger.version + 1)
         claims += made
-        calls -= len(set(map(call_of, made)))
-    return _launched(run, nodes, claims, ledger, types), len(claims)
+    settled = _launched(run, nodes, claims, ledger, types)
+    settled.is_cut = is_cut
+    return settled, len(claims)
 
 
 def _launched(

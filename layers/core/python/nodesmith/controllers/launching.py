@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from nodesmith.controllers.allowance import Allowance
 from nodesmith.decisions.launch import dealt, launch_plan
 from nodesmith.errors import Conflict, Rejected
 from nodesmith.launcheffects import ATTEMPTED_AT, Settled, TypeLookup, adopt, call_of, launch
@@ -22,8 +23,6 @@ from nodesmith.model.nodepools import NodePool
 from nodesmith.ports import Cloud, Store
 
 LEASE = timedelta(seconds=75)
-CALLS = 48
-"""CreateFleet calls that one look makes: EC2's bucket holds 50 calls that change something, for the whole account."""
 
 
 def carry_on(
@@ -34,18 +33,19 @@ def carry_on(
     store: Store,
     cloud: Cloud,
     clock: Callable[[], datetime],
+    allowance: Allowance,
 ) -> Settled:
-    """See to the pending claims whose lease has run out, of so many calls as EC2 takes at a time.
+    """See to the pending claims whose lease has run out, of so many calls as the run may make.
 
     Claims that another run takes are left to it. One that has no instance within its NodePool's launch time-out is
     given up, and its pods are decided about anew.
     """
     now = clock()
     free = [c for c in ledger.claims if c.phase is Phase.PENDING and _is_free(c, now)]
-    first = first_calls(free)
+    first = first_calls(free, allowance.of(len(set(map(call_of, free)))))
     left = [_marked(claim, store, now) for claim in first]
     mine = [claim for claim in left if claim is not None]
-    settled = Settled()
+    settled = Settled(is_cut=len(first) < len(free))
     if not mine:
         return settled
     found = _found(mine, cloud)
@@ -72,11 +72,11 @@ def carry_on(
         repeated.deferred,
         repeated.postponed,
         refused=repeated.refused,
-        is_cut=len(first) < len(free),
+        is_cut=settled.is_cut,
     )
 
 
-def first_calls(claims: Sequence[NodeClaim], calls: int = CALLS) -> list[NodeClaim]:
+def first_calls(claims: Sequence[NodeClaim], calls: int) -> list[NodeClaim]:
     """Return the claims, in their order, that the first so many CreateFleet calls serve."""
     first = set(list(dict.fromkeys(map(call_of, claims)))[:calls])
     return [claim for claim in claims if call_of(claim) in first]

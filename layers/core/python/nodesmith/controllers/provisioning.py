@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from nodesmith.controllers.allowance import Allowance
 from nodesmith.controllers.buying import TypeTable, buy_many, write_down
 from nodesmith.controllers.launching import carry_on, leased_until
 from nodesmith.controllers.launchmetrics import note_refused
@@ -31,7 +32,7 @@ from nodesmith.decisions.provisioning import (
     unread,
 )
 from nodesmith.decisions.provisioning.moments import next_change
-from nodesmith.errors import Conflict, Transient
+from nodesmith.errors import Conflict, PutOff, Transient
 from nodesmith.launcheffects import Settled, TypeLookup
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.ledger import Ledger
@@ -110,6 +111,8 @@ class Outcome:
     deferred: list[str] = field(default_factory=list)
     postponed: list[str] = field(default_factory=list)
     is_throttled: bool = False
+    is_cut: bool = False
+    """that it would have had to ask EC2 for more than one run may"""
     plan: Plan = field(default_factory=Plan)
     unplaced: bool = False
     leased_until: datetime | None = None
@@ -134,11 +137,12 @@ class Outcome:
     def is_busy(self) -> bool:
         """Whether something was done, or is to be repeated, or pods wait for what no node can give."""
         done = self.launched or self.given_up or self.deferred or self.postponed
-        return bool(done or self.is_throttled or self.unread or self.plan.refused)
+        return bool(done or self.is_throttled or self.is_cut or self.unread or self.plan.refused)
 
     def note(self, settled: Settled) -> None:
         """Add what became of launches."""
         self.is_throttled = self.is_throttled or settled.is_throttled
+        self.is_cut = self.is_cut or settled.is_cut
         self.launched += settled.launched
         self.given_up += settled.given_up
         self.postponed += settled.postponed
@@ -148,12 +152,12 @@ class Outcome:
 def provision(run: Provisioning) -> Outcome:
     """Serve the pending pods of a cluster.
 
-    Raises Transient once everything else is done when a launch has to be repeated, Rejected when the snapshot or the
-    catalogue cannot be read.
+    Raises Transient once everything else is done when a launch has to be repeated (PutOff where provisioning is woken
+    for that), Rejected when the snapshot or the catalogue cannot be read.
     """
-    outcome = Outcome()
+    outcome, allowance = Outcome(), Allowance(run.store, run.clock)
     for looks in range(1, MAX_ROUNDS + 1):
-        if _look(run, outcome) or outcome.is_throttled:
+        if _look(run, outcome, allowance) or outcome.is_throttled or outcome.is_cut:
             break
         if looks == MAX_ROUNDS or run.remaining_seconds() < LOOK_SECONDS:
             _look_again(run, f"not done after {looks} looks", timedelta())
@@ -162,7 +166,7 @@ def provision(run: Provisioning) -> Outcome:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims changed"))
     elif outcome.unplaced:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "pods stay"))
-    _have_repeated(run, outcome)
+    is_repeated = _have_repeated(run, outcome, allowance.until)
     _tell(run, outcome)
     if outcome.plan.due is not None:
         wait = min(outcome.plan.due - run.clock(), LONGEST_LOOK_AHEAD)
@@ -172,7 +176,7 @@ def provision(run: Provisioning) -> Outcome:
             Concern.READINESS, Hint(run.cluster_name, "the snapshot shows what has yet to be read")
         )
     if outcome.deferred:
-        raise Transient("; ".join(outcome.deferred), "Deferred")
+        raise (PutOff if is_repeated else Transient)("; ".join(outcome.deferred), "Deferred")
     return outcome
 
 
@@ -184,16 +188,25 @@ def _tell(run: Provisioning, outcome: Outcome) -> None:
             run.afterwards(inputs)
 
 
-def _have_repeated(run: Provisioning, outcome: Outcome) -> None:
-    """Have provisioning woken when launches that were put off, or that a run may have died of, can be repeated."""
+def _have_repeated(run: Provisioning, outcome: Outcome, turn_until: datetime | None) -> bool:
+    """Have provisioning woken when launches that were put off, or that a run may have died of, can be repeated.
+
+    After a turn the run that had it is the one that wakes: those that it kept from buying do not. Tells whether what
+    was put off is repeated.
+    """
     repeats, now = run.repeats, run.clock()
     repeats.in_a_row = repeats.in_a_row + 1 if outcome.deferred or outcome.is_throttled else 0
     waits = [outcome.leased_until - now] if outcome.leased_until is not None else []
-    if 0 < repeats.in_a_row <= MOST_IN_A_ROW:
+    is_repeated = turn_until is not None or 0 < repeats.in_a_row <= MOST_IN_A_ROW
+    if turn_until is not None:
+        seconds = max(1, math.ceil((turn_until - now).total_seconds()))
+        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "a turn is over"), seconds)
+    elif is_repeated:
         last = len(AGAIN_SECONDS)
         waits.append(timedelta(seconds=AGAIN_SECONDS[min(repeats.in_a_row, last) - 1]))
     if waits:
         _look_again(run, "launches are to be repeated", min(waits))
+    return is_repeated
 
 
 def _look_again(run: Provisioning, why: str, wait: timedelta) -> None:
@@ -201,7 +214,7 @@ def _look_again(run: Provisioning, why: str, wait: timedelta) -> None:
     run.repeats.self_hints.send(run.hints, Concern.PROVISIONING, hint, wait, run.clock())
 
 
-def _look(run: Provisioning, outcome: Outcome) -> bool:
+def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     """Look once, decide, write it down and buy; tell whether there is nothing more to do."""
     started = run.stopwatch()
     data = run.blobs.get(snapshot_key(run.cluster_name))
@@ -211,15 +224,15 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     snapshot, catalog = own_snapshot(data, run.cluster_name), run.catalogs.latest()
     ledger = replace(run.store.load(), learned=run.store.learned())
     types = TypeTable(snapshot, catalog, run.settings, ledger)
-    ledger, is_cut = _resume(run, ledger, types, outcome)
+    ledger = _resume(run, ledger, types, outcome, allowance)
     now, digest = run.clock(), hashlib.sha256(data).hexdigest()
     decision = decision_id(digest, ledger.version, now)
     tried = read_tried(run.blobs, run.cluster_name) if is_crowded(snapshot.pods) else ()
     inputs = Inputs(snapshot, ledger, catalog, run.settings, now, decision, tried)
     outcome.unread = bool(unread(snapshot, ledger))
-    if outcome.is_throttled:
+    if outcome.is_throttled or outcome.is_cut:
         return True
-    refused = _buy_without_pods(run, inputs, types, outcome)
+    refused = _buy_without_pods(run, inputs, types, outcome, allowance)
     if refused is None:
         return False
     if outcome.unread and is_about_to_buy(inputs):
@@ -231,9 +244,9 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     if plan.is_idle:
         _note_unplaced(run, outcome, refused, now)
         run.rehearse(inputs)
-        if not (outcome.is_busy or refused.any or is_cut):
+        if not (outcome.is_busy or refused.any):
             outcome.due = next_change(inputs)
-        return not is_cut
+        return True
     run.metrics.observe("scheduler_scheduling_duration_seconds", decided_seconds, controller="provisioner")
     durations = {"load": (loaded - started) * 1000, "decide": decided_seconds * 1000}
     # Every decision about a pod leaves a record, before anything comes of it; once more if nothing did.
@@ -243,17 +256,18 @@ def _look(run: Provisioning, outcome: Outcome) -> bool:
     done = True
     if plan.nodes:
         try:
-            settled, bought = buy_many(run, by_turns(plan.nodes), ledger, types, decision)
+            settled, bought = buy_many(run, by_turns(plan.nodes), ledger, types, decision, allowance)
             outcome.note(settled)
             done = not settled.given_up and bought == len(plan.nodes)
         except Conflict:
+            bought, done = 0, False
+        if not bought:
             write_down(run.blobs, run.cluster_name, decision, {**written, "superseded": True})
             outcome.decisions.remove(decision)
-            done = False
     # For replays and for people, and so only once EC2 has been asked.
     run.blobs.put(decision_snapshot_key(run.cluster_name, decision), data)
     _note_unplaced(run, outcome, refused, now)
-    return done and not is_cut and (not plan.new or bool(outcome.postponed))
+    return done and (not plan.new or bool(outcome.postponed))
 
 
 def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Refused, now: datetime) -> None:
@@ -265,7 +279,7 @@ def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Refused, now: d
 
 
 def _buy_without_pods(
-    run: Provisioning, inputs: Inputs, types: TypeLookup, outcome: Outcome
+    run: Provisioning, inputs: Inputs, types: TypeLookup, outcome: Outcome, allowance: Allowance
 ) -> Refused | None:
     """Buy what users' own NodeClaims and static NodePools ask for, or give why they get nothing.
 
@@ -277,24 +291,27 @@ def _buy_without_pods(
         named = {f"NodeClaim/{name}": why for name, why in own.refused.items()}
         return Refused({**named, **{f"NodePool/{name}": why for name, why in short.items()}}, own.hopeless)
     with suppress(Conflict):  # another run was first, perhaps with the very same
-        settled, _ = buy_many(run, planned, inputs.ledger, types, inputs.decision)
+        settled, _ = buy_many(run, planned, inputs.ledger, types, inputs.decision, allowance)
         outcome.note(settled)
     return None
 
 
-def _resume(run: Provisioning, ledger: Ledger, types: TypeTable, outcome: Outcome) -> tuple[Ledger, bool]:
-    """See to the claims left behind; return the ledger as it then is, and whether there are more of them.
+def _resume(
+    run: Provisioning, ledger: Ledger, types: TypeTable, outcome: Outcome, allowance: Allowance
+) -> Ledger:
+    """See to the claims left behind; return the ledger as it then is.
 
     Where that fails they are on their way still, and new pods need not wait.
     """
     try:
-        settled = carry_on(ledger, types.nodepools, types.nodeclasses, types, run.store, run.cloud, run.clock)
+        outside = run.store, run.cloud, run.clock, allowance
+        settled = carry_on(ledger, types.nodepools, types.nodeclasses, types, *outside)
     except Transient as error:
         outcome.deferred.append(f"NodeClaims left behind: {error}")
-        return ledger, False
+        return ledger
     outcome.note(settled)
     note_refused(run.metrics, settled, ledger)
     outcome.leased_until = leased_until(ledger.claims, run.clock())
     if not (settled.launched or settled.given_up):
-        return ledger, settled.is_cut
-    return replace(run.store.load(), learned=ledger.learned), settled.is_cut
+        return ledger
+    return replace(run.store.load(), learned=ledger.learned)

@@ -1,0 +1,153 @@
+"""Runs that need many CreateFleet calls: a cluster makes them by turns, so that EC2 answers others meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from nodesmith.controllers.allowance import FEW, MANY, TURN, Allowance
+from nodesmith.controllers.provisioning import Outcome, provision
+from nodesmith.errors import PutOff
+from nodesmith.model.events import Concern
+from nodesmith.model.launches import Deferred, LaunchOutcome, LaunchRequest
+from tests import builders
+from tests.fakes.cloud import FakeCloud
+from tests.fakes.store import FakeStore
+from tests.world import World, pod_manifest
+
+
+def allowance(store: FakeStore, seconds: float = 0) -> Allowance:
+    return Allowance(store, lambda: builders.NOW + timedelta(seconds=seconds))
+
+
+def with_pools(count: int) -> World:
+    """Give a cluster whose pods need a NodePool each, so that no two of their nodes share a call."""
+    names = [f"team-{number:03}" for number in range(count)]
+    world = World({name: pod_manifest(name, nodeSelector={"team": name}) for name in names})
+    for name in names:
+        pool = builders.nodepool_manifest(name, labels={"team": name})
+        world.cluster.nodepools[name] = pool
+        world.store.contents[f"NodePool/{name}"] = builders.content_of(pool)
+    world.observe()
+    return world
+
+
+def woken(world: World) -> list[timedelta]:
+    """Say in how long provisioning is woken."""
+    hints = [m.due_at - world.now for m in world.hints.waiting if m.concern is Concern.PROVISIONING]
+    world.hints.waiting.clear()
+    return sorted(hints)
+
+
+def run(world: World) -> Outcome:
+    return provision(world.provisioning())
+
+
+def test_a_few_calls_take_no_turn() -> None:
+    store = FakeStore()
+    own = allowance(store)
+
+    assert [own.of(FEW - 1), own.of(1)] == [FEW - 1, 1]
+    assert (own.until, store.turns) == (None, {})
+
+
+def test_many_calls_take_the_turn_and_are_cut_to_what_it_gives() -> None:
+    own = allowance(FakeStore())
+
+    assert [own.of(3), own.of(1000), own.of(1)] == [3, MANY - 3, 0]
+    assert own.until == builders.NOW + TURN
+
+
+def test_while_another_run_has_the_turn_many_calls_are_none() -> None:
+    store = FakeStore()
+    allowance(store).of(FEW + 1)
+
+    late = allowance(store, seconds=5)
+    assert [late.of(FEW + 1), late.of(1)] == [0, 0]
+    assert late.until is None
+
+
+def test_while_another_run_has_the_turn_a_few_calls_are_made() -> None:
+    store = FakeStore()
+    allowance(store).of(FEW + 1)
+
+    assert allowance(store, seconds=5).of(FEW) == FEW
+
+
+def test_after_a_turn_the_next_run_has_one() -> None:
+    store = FakeStore()
+    allowance(store).of(FEW + 1)
+
+    assert allowance(store, seconds=TURN.total_seconds()).of(FEW + 1) == FEW + 1
+
+
+def test_nodes_of_few_calls_are_bought_in_one_run() -> None:
+    world = with_pools(FEW)
+
+    assert len(run(world).launched) == FEW
+    assert woken(world) == []
+
+
+def test_a_run_with_the_turn_buys_what_it_may_and_wakes_the_next() -> None:
+    world = with_pools(MANY + 5)
+
+    outcome = run(world)
+
+    assert len(outcome.launched) == MANY
+    assert woken(world) == [TURN]
+    assert outcome.due == world.now
+
+
+def test_a_run_that_another_keeps_from_buying_buys_nothing_wakes_nobody_and_leaves_no_open_decision() -> None:
+    world = with_pools(MANY + FEW + 1)
+    run(world)
+    woken(world)
+
+    world.now += TURN / 2
+    outcome = run(world)
+
+    assert (outcome.launched, outcome.decisions, woken(world)) == ([], [], [])
+    assert len(world.store.claims) == MANY
+
+
+def test_turn_by_turn_every_pod_gets_its_node_once() -> None:
+    world = with_pools(2 * MANY + 5)
+
+    for _ in range(3):
+        run(world)
+        world.now += TURN
+
+    nominated = [pod for claim in world.store.claims.values() for pod in claim.nominated]
+    assert len(nominated) == len(set(nominated)) == 2 * MANY + 5
+
+
+class Throttling(FakeCloud):
+    """An EC2 that throttles every launch."""
+
+    def launch(self, requests: Sequence[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:
+        del repeated
+        return [Deferred(r.claim, "RequestLimitExceeded", "slower", nothing_begun=True) for r in requests]
+
+
+def throttled(world: World) -> None:
+    with pytest.raises(PutOff):
+        provision(replace(world.provisioning(), cloud=Throttling(clock=world.clock)))
+
+
+def test_a_run_that_is_throttled_in_its_turn_wakes_provisioning_once_after_the_turn() -> None:
+    world = with_pools(FEW + 1)
+
+    throttled(world)
+
+    assert woken(world) == [TURN]
+
+
+def test_a_run_of_few_calls_that_is_throttled_wakes_provisioning_once_after_two_seconds() -> None:
+    world = with_pools(FEW)
+
+    throttled(world)
+
+    assert woken(world) == [timedelta(seconds=2)]
