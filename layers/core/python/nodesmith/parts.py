@@ -31,6 +31,8 @@ from nodesmith.settings import Settings, metrics_key, read_settings
 from nodesmith.telemetry import Telemetry
 
 if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
     from nodesmith.adapters.apiserver import ApiServer
     from nodesmith.adapters.ec2 import AwsCloud
     from nodesmith.adapters.heartbeats import DynamoHeartbeats
@@ -200,8 +202,14 @@ class ClusterParts:
 
     @cached_property
     def api_server(self) -> ApiServer:
-        """The cluster's API server, found by the settings or by EKS. Raises Transient, Rejected."""
-        from nodesmith.adapters.apiserver import ApiServer, connect
+        """The cluster's API server. Its first call finds it, and may raise Transient or Rejected for that."""
+        from nodesmith.adapters.apiserver import ApiServer
+
+        return ApiServer(self._api_client)
+
+    def _api_client(self) -> ApiClient:
+        """Give a client of the API server that the settings or EKS name. Raises Transient, Rejected."""
+        from nodesmith.adapters.apiserver import connect
         from nodesmith.adapters.ekstoken import EksToken
 
         cluster = self.cloud.cluster_info()
@@ -210,7 +218,7 @@ class ClusterParts:
             raise Rejected("no AWS credentials are found, so no token for the API server can be signed")
         # AWS checks the token by the time of this machine, however fast a laptop lets time run.
         token = EksToken(credentials, cluster.name, self.settings.region, system_time)
-        return ApiServer(connect(cluster.endpoint, cluster.ca_bundle, token))
+        return connect(cluster.endpoint, cluster.ca_bundle, token)
 
     def node_settings(self) -> NodeSettings:
         """Give the settings that change what a node offers, and what pods may ask for."""
