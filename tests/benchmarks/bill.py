@@ -28,7 +28,7 @@ from nodesmith.settings import REGION_TICK_MINUTES
 from tests.weeks import Fleet
 
 MONTH_HOURS = 730
-ALARMS = 3
+ALARMS = 2
 _WHOLE_CPU_MIB = 1769
 _WAIT_SECONDS = {"garbagecollection": 0.5}
 _USUAL_WAIT_SECONDS = 0.1
