@@ -120,6 +120,11 @@ class TickedWorld(World):
             status.says_the_same_as(known.get(name)) for name, status in self.store.nodeclasses.items()
         )
 
+    def is_warm(self, concern: Concern) -> bool:
+        """Tell whether a process of a concern is taken to be there still."""
+        ran_at = self._ran_at.get(concern)
+        return ran_at is not None and self.now - ran_at < KEPT_WARM
+
     def _note_process(self, concern: Concern, at: datetime) -> None:
         ran_at = self._ran_at.get(concern)
         self.cold[concern] += ran_at is None or at - ran_at >= KEPT_WARM

@@ -33,7 +33,6 @@ def _bill(nodes: int, hours: int) -> list[Figure]:
     fleet = Fleet(nodes)
     fleet.observe()
     fleet.live(timedelta(hours=1))
-    fleet.usage.forget()
     fleet.forget_counts()
     fleet.live(timedelta(hours=hours))
     first, cluster = cluster_bill(fleet, hours, is_first=True), cluster_bill(fleet, hours)
