@@ -46,7 +46,6 @@ def test_ticks_that_are_not_run_are_counted(evening: Fleet) -> None:
 
 def test_a_day_ends_as_well_where_no_run_foresees_anything() -> None:
     fleet = Fleet(NODES)
-    fleet.unsaid = None
     fleet.plan(1, DAILY_FAULTS)
     fleet.observe()
     fleet.live(DAY + timedelta(hours=1))
