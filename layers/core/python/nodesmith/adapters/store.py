@@ -66,8 +66,7 @@ class DynamoStore:
         self._unmarked = Section(client, table, partition_key(cluster))
         self._mark = LedgerMark(self._unmarked, clock)
         self._section = Section(client, table, partition_key(cluster), self._mark.before_write)
-        self._nodeclasses: Mapping[str, NodeClassStatus] = {}
-        """Resolutions as last read."""
+        self._nodeclasses: Mapping[str, NodeClassStatus] = {}  # as last read
         self._turns = Turns(self._section)
         self._claims: dict[str, tuple[str, NodeClaim]] = {}
         """Claims as last read, with their text: of thousands hardly any differs at the next look."""
@@ -83,8 +82,7 @@ class DynamoStore:
         version, changed = read_mark(self._section)
         kept = self._kept.at(version, changed, now)
         found = Found(version, self._claims, now)
-        for item in self._section.items("NODECLASS#" if kept else ""):
-            found.take(item)
+        found.take_all(self._section.items("NODECLASS#" if kept else ""))
         ledger = found.ledger()
         self._nodeclasses = ledger.nodeclasses
         if kept is not None:
