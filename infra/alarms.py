@@ -22,12 +22,14 @@ NAMESPACE = "nodesmith"
 
 @dataclass(frozen=True, slots=True)
 class _Alarm:
+    """`tells_silence` is for a metric that is there whenever all is well: missing data breaches."""
+
     name: str
     meaning: str
     metric: cloudwatch.Metric
     periods: int = 1
     threshold: float = 1
-    below: bool = False
+    tells_silence: bool = False
 
 
 def lambda_metric(function: str, name: str, statistic: str = "Sum", minutes: int = 5) -> cloudwatch.Metric:
@@ -46,23 +48,23 @@ def own_metric(name: str, concern: str, statistic: str = "Sum") -> cloudwatch.Me
 
 
 def watch_health(scope: Construct, topic_arn: str) -> None:
-    """Watch what dispatch says of the health of everything, and that dispatch runs and can say it."""
+    """Watch what dispatch says of the health of everything, and that dispatch runs and can say it.
+
+    Lambda writes the metric `Errors` for each invocation, 0 for one that succeeds. So errors are told by its sum, and
+    that nothing runs by its absence.
+    """
     dispatch = names.function_name("dispatch")
     unwell = own_metric("Unwell", "dispatch")
-    errors, runs = (lambda_metric(dispatch, name) for name in ("Errors", "Invocations"))
     _raise(
         scope,
         topic_arn,
         _Alarm("nodesmith-unwell", "something is wrong that no retry mends: `nodesmith doctor`", unwell, 2),
         _Alarm(
-            "nodesmith-dispatch-errors", "fails every time for a quarter of an hour: see the log", errors, 3
-        ),
-        _Alarm(
-            "nodesmith-dispatch-silent",
-            "has not run for a quarter of an hour: see its schedule",
-            runs,
+            "nodesmith-dispatch",
+            "fails, or has not run, for a quarter of an hour: see its log and its schedule",
+            lambda_metric(dispatch, "Errors"),
             3,
-            below=True,
+            tells_silence=True,
         ),
     )
 
@@ -80,7 +82,7 @@ def _metric(
 
 
 def _raise(scope: Construct, topic_arn: str, *alarms: _Alarm) -> None:
-    """Make the alarms. Silence is told by missing data, which breaches; for all others it means that all is well."""
+    """Make the alarms."""
     topic = sns.Topic.from_topic_arn(scope, f"Topic{alarms[0].name}", topic_arn) if topic_arn else None
     comparison, missing = cloudwatch.ComparisonOperator, cloudwatch.TreatMissingData
     for each in alarms:
@@ -92,12 +94,8 @@ def _raise(scope: Construct, topic_arn: str, *alarms: _Alarm) -> None:
             metric=each.metric,
             threshold=each.threshold,
             evaluation_periods=each.periods,
-            comparison_operator=(
-                comparison.LESS_THAN_THRESHOLD
-                if each.below
-                else comparison.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
-            ),
-            treat_missing_data=missing.BREACHING if each.below else missing.NOT_BREACHING,
+            comparison_operator=comparison.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+            treat_missing_data=missing.BREACHING if each.tells_silence else missing.NOT_BREACHING,
         )
         if topic is not None:
             alarm.add_alarm_action(actions.SnsAction(topic))

@@ -48,7 +48,7 @@ class Concern:
 
 
 # A mebibyte of memory buys a share of a processor: 1,769 are a whole one. Decisions are bound by it, waiting for EC2
-# is not, and the kubernetes client takes a second of a whole one to import.
+# is not. What one needs to start, a third of a second of a whole one, costs the same with any share.
 CLUSTER_CONCERNS = (
     Concern(
         "provisioning",
@@ -100,10 +100,10 @@ CATALOG_TIMEOUT_SECONDS = 300
 CATALOG_MEMORY_MIB = 1024
 
 ROUTING_TIMEOUT_SECONDS = 10
-ROUTING_MEMORY_MIB = 1024
+ROUTING_MEMORY_MIB = 512
 
 DISPATCH_TIMEOUT_SECONDS = 60
-DISPATCH_MEMORY_MIB = 512
+DISPATCH_MEMORY_MIB = 256
 
 
 def function_names(vpcs: Iterable[str]) -> list[str]:

@@ -144,6 +144,9 @@ def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.
         current_version_options=lambda_.VersionOptions(removal_policy=RemovalPolicy.RETAIN),
         role=role,
         log_group=shared.log_group,
+        # Lambda's own three lines about each run that succeeds would be as much as what the run says itself.
+        logging_format=lambda_.LoggingFormat.JSON,
+        system_log_level_v2=lambda_.SystemLogLevel.WARN,
     )
     _finish(made, spec.vpc, shared.tracing)
     return serve(scope, made, spec.name, shared.region, shared.trial, tried=bool(spec.session_grants))

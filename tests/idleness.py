@@ -14,15 +14,19 @@ from tests.benchmarks.bill import MONTH_HOURS
 from tests.ticking import Noting, TickedWorld
 from tests.world import pod_manifest
 
-MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 _MONTH_MINUTES = MONTH_HOURS * 60
 ALIVE = TICK_MINUTES.keys() - {Concern.OBSERVATION}
 """The concerns that live in the simulation: nothing but its tick wakes observation, and then it has nothing to do."""
 
 
 def ticks_a_month() -> int:
-    """Return how often functions are invoked in a month in which nothing is due: for the region, and for a cluster."""
+    """Return how often functions are invoked in a month in which nothing changes: for the region, and for a cluster.
+
+    Each concern looks once in twenty minutes, and readiness in its interval besides: it resolves EC2NodeClasses again.
+    """
     every = [*REGION_TICK_MINUTES.values(), *(QUIET_TICK_MINUTES for _ in TICK_MINUTES)]
+    every.append(TICK_MINUTES[Concern.READINESS])
     return sum(_MONTH_MINUTES // minutes for minutes in every)
 
 
@@ -88,8 +92,14 @@ class IdleWorld(TickedWorld):
 
 
 def lived(world: IdleWorld, hours: int) -> None:
-    """Let a world settle and be quiet for an hour, then count for some hours."""
+    """Let a world settle and be quiet for a day, then count for some hours.
+
+    Until a day is over a move is worth more with each search, so disruption searches every five minutes. What is run
+    of that day is its first and its last hour.
+    """
     world.settle()
+    world.live(HOUR)
+    world.now += DAY
     world.live(HOUR)
     claims = set(world.store.claims)
     world.invoked.clear()

@@ -53,8 +53,6 @@ class TickedWorld(World):
         self._noting, self.living = noting, frozenset(living)
         super().__init__(pods, boundaries=noting, **how)
         self.said: dict[Concern, datetime | None] = {}
-        self.unsaid: datetime | None = AT_ONCE
-        """What is taken to be said by those that do not say."""
         self.changed_at, self.ledger_changed_at = self.now, self.now
         self.records = {
             concern: Record(builders.CLUSTER, concern, self.now)
@@ -106,7 +104,7 @@ class TickedWorld(World):
         """Keep the record of a run, and count what writing it takes."""
         self._note_process(concern, at)
         known = self.records.get(concern, Record(builders.CLUSTER, concern))
-        record = known.after(succeeded, {}, at, self.said.get(concern, self.unsaid))
+        record = known.after(succeeded, {}, at, self.said.get(concern, AT_ONCE))
         written_at = self._recorded_at.get(concern)
         moved = known.due != record.due and not (known.is_due(at) and record.is_due(at))
         if written_at is None or moved or at - written_at >= WRITE_EVERY:
@@ -119,6 +117,11 @@ class TickedWorld(World):
         return not all(
             status.says_the_same_as(known.get(name)) for name, status in self.store.nodeclasses.items()
         )
+
+    def is_warm(self, concern: Concern) -> bool:
+        """Tell whether a process of a concern is taken to be there still."""
+        ran_at = self._ran_at.get(concern)
+        return ran_at is not None and self.now - ran_at < KEPT_WARM
 
     def _note_process(self, concern: Concern, at: datetime) -> None:
         ran_at = self._ran_at.get(concern)

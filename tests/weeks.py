@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from nodesmith.adapters.keptledger import READ_AGAIN, SETTLED
 from nodesmith.decisions.ticks import own_minute
 from nodesmith.model.events import Concern
 from nodesmith.model.instancetypes import instance_types
@@ -161,7 +162,7 @@ class Fleet(TickedWorld):
         pool = builders.nodepool_manifest()
         pool["metadata"]["annotations"] = {NODE_REPAIR: "On"}
         super().__init__(pods, LIVING, noting=meter, nodepool=pool, messages=MESSAGES)
-        self.meter, meter.claims = meter, lambda: len(self.store.claims)
+        self.meter, meter.claims = meter, self._claims_to_read
         self.blobs = Bucket(usage=self.usage)
         self.cluster.poddisruptionbudgets["default/web"] = _budget()
         self._fate = random.Random(seed)  # noqa: S311
@@ -178,6 +179,34 @@ class Fleet(TickedWorld):
         self._minute = -1
         self._busy_since: datetime | None = self.now
         self._idle: dict[Concern, Usage] = {}
+        self._launched_before = 0
+        self._running: Concern | None = None
+        self._kept: dict[Concern, tuple[datetime, datetime]] = {}
+        """Which ledger each warm process has: when that last changed, and when it was read whole."""
+
+    def _claims_to_read(self) -> int:
+        """Give how many claims a look reads: none where its process has read the ledger as it is."""
+        concern, changed = self._running, self.ledger_changed_at
+        if concern is None:
+            return len(self.store.claims)
+        known_changed, read_at = self._kept.get(concern, (None, self.now))
+        if known_changed == changed and self.now - read_at < READ_AGAIN and self.is_warm(concern):
+            return 0
+        self._kept.pop(concern, None)
+        if self.now - changed >= SETTLED:
+            self._kept[concern] = changed, self.now
+        return len(self.store.claims)
+
+    @property
+    def launched(self) -> int:
+        """How many instances have been launched since counting began."""
+        return len(self.cloud.instances) - self._launched_before
+
+    def forget_counts(self) -> None:
+        """Begin to count anew."""
+        super().forget_counts()
+        self.usage.forget()
+        self._launched_before = len(self.cloud.instances)
 
     # What happens
 
@@ -284,7 +313,9 @@ class Fleet(TickedWorld):
         """Invoke a function once, and measure it."""
         self.usage.runs[concern] += 1
         started, sent = time.process_time(), len(self.hints.sent)
+        self._running = concern
         super().run(concern)
+        self._running = None
         self.usage.cpu_seconds[concern] += time.process_time() - started
         for message in self.hints.sent[sent:]:
             self.usage.later[str(message.concern)] += message.due_at > self.now
@@ -295,6 +326,7 @@ class Fleet(TickedWorld):
         if minute == self._minute:
             return set()
         skipped, self._minute = range(self._minute + 1, minute), minute
+        self.look_for_marks()
         for each in skipped:
             at = builders.NOW + MINUTE * each
             for concern in sorted(self.due(at)):

@@ -12,7 +12,7 @@ from tests.idleness import IdleWorld, invocations_a_month, lived, ticks_a_month
 from tests.weeks import Fleet
 
 NODES, PODS_A_NODE, HOURS = 64, 8, 6
-BILLED_NODES, BILLED_HOURS = 50, 6
+BILLED_NODES, BILLED_HOURS = 50, 24
 
 
 def figures(nodes: int = NODES, hours: int = HOURS) -> list[Figure]:
@@ -28,15 +28,19 @@ def figures(nodes: int = NODES, hours: int = HOURS) -> list[Figure]:
     ]
 
 
-def _bill(nodes: int, hours: int) -> list[Figure]:
-    """Say what a region with one idle cluster costs a month, and what each further one adds."""
+def idle_bills(nodes: int, hours: int) -> tuple[Mapping[str, float], ...]:
+    """Give USD a month by service: of a region, and what its first idle cluster and each further one adds."""
     fleet = Fleet(nodes)
     fleet.observe()
     fleet.live(timedelta(hours=1))
-    fleet.usage.forget()
     fleet.forget_counts()
     fleet.live(timedelta(hours=hours))
-    first, cluster = cluster_bill(fleet, hours, is_first=True), cluster_bill(fleet, hours)
+    return region_bill(), cluster_bill(fleet, hours, is_first=True), cluster_bill(fleet, hours)
+
+
+def _bill(nodes: int, hours: int) -> list[Figure]:
+    """Say what a region with one idle cluster costs a month, and what each further one adds."""
+    region, first, further = idle_bills(nodes, hours)
 
     def figure(name: str, bill: Mapping[str, float], goal: float) -> Figure:
         parts = ", ".join(f"{service} {usd:.3f}" for service, usd in bill.items())
@@ -45,6 +49,6 @@ def _bill(nodes: int, hours: int) -> list[Figure]:
         )
 
     return [
-        figure("bill-idle-usd", together(region_bill(), first), 1.00),
-        figure("bill-further-usd", cluster, 0.30),
+        figure("bill-idle-usd", together(region, first), 1.00),
+        figure("bill-further-usd", further, 0.30),
     ]

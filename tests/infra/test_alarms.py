@@ -20,10 +20,10 @@ def alarm(template: Template, name: str) -> dict[str, Any]:
     return found
 
 
-def test_there_are_three_alarms_whatever_is_deployed(region: Template, plain: Template) -> None:
+def test_there_are_two_alarms_whatever_is_deployed(region: Template, plain: Template) -> None:
     for template in (region, plain):
         names = {each["AlarmName"] for each in template.of_type("CloudWatch::Alarm").values()}
-        assert names == {"nodesmith-unwell", "nodesmith-dispatch-errors", "nodesmith-dispatch-silent"}
+        assert names == {"nodesmith-unwell", "nodesmith-dispatch"}
 
 
 def test_what_dispatch_says_of_the_health_of_everything_is_what_an_alarm_listens_to(
@@ -34,11 +34,33 @@ def test_what_dispatch_says_of_the_health_of_everything_is_what_an_alarm_listens
     assert listened(alarm(plain, "nodesmith-unwell")) == said(line)
 
 
-def test_dispatch_itself_is_watched_by_lambdas_own_metrics(plain: Template) -> None:
+def test_dispatch_itself_is_watched_by_lambdas_own_metric(plain: Template) -> None:
     function = frozenset({("FunctionName", "nodesmith-dispatch")})
-    errors, silent = (alarm(plain, f"nodesmith-dispatch-{what}") for what in ("errors", "silent"))
-    assert listened(errors) == ("AWS/Lambda", "Errors", function)
-    assert listened(silent) == ("AWS/Lambda", "Invocations", function)
+    assert listened(alarm(plain, "nodesmith-dispatch")) == ("AWS/Lambda", "Errors", function)
+
+
+@pytest.mark.parametrize(
+    ("what", "fires", "periods"),
+    [
+        ("runs that succeed", False, [[0, 0, 0, 0, 0]] * 3),
+        ("one error in a quarter of an hour", False, [[0, 0], [1, 0], [0, 0]]),
+        ("a gap of ten minutes", False, [[0, 0], [], []]),
+        ("every run fails", True, [[1, 1, 1, 1, 1]] * 3),
+        ("one run of five fails in each period", True, [[0, 0, 1, 0, 0]] * 3),
+        ("nothing runs", True, [[], [], []]),
+        ("nothing runs, and then all runs fail", True, [[], [1, 1], [1]]),
+    ],
+)
+def test_the_alarm_of_dispatch_fires_where_it_fails_and_where_it_does_not_run(
+    what: str, fires: bool, periods: list[list[int]], plain: Template
+) -> None:
+    """Lambda writes an `Errors` of 0 or 1 for each invocation; `periods` are of five minutes each."""
+    found = alarm(plain, "nodesmith-dispatch")
+    assert (found["Period"], found["EvaluationPeriods"], found["Statistic"]) == (300, len(periods), "Sum")
+    assert found["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
+    missing = found["TreatMissingData"] == "breaching"
+    breached = [sum(written) >= found["Threshold"] if written else missing for written in periods]
+    assert all(breached) is fires, what
 
 
 def test_the_queue_of_what_was_given_up_is_looked_into(region: Template) -> None:
@@ -68,12 +90,10 @@ def said(line: str) -> tuple[str, str, frozenset[tuple[str, str]]]:
     return written["Namespace"], written["Metrics"][0]["Name"], dimensions
 
 
-def test_silence_is_an_alarm_and_missing_errors_are_none(plain: Template) -> None:
-    silent = alarm(plain, "nodesmith-dispatch-silent")
-    assert (silent["ComparisonOperator"], silent["TreatMissingData"]) == ("LessThanThreshold", "breaching")
-    errors = alarm(plain, "nodesmith-unwell")
-    assert errors["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
-    assert errors["TreatMissingData"] == "notBreaching"
+def test_that_no_finding_is_told_means_that_all_is_well(plain: Template) -> None:
+    unwell = alarm(plain, "nodesmith-unwell")
+    assert unwell["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
+    assert unwell["TreatMissingData"] == "notBreaching"
 
 
 def test_alarms_go_to_the_topic_where_there_is_one(region: Template, plain: Template) -> None:

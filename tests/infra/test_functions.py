@@ -195,9 +195,9 @@ def test_concurrency_is_reserved_for_notices_where_it_is_asked_for_and_for_nothi
     assert reserved(region) == {"nodesmith-interruption": 5, "nodesmith-routing": 5}
 
 
-def test_dispatch_has_a_minute_and_half_a_gibibyte(plain: Template) -> None:
+def test_dispatch_has_a_minute_and_a_quarter_of_a_gibibyte(plain: Template) -> None:
     dispatch = plain.function("dispatch")
-    assert (dispatch["Timeout"], dispatch["MemorySize"]) == (60, 512)
+    assert (dispatch["Timeout"], dispatch["MemorySize"]) == (60, 256)
 
 
 def test_all_functions_log_to_one_group_that_forgets(region: Template, plain: Template) -> None:
@@ -205,7 +205,13 @@ def test_all_functions_log_to_one_group_that_forgets(region: Template, plain: Te
         ((id_, group),) = template.of_type("Logs::LogGroup").items()
         assert (group["LogGroupName"], group["RetentionInDays"]) == ("/aws/lambda/nodesmith", 30)
         for each in template.of_type("Lambda::Function").values():
-            assert each["LoggingConfig"] == {"LogGroup": id_}
+            assert each["LoggingConfig"]["LogGroup"] == id_
+
+
+def test_lambda_logs_nothing_of_its_own_about_runs_that_succeed(region: Template) -> None:
+    for each in region.of_type("Lambda::Function").values():
+        logging = {name: value for name, value in each["LoggingConfig"].items() if name != "LogGroup"}
+        assert logging == {"LogFormat": "JSON", "SystemLogLevel": "WARN"}
 
 
 def test_every_function_has_a_role_of_its_own_with_a_name_that_iam_takes(region: Template) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+
+import pytest
 
 from infra.cdk import VERSION
 from infra.clustercontext import CLUSTER_KEYS
@@ -10,6 +13,7 @@ from infra.regioncontext import REGION_KEYS
 from nodesmith.decisions.health import KINDS
 from nodesmith.registration import SETTINGS
 from tests.benchmarks.bill import ALARMS
+from tests.benchmarks.idle import BILLED_HOURS, BILLED_NODES, idle_bills
 from tests.infra.deployment import ROOT
 from tests.infra.templates import Template
 
@@ -30,11 +34,26 @@ def test_the_bill_counts_the_alarms_that_there_are(plain: Template) -> None:
     assert len(plain.of_type("CloudWatch::Alarm")) == ALARMS
 
 
+ROWS = re.findall(
+    r"^\| *([\w ]*?) *\|[^*\n]* \| (\d+\.\d\d) \| (\d+\.\d\d) \| (\d+\.\d\d) \|$", TEXT, re.MULTILINE
+)
+"""of the bill: a service, empty for the alarms of CloudWatch, and three columns of USD"""
+
+
 def test_the_sums_of_the_bill_are_right() -> None:
-    rows = re.findall(r"^\|[^*\n]* \| (\d+\.\d\d) \| (\d+\.\d\d) \|$", TEXT, re.MULTILINE)
+    columns = list(zip(*ROWS, strict=True))[1:]
     totals = re.findall(r"\*\*(\d+\.\d\d)\*\*", TEXT)
-    assert len(rows) == 7
-    assert [f"{sum(map(float, column)):.2f}" for column in zip(*rows, strict=True)] == totals
+    assert len(ROWS) == 7
+    assert [f"{sum(map(float, column)):.2f}" for column in columns] == totals
+
+
+def test_the_bill_is_what_a_simulated_day_comes_to() -> None:
+    for column, counted in enumerate(idle_bills(BILLED_NODES, BILLED_HOURS), start=1):
+        said: Counter[str] = Counter()
+        for row in ROWS:
+            said[row[0] or "CloudWatch"] += float(row[column])  # type: ignore[assignment]
+        assert {service: said[service] for service in counted} == pytest.approx(counted, abs=0.011)
+        assert sum(said.values()) == pytest.approx(sum(counted.values()), abs=0.02)
 
 
 def test_every_key_of_a_region_and_of_a_cluster_and_every_setting_is_told() -> None:

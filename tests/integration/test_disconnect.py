@@ -64,13 +64,23 @@ def make_at_run_time(cluster: Connectable) -> None:
     for number in range(30):
         item = {"pk": {"S": f"CLUSTER#{CLUSTER}"}, "sk": {"S": f"CLAIM#{number}"}}
         client("dynamodb").put_item(TableName="nodesmith", Item=item)
+    for item in beside_the_ledger(CLUSTER):
+        client("dynamodb").put_item(TableName="nodesmith", Item=item)
+
+
+def beside_the_ledger(cluster: str) -> list[dict[str, Any]]:
+    """Give an item of each of a cluster's other partitions."""
+    keys = [("FORWARDER", "HEARTBEAT"), ("HEALTH", "lifecycle"), ("NOTICES", "event")]
+    return [{"pk": {"S": f"{kind}#{cluster}"}, "sk": {"S": name}} for kind, name in keys]
 
 
 def test_other_clusters_things_are_left_alone(cluster: Connectable) -> None:
     cluster.run()
     client("s3").put_object(Bucket=BUCKET, Key="clusters/web2/snapshot.json.gz", Body=b"")
-    other = {"pk": {"S": "CLUSTER#web2"}, "sk": {"S": "META"}}
-    client("dynamodb").put_item(TableName="nodesmith", Item=other)
+    others = [{"pk": {"S": "CLUSTER#web2"}, "sk": {"S": "META"}}, *beside_the_ledger("web2")]
+    others.append({"pk": {"S": "HEALTH"}, "sk": {"S": "STATE"}})  # what is the region's
+    for other in others:
+        client("dynamodb").put_item(TableName="nodesmith", Item=other)
     client("ssm").put_parameter(Name=parameter_name("web2"), Value="{}", Type="String")
     role = client("iam").get_role(RoleName="cluster")["Role"]["Arn"]
     entry = {"clusterName": CLUSTER, "principalArn": role}
@@ -78,7 +88,7 @@ def test_other_clusters_things_are_left_alone(cluster: Connectable) -> None:
     assert cluster.leave() == 0
     state = cluster.state()
     assert state["objects"] == ["clusters/web2/snapshot.json.gz"]
-    assert state["items"] == [other]
+    assert sorted(state["items"], key=str) == sorted(others, key=str)
     assert state["parameters"] == [parameter_name("web2")]
     assert state["entries"] == [role]
     assert "KarpenterNodeRole-web" in state["roles"]
@@ -117,7 +127,7 @@ def test_nodes_can_be_kept_with_what_they_need(cluster: Connectable) -> None:
     assert state["associations"] == []
     assert state["entries"] == ["arn:aws:iam::123456789012:role/KarpenterNodeRole-web"]
     assert state["profiles"] == ["web_1"]
-    assert len(state["items"]) == 30
+    assert len(state["items"]) == 33
     assert cluster.server.get(f"{POOLS}/default") is not None
     assert cluster.server.get("/api/v1/nodes/node-1") is not None
     assert cluster.server.get("/api/v1/namespaces/nodesmith") is None
@@ -128,7 +138,7 @@ def test_data_can_be_kept(cluster: Connectable) -> None:
     make_at_run_time(cluster)
     assert cluster.leave(data=True) == 0
     state = cluster.state()
-    assert len(state["items"]) == 30
+    assert len(state["items"]) == 33
     assert len(state["objects"]) == 2
     assert (state["templates"], state["profiles"], state["parameters"]) == ([], [], [])
 

@@ -278,6 +278,13 @@ def test_provisioning_never_imports_the_kubernetes_client(site: Site) -> None:
     assert "kubernetes" in {name.split(".")[0] for name in site.runs["lifecycle"].imported}
 
 
+def test_a_run_that_needs_nothing_of_the_api_server_imports_no_kubernetes_client(site: Site) -> None:
+    for concern in ("repair", "garbagecollection"):
+        imported = site.runs[concern].imported
+        assert "nodesmith.adapters.kubernetes" in imported
+        assert [name for name in imported if name.split(".")[0] == "kubernetes"] == []
+
+
 def test_what_functions_have_counted_is_what_the_forwarder_answers_prometheus_with(site: Site) -> None:
     lines = told_prometheus(site)
     asked = 'karpenter_cloudprovider_duration_seconds_count{controller="%s",method="%s",provider="aws"} 1'

@@ -7,7 +7,12 @@ from typing import Any
 
 from nodesmith.adapters.instanceprofiles import profile_path
 from nodesmith.decisions.launch.tags import MANAGED_BY_TAG
-from nodesmith.settings import partition_key
+from nodesmith.settings import (
+    forwarder_partition_key,
+    health_partition_key,
+    notices_partition_key,
+    partition_key,
+)
 from nodesmith_cli.connecting.actions import AGENT
 from nodesmith_cli.connecting.asking import is_made
 from nodesmith_cli.connecting.awsreading import AwsReading
@@ -111,12 +116,11 @@ class LeftoverReading(AwsReading):
 
     def _items(self, cluster: str) -> int:
         def read() -> int:
-            pages = (
-                self.client("dynamodb")
-                .get_paginator("query")
-                .paginate(**partition_query(cluster), Select="COUNT")
+            paginator = self.client("dynamodb").get_paginator("query")
+            queries = partition_queries(cluster)
+            return sum(
+                page["Count"] for each in queries for page in paginator.paginate(**each, Select="COUNT")
             )
-            return sum(page["Count"] for page in pages)
 
         return self.ask("dynamodb:Query", f"table/{TABLE}", read, 0)
 
@@ -126,13 +130,17 @@ def prefix(cluster: str) -> str:
     return f"clusters/{cluster}/"
 
 
-def partition_query(cluster: str) -> dict[str, Any]:
-    """Ask for a cluster's partition of the table."""
-    return {
-        "TableName": TABLE,
-        "KeyConditionExpression": "pk = :pk",
-        "ExpressionAttributeValues": {":pk": {"S": partition_key(cluster)}},
-    }
+def partition_queries(cluster: str) -> list[dict[str, Any]]:
+    """Ask for all that the table has of a cluster: ledger, heartbeat, health records, notices."""
+    keys = (partition_key, forwarder_partition_key, health_partition_key, notices_partition_key)
+    return [
+        {
+            "TableName": TABLE,
+            "KeyConditionExpression": "pk = :pk",
+            "ExpressionAttributeValues": {":pk": {"S": key(cluster)}},
+        }
+        for key in keys
+    ]
 
 
 def _roles_in(profile: Mapping[str, Any]) -> tuple[str, ...]:

@@ -115,7 +115,7 @@ def _made_at_run_time(left: Leftovers, keeping: Keeping) -> Iterator[Row]:
         yield _goes("instance profiles", some(left.profiles), DeleteProfiles(left.profiles))
     for what, count, noun, action in (
         ("snapshots, decisions and metrics in the bucket", left.objects, "object", DeleteObjects()),
-        ("ledger in the table", left.items, "item", DeleteItems()),
+        ("items in the table", left.items, "item", DeleteItems()),
     ):
         if count and (keeping.data or keeping.nodes):
             yield _stays(what, counted(count, noun))

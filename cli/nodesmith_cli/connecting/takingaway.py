@@ -14,7 +14,7 @@ from nodesmith.registration import parameter_name
 from nodesmith_cli.connecting import removing
 from nodesmith_cli.connecting.actions import AGENT
 from nodesmith_cli.connecting.clients import Client, asking
-from nodesmith_cli.connecting.leftoverreading import partition_query, prefix
+from nodesmith_cli.connecting.leftoverreading import partition_queries, prefix
 from nodesmith_cli.connecting.observed import DISCOVERY_TAG, MADE_TAG
 from nodesmith_cli.pause import TABLE
 
@@ -96,7 +96,8 @@ class Remover:
     def _delete_items(self) -> None:
         with asking("dynamodb:Query", f"table/{TABLE}"):
             paginator = self._client("dynamodb").get_paginator("query")
-            pages = list(paginator.paginate(**partition_query(self._name), ProjectionExpression="pk, sk"))
+            queries = [{**each, "ProjectionExpression": "pk, sk"} for each in partition_queries(self._name)]
+            pages = [page for each in queries for page in paginator.paginate(**each)]
         requests = [{"DeleteRequest": {"Key": item}} for page in pages for item in page["Items"]]
         for some in _batches(requests, _MOST_ITEMS):
             left: Any = {TABLE: some}

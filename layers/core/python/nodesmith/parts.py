@@ -7,12 +7,13 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from botocore.config import Config
+from botocore.exceptions import UnknownServiceError
 from botocore.session import get_session
 
 from nodesmith.adapters.blobs import S3Blobs
@@ -31,6 +32,8 @@ from nodesmith.settings import Settings, metrics_key, read_settings
 from nodesmith.telemetry import Telemetry
 
 if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
     from nodesmith.adapters.apiserver import ApiServer
     from nodesmith.adapters.ec2 import AwsCloud
     from nodesmith.adapters.heartbeats import DynamoHeartbeats
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from nodesmith.model.nodeconfiguration import NodeSettings
     from nodesmith.ports import Cloud
 
+_IN_SESSIONS = frozenset({"dynamodb", "ec2", "s3"})
+"""What a function with sessions calls in them only, but for the seldom record of what is no cluster's"""
 _OBJECTS_A_COLLECTION = 50_000
 _WRITE_SECONDS = 5
 """What writing metrics may take at the end of a run, mostly a fiftieth of a second: a run with less left leaves them"""
@@ -109,11 +114,20 @@ class Clients:
             self._made[service] = self.session.create_client(service, region_name=self._region, config=config)
         return self._made[service]
 
+    def read_model(self, service: str) -> None:
+        """Read what clients of a service are made from, for those of all sessions that share this one's models."""
+        loader = self.session.get_component("data_loader")
+        for kind in ("service-2", "endpoint-rule-set-1"):
+            with suppress(UnknownServiceError):
+                loader.load_service_model(service, kind)
+
 
 class Parts:
     """The parts of one function that do not depend on whom it serves.
 
-    Lambda's initialisation reads the API models of `services`: the first message need not wait for that.
+    Lambda's initialisation makes the function's own clients of `services`, and reads the API models of those that it
+    calls in a cluster's session: the first message need not wait for that. To make a client that is not used would
+    cost each start 30 ms of a processor.
     """
 
     def __init__(self, concern: Concern, *services: str) -> None:
@@ -129,8 +143,12 @@ class Parts:
         self.registrations = SsmRegistrations(lambda: self.client("ssm"), now)
         self.context: object = None
         """Lambda's context of the invocation under way."""
+        in_sessions = _IN_SESSIONS if self.settings.session_role_arn else frozenset()
         for service in services:
-            self.client(service)
+            if service in in_sessions:
+                self.client.read_model(service)
+            else:
+                self.client(service)
 
     def remaining_seconds(self) -> float:
         """Return how long the invocation under way may still run, as Lambda's context says; infinite outside Lambda."""
@@ -200,8 +218,14 @@ class ClusterParts:
 
     @cached_property
     def api_server(self) -> ApiServer:
-        """The cluster's API server, found by the settings or by EKS. Raises Transient, Rejected."""
-        from nodesmith.adapters.apiserver import ApiServer, connect
+        """The cluster's API server. Its first call finds it, and may raise Transient or Rejected for that."""
+        from nodesmith.adapters.apiserver import ApiServer
+
+        return ApiServer(self._api_client)
+
+    def _api_client(self) -> ApiClient:
+        """Give a client of the API server that the settings or EKS name. Raises Transient, Rejected."""
+        from nodesmith.adapters.apiserver import connect
         from nodesmith.adapters.ekstoken import EksToken
 
         cluster = self.cloud.cluster_info()
@@ -210,7 +234,7 @@ class ClusterParts:
             raise Rejected("no AWS credentials are found, so no token for the API server can be signed")
         # AWS checks the token by the time of this machine, however fast a laptop lets time run.
         token = EksToken(credentials, cluster.name, self.settings.region, system_time)
-        return ApiServer(connect(cluster.endpoint, cluster.ca_bundle, token))
+        return connect(cluster.endpoint, cluster.ca_bundle, token)
 
     def node_settings(self) -> NodeSettings:
         """Give the settings that change what a node offers, and what pods may ask for."""

@@ -1,6 +1,7 @@
 """HTTP with a Kubernetes API server: the official client's connections and authentication, the API's own JSON.
 
-Raw JSON because the generated models are ten times slower to read, and drop fields that they do not know.
+Raw JSON because the generated models are ten times slower to read, and drop fields that they do not know. The client is
+imported with the first call: that takes a second of a processor, and most looks at a quiet cluster call nothing.
 """
 
 from __future__ import annotations
@@ -8,17 +9,19 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote
 
-from kubernetes.client import ApiClient, ApiException, Configuration
 from urllib3.exceptions import HTTPError
 
-from nodesmith.adapters.apiclient import api_client
 from nodesmith.adapters.deepjson import read_json
 from nodesmith.adapters.retryafter import send_patiently
 from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
 from nodesmith.model.frozen import thaw
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient, Configuration
 
 Manifest: TypeAlias = Mapping[str, Any]
 Body: TypeAlias = Manifest | Sequence[Manifest]
@@ -50,12 +53,24 @@ class NotServed(Transient):
 class ApiServer:
     """One API server. Every method may raise Transient, Rejected or Conflict; see `failure`.
 
-    What the server says will pass is waited for, up to `patience_seconds` a request.
+    `client` is called once, before the first request, where it is a function. What the server says will pass is waited
+    for, up to `patience_seconds` a request.
     """
 
-    def __init__(self, client: ApiClient, patience_seconds: float = _PATIENCE_SECONDS) -> None:
-        self._client = client
+    def __init__(
+        self, client: ApiClient | Callable[[], ApiClient], patience_seconds: float = _PATIENCE_SECONDS
+    ) -> None:
+        self._made = client
+        self._lock = Lock()
         self._patience_seconds = patience_seconds
+
+    @property
+    def _client(self) -> ApiClient:
+        """Give the client; of threads that come first one makes it."""
+        with self._lock:
+            if callable(self._made):
+                self._made = self._made()
+            return self._made
 
     def get(self, path: str, *, read_seconds: float = _READ_SECONDS) -> dict[str, Any] | None:
         """Read one object; None when it is not there."""
@@ -176,13 +191,16 @@ class ApiServer:
         read: float,
         accept: str = _PLAIN,
     ) -> Any:
+        client = self._client
+        from kubernetes.client import ApiException
+
         headers = {"Accept": accept} | ({"Content-Type": content} if content else {})
-        signed = self._client.param_serialize(
+        signed = client.param_serialize(
             method, path, header_params=headers, body=thaw(body), auth_settings=["BearerToken"]
         )
         try:
             return send_patiently(
-                lambda: self._client.call_api(*signed, _request_timeout=(_CONNECT_SECONDS, read)),
+                lambda: client.call_api(*signed, _request_timeout=(_CONNECT_SECONDS, read)),
                 self._patience_seconds,
             )
         except ApiException as error:  # TLS failures are wrapped; refusals of the server are not raised here
@@ -240,6 +258,10 @@ def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 def connect(endpoint: str, ca_bundle: str, token: Callable[[], str]) -> ApiClient:
     """Give a client; `ca_bundle` is base64 PEM (empty: the system's), `token` is asked before every request."""
+    from kubernetes.client import Configuration
+
+    from nodesmith.adapters.apiclient import api_client
+
     configuration = Configuration(host=endpoint.rstrip("/"))
     configuration.retries = False  # who calls decides, with a back-off
     configuration.connection_pool_maxsize = _CONNECTIONS

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from nodesmith.adapters.section import META, Section, conflicts
 from nodesmith.errors import Conflict, Transient
-from nodesmith.model.times import format_time
+from nodesmith.model.times import format_time, parse_time
 
 _EVERY = timedelta(seconds=30)
 """How often a process marks the ledger at the most: far less than what counts as lately."""
@@ -50,3 +50,13 @@ class LedgerMark:
     def is_written(self, now: datetime) -> None:
         """Take it that the mark has just been written, with a commit."""
         self._marked_at = now
+
+
+def read_mark(section: Section) -> tuple[int, datetime | None]:
+    """Read a ledger's version (0: none was committed) and when it last changed, strongly consistent."""
+    found = section.attributes(META, "version", "changed")
+    version = int(found["version"]["N"]) if "version" in found else 0
+    try:
+        return version, parse_time(found["changed"]["S"])
+    except (KeyError, ValueError):
+        return version, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -70,6 +70,11 @@ class Found:
         self._move_backoffs: dict[MoveKind, Backoff] = {}
         self._subnets: dict[str, Backoff] = {}
         self._contents: dict[str, str] = {}
+
+    def take_all(self, items: Iterable[Attributes]) -> None:
+        """Read items."""
+        for item in items:
+            self.take(item)
 
     def take(self, item: Attributes) -> None:  # noqa: C901 (a case for each kind)
         """Read one item."""

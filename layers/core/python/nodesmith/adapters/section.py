@@ -60,12 +60,19 @@ class Section:
         }
         return {**self.key(sk), "doc": {"S": text}, **more}
 
-    def items(self, *, consistent: bool = True) -> Iterator[Attributes]:
-        """Read the whole partition page by page, strongly consistent or for half the price a second old, perhaps."""
+    def items(self, beginning: str = "", *, consistent: bool = True) -> Iterator[Attributes]:
+        """Read the partition page by page, strongly consistent or for half the price a second old, perhaps.
+
+        With a `beginning` only what has a sort key that begins so.
+        """
+        condition, values = "pk = :pk", {":pk": {"S": self.pk}}
+        if beginning:
+            condition += " AND begins_with(sk, :beginning)"
+            values[":beginning"] = {"S": beginning}
         pages = self.client.get_paginator("query").paginate(
             TableName=self.table,
-            KeyConditionExpression="pk = :pk",
-            ExpressionAttributeValues={":pk": {"S": self.pk}},
+            KeyConditionExpression=condition,
+            ExpressionAttributeValues=values,
             ProjectionExpression="sk, doc, revision",
             ConsistentRead=consistent,
         )

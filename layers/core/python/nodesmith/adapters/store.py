@@ -20,7 +20,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.awserrors import transient_errors
-from nodesmith.adapters.ledgermarks import LedgerMark
+from nodesmith.adapters.keptledger import KeptLedger
+from nodesmith.adapters.ledgermarks import LedgerMark, read_mark
 from nodesmith.adapters.lessons import read_learned, write_learned
 from nodesmith.adapters.partition import Attributes, Found
 from nodesmith.adapters.section import META, Section, conflicts, written_once
@@ -65,24 +66,29 @@ class DynamoStore:
         self._unmarked = Section(client, table, partition_key(cluster))
         self._mark = LedgerMark(self._unmarked, clock)
         self._section = Section(client, table, partition_key(cluster), self._mark.before_write)
-        self._nodeclasses: Mapping[str, NodeClassStatus] = {}
-        """Resolutions as last read."""
+        self._nodeclasses: Mapping[str, NodeClassStatus] = {}  # as last read
         self._turns = Turns(self._section)
         self._claims: dict[str, tuple[str, NodeClaim]] = {}
         """Claims as last read, with their text: of thousands hardly any differs at the next look."""
+        self._kept = KeptLedger()
 
     def load(self) -> Ledger:
-        """Read the whole partition, strongly consistent.
+        """Read the whole partition, strongly consistent; what it says of itself where nothing else has changed.
 
         The version is read first, by itself: a query is no snapshot, and a commit that lands while it runs must
         leave its reader with a version too old to commit on, never with the new version and the old claims.
         """
-        version = self._section.number(META, "version")
-        found = Found(version, self._claims, self._clock())
-        for item in self._section.items():
-            found.take(item)
-        self._claims, ledger = found.texts, found.ledger()
+        now = self._clock()
+        version, changed = read_mark(self._section)
+        kept = self._kept.at(version, changed, now)
+        found = Found(version, self._claims, now)
+        found.take_all(self._section.items("NODECLASS#" if kept else ""))
+        ledger = found.ledger()
         self._nodeclasses = ledger.nodeclasses
+        if kept is not None:
+            return replace(kept, nodeclasses=ledger.nodeclasses)
+        self._claims = found.texts
+        self._kept.keep(ledger, changed, now)
         return ledger
 
     def commit(
