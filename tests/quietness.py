@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.model.events import Concern
+from nodesmith.model.events import TICK_MINUTES, Concern
 from tests import builders
 from tests.idleness import IdleWorld
 
@@ -42,6 +42,11 @@ class TracedWorld(IdleWorld):
         self.trace += [(self.now, f"+ {each}") for each in sorted(shown - self._before)]
         self.trace += [(self.now, f"- {each}") for each in sorted(self._before - shown)]
         self._before = shown
+
+    def due(self, at: datetime) -> set[Concern]:
+        """Give those whose tick comes in a minute, whatever dispatch makes of it."""
+        minute = int(at.timestamp()) // 60
+        return {concern for concern, every in TICK_MINUTES.items() if minute % every == 0} & self.living
 
     def run(self, concern: Concern) -> None:
         """Invoke a function, and note when."""

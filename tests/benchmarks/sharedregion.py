@@ -122,13 +122,11 @@ class Kernel:
         """Let all of these begin now, and wait until they are done. Raises what one of them raises."""
         own = self._current
         assert own is not None
-        left, failed = [0], []
+        left, failed = [0], list[BaseException]()
 
         def done(work: Work) -> None:
-            try:
+            with _Kept(failed):  # a killed worker kills whom it works for
                 work()
-            except BaseException as error:  # noqa: BLE001 - a killed worker kills whom it works for
-                failed.append(error)
             left[0] -= 1
             if not left[0]:
                 self._plan(self.seconds, own)
@@ -154,12 +152,25 @@ class Kernel:
     def _live(self, process: Process) -> None:
         process.go.acquire()
         process.since = time.thread_time()
-        try:
+        with _Kept(self._failed):  # raised where the simulation is run
             process.work()
-        except BaseException as error:  # noqa: BLE001 - raised where the simulation is run
+        self._back.release()
+
+
+class _Kept:
+    """A context manager that keeps what its block raises, whatever that is, in a list."""
+
+    def __init__(self, failed: list[BaseException]) -> None:
+        self._failed = failed
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        """Keep the error, and go on."""
+        if error is not None:
             self._failed.append(error)
-        finally:
-            self._back.release()
+        return True
 
 
 class Workers(Executor):

@@ -32,8 +32,6 @@ from nodesmith.settings import Settings, metrics_key, read_settings
 from nodesmith.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
-
     from nodesmith.adapters.apiserver import ApiServer
     from nodesmith.adapters.ec2 import AwsCloud
     from nodesmith.adapters.heartbeats import DynamoHeartbeats
@@ -223,7 +221,7 @@ class ClusterParts:
 
         return ApiServer(self._api_client)
 
-    def _api_client(self) -> ApiClient:
+    def _api_client(self) -> Any:
         """Give a client of the API server that the settings or EKS name. Raises Transient, Rejected."""
         from nodesmith.adapters.apiserver import connect
         from nodesmith.adapters.ekstoken import EksToken

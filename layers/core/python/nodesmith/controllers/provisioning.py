@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -16,24 +15,23 @@ from nodesmith.controllers.launchmetrics import note_refused
 from nodesmith.controllers.selfhints import SelfHints
 from nodesmith.controllers.snapshots import own_snapshot
 from nodesmith.controllers.unplaced import Refused, read_tried, write_unplaced
-from nodesmith.controllers.vouching import no_heartbeat, vouched_for
+from nodesmith.controllers.vouching import no_heartbeat
 from nodesmith.controllers.waitingmetrics import note_waiting
+from nodesmith.controllers.withoutpods import buy_without_pods
 from nodesmith.decisions.provisioning import (
     Inputs,
     Plan,
-    by_hand,
     by_turns,
     decide,
     decision_id,
     is_about_to_buy,
     is_crowded,
     record,
-    replicas,
     unread,
 )
 from nodesmith.decisions.provisioning.moments import next_change
 from nodesmith.errors import Conflict, PutOff, Transient
-from nodesmith.launcheffects import Settled, TypeLookup
+from nodesmith.launcheffects import Settled
 from nodesmith.model.events import Concern, Hint
 from nodesmith.model.ledger import Ledger
 from nodesmith.model.marks import Heartbeat
@@ -232,7 +230,8 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     outcome.unread = bool(unread(snapshot, ledger))
     if outcome.is_throttled or outcome.is_cut:
         return True
-    refused = _buy_without_pods(run, inputs, types, outcome, allowance)
+    refused, settled = buy_without_pods(run, inputs, run.last_heartbeat, types, allowance)
+    outcome.note(settled)
     if refused is None:
         return False
     if outcome.unread and is_about_to_buy(inputs):
@@ -276,24 +275,6 @@ def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Refused, now: d
     if plan.unplaced or plan.refused or plan.barren or refused.any or told_before:
         write_unplaced(run.blobs, run.cluster_name, plan, now, refused)
         outcome.unplaced = bool(plan.unplaced or plan.refused or refused.hopeless)
-
-
-def _buy_without_pods(
-    run: Provisioning, inputs: Inputs, types: TypeLookup, outcome: Outcome, allowance: Allowance
-) -> Refused | None:
-    """Buy what users' own NodeClaims and static NodePools ask for, or give why they get nothing.
-
-    None where something was bought, and one has to look again.
-    """
-    own, (static, short) = by_hand(vouched_for(inputs, run.last_heartbeat)), replicas(inputs)
-    planned = [*own.planned, *static]
-    if not planned:
-        named = {f"NodeClaim/{name}": why for name, why in own.refused.items()}
-        return Refused({**named, **{f"NodePool/{name}": why for name, why in short.items()}}, own.hopeless)
-    with suppress(Conflict):  # another run was first, perhaps with the very same
-        settled, _ = buy_many(run, planned, inputs.ledger, types, inputs.decision, allowance)
-        outcome.note(settled)
-    return None
 
 
 def _resume(
