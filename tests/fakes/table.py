@@ -6,6 +6,7 @@ of attributes as updates. The contract of the Store is tested on it, too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -84,11 +85,11 @@ class FakeTable:
 
     def query(self, **asked: Any) -> Item:
         values = asked["ExpressionAttributeValues"]
-        terms = [term.split() for term in asked["KeyConditionExpression"].split(" AND ")]
+        terms = asked["KeyConditionExpression"].split(" AND ")
         found = [
             item
             for _, item in sorted(self._candidates(values))
-            if all(item.get(name) == values[given] for name, _, given in terms)
+            if all(_holds(term, item, values) for term in terms)
         ]
         return {"Items": [_projected(item, asked) for item in found]}
 
@@ -152,3 +153,12 @@ def _key(item: Item) -> tuple[str, str]:
 def _error(code: str, call: str, reasons: list[Item] | None = None) -> ClientError:
     told: Any = {"Error": {"Code": code, "Message": code}, "CancellationReasons": reasons or []}
     return ClientError(told, call)
+
+
+def _holds(term: str, item: Item, values: Item) -> bool:
+    """Whether an item meets one term of a key condition: `name = :value`, or `begins_with(name, :value)`."""
+    begins = re.fullmatch(r"begins_with\((\w+), (:\w+)\)", term)
+    if begins is not None:
+        return str(item[begins[1]]["S"]).startswith(values[begins[2]]["S"])
+    name, _, given = term.split()
+    return bool(item.get(name) == values[given])
