@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
+from nodesmith.model.marks import Heartbeat
 from nodesmith_cli.local.decisions import Decisions
 from nodesmith_cli.local.quiet import FOR_GOOD
 from nodesmith_cli.local.timeline import Timeline
@@ -64,13 +67,35 @@ def test_the_last_word_about_a_pod_counts() -> None:
     )
     decisions.collect()
     seen = datetime(2026, 11, 21, 7, 0, tzinfo=UTC)
-    assert decisions.refused() == {"default/a": seen, "default/b": FOR_GOOD}
+    assert decisions.refused(None) == {"default/a": seen, "default/b": FOR_GOOD}
 
     objects.decide(1, waiting={"default/a": "default-x1"})
     decisions.collect()
 
-    assert decisions.refused() == {"default/b": FOR_GOOD}
+    assert decisions.refused(None) == {"default/b": FOR_GOOD}
     assert decisions.reasons() == {"default/a": "waits for NodeClaim default-x1", "default/b": "opted out"}
+
+
+@pytest.mark.parametrize(
+    ("beat", "changed", "known"),
+    [
+        ("07:40", "07:00", "07:40"),  # nothing has changed until then
+        ("08:30", "07:00", "08:00"),  # it was decided before
+        ("07:40", "07:20", "07:00"),  # there is a newer snapshot
+    ],
+)
+def test_a_refused_pod_was_looked_at_as_late_as_the_forwarder_vouches_for_the_snapshot(
+    beat: str, changed: str, known: str
+) -> None:
+    def at(time: str) -> datetime:
+        return datetime.fromisoformat(f"2026-11-21T{time}:00+00:00")
+
+    objects = Objects()
+    decisions = Decisions(objects, "shop", Timeline())
+    objects.decide(0, unplaced=unplaced("default/a", "no NodePool"))
+    decisions.collect()
+
+    assert decisions.refused(Heartbeat(at(beat), at(changed))) == {"default/a": at(known)}
 
 
 def test_a_record_is_kept_with_its_snapshot(tmp_path: Any) -> None:

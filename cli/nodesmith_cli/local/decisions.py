@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from nodesmith.model.marks import Heartbeat
 from nodesmith.model.times import parse_time
 from nodesmith.settings import decision_key, decision_snapshot_key
 from nodesmith_cli.explain import in_a_sentence, summary
@@ -58,11 +59,17 @@ class Decisions:
             found |= reasons_of(record)
         return found
 
-    def refused(self) -> dict[str, datetime]:
-        """Give the pods for which the last decision about them bought nothing, and when its snapshot was taken."""
+    def refused(self, heartbeat: Heartbeat | None) -> dict[str, datetime]:
+        """Give the pods for which the last decision about them bought nothing, and as of when it knew the cluster.
+
+        That is when its snapshot was taken, or the time of the forwarder's `heartbeat`, which says that nothing has
+        changed since.
+        """
         found: dict[str, datetime] = {}
         for record in self.all:
             plan, looked = record["plan"], parse_time(record["inputs"]["snapshot"]["takenAt"])
+            if heartbeat is not None and heartbeat.changed <= looked:
+                looked = max(looked, min(heartbeat.at, parse_time(record["at"])))
             found |= {pod: looked for group in plan["unplaced"] for pod in group["pods"]}
             found |= {pod: FOR_GOOD for group in plan["ignored"] for pod in group["pods"]}
             for pod in helped_by(record):

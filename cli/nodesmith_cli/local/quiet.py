@@ -24,7 +24,7 @@ class Scene:
     now: datetime
     last_change: datetime
     refused: Mapping[str, datetime] = field(default_factory=dict)
-    """pods (namespace/name) for which the last decision about them bought nothing, and when its snapshot was taken"""
+    """pods (namespace/name) for which the last decision about them bought nothing, and as of when it knew them"""
     calm: timedelta = CALM
     pods: Iterable[View] = ()
     nodeclaims: Iterable[View] = ()

@@ -72,6 +72,7 @@ class ServedCluster:
         self.metrics_url: str
         records = Bucket(region.aws.client("s3"), region.deployment.bucket)
         self.decisions = Decisions(records, name, timeline, keep)
+        self._heartbeats = DynamoHeartbeats(region.aws.client("dynamodb"), TABLE_NAME, name)
         self._region = region
         self._started_at = region.clock.now()
         self._suffix = "" if is_alone else f"-{name}"
@@ -86,7 +87,7 @@ class ServedCluster:
         return Scene(
             now=self.clock.now(),
             last_change=self.last_change(),
-            refused=self.decisions.refused(),
+            refused=self.decisions.refused(self._heartbeats.last()),
             calm=max(CALM, timedelta(seconds=_CALM_OF_LIFE_SECONDS * self.clock.speed)),
             pods=self.objects.list("pods"),
             nodeclaims=self.objects.list("nodeclaims"),
