@@ -5,7 +5,7 @@ Codes: botocore's retry tables, EC2's list of error codes, and those that Karpen
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from botocore.exceptions import (
@@ -79,3 +79,17 @@ def all_errors(call: str) -> Iterator[None]:
             yield
     except (ClientError, BotoCoreError) as error:
         raise Rejected(f"{call}: {error_code(error)}: {error_message(error)}") from error
+
+
+@contextmanager
+def missing_errors(call: str, codes: Collection[str], missing: str) -> Iterator[None]:
+    """Raise Rejected with what is `missing` for these codes of AWS's, and Transient, naming `call`, for all the rest."""
+    try:
+        yield
+    except ClientError as error:
+        code = error_code(error)
+        if code in codes:
+            raise Rejected(missing) from error
+        raise Transient(f"{call}: {error}", code) from error
+    except BotoCoreError as error:
+        raise Transient(f"{call}: {error}") from error

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from nodesmith.adapters.awserrors import error_code
-from nodesmith.errors import Rejected, Transient
+from nodesmith.adapters.awserrors import missing_errors
 from nodesmith.model.events import DelayedInvocation
 
 LONGEST_DELAY_SECONDS = 900
@@ -27,14 +24,8 @@ class SqsDelayedInvocations:
         Raises Transient, or Rejected where the queue does not exist.
         """
         delay = min(max(0, delay_seconds), LONGEST_DELAY_SECONDS)
-        try:
+        missing = f"the queue {self._url} does not exist"
+        with missing_errors(f"sqs:SendMessage to {self._url}", _MISSING, missing):
             self._client("sqs").send_message(
                 QueueUrl=self._url, MessageBody=invocation.to_json(), DelaySeconds=delay
             )
-        except ClientError as error:
-            code = error_code(error)
-            if code in _MISSING:
-                raise Rejected(f"the queue {self._url} does not exist") from error
-            raise Transient(f"sqs:SendMessage to {self._url}: {error}", code) from error
-        except BotoCoreError as error:
-            raise Transient(f"sqs:SendMessage to {self._url}: {error}") from error

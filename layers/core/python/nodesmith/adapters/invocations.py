@@ -6,12 +6,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from nodesmith.adapters.awserrors import error_code
-from nodesmith.errors import Rejected, Transient
+from nodesmith.adapters.awserrors import missing_errors
 from nodesmith.model.events import Concern
 from nodesmith.settings import ALIAS, function_name
+
+_MISSING = frozenset({"ResourceNotFoundException"})
 
 
 class LambdaInvocations:
@@ -28,14 +27,8 @@ class LambdaInvocations:
         """
         name = function_name(concern, vpc)
         body = json.dumps(payload, separators=(",", ":")).encode()
-        try:
+        missing = f"the function {name} does not exist, or has no alias {alias}"
+        with missing_errors(f"lambda:InvokeFunction of {name}", _MISSING, missing):
             self._client("lambda").invoke(
                 FunctionName=name, Qualifier=alias, InvocationType="Event", Payload=body
             )
-        except ClientError as error:
-            code = error_code(error)
-            if code == "ResourceNotFoundException":
-                raise Rejected(f"the function {name} does not exist, or has no alias {alias}") from error
-            raise Transient(f"lambda:InvokeFunction of {name}: {error}", code) from error
-        except BotoCoreError as error:
-            raise Transient(f"lambda:InvokeFunction of {name}: {error}") from error
