@@ -83,7 +83,7 @@ def all_errors(call: str) -> Iterator[None]:
 
 @contextmanager
 def missing_errors(call: str, codes: Collection[str], missing: str) -> Iterator[None]:
-    """Raise Rejected with what is `missing` for these codes of AWS's, and Transient, naming `call`, for all the rest."""
+    """Raise Rejected with what is `missing` for these codes of AWS's, and Transient, naming `call`, for the rest."""
     try:
         yield
     except ClientError as error:

@@ -1,21 +1,19 @@
-"""DynamoDB: when each of many clusters last changed, read a hundred items at a time."""
+"""DynamoDB: when each of many clusters last changed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from nodesmith.adapters.awserrors import all_errors
 from nodesmith.adapters.heartbeats import HEARTBEAT, read_heartbeat, read_moment
 from nodesmith.adapters.partition import Attributes
-from nodesmith.adapters.section import META
-from nodesmith.errors import Transient
+from nodesmith.adapters.section import META, read_items
 from nodesmith.model.marks import Marks
 from nodesmith.settings import forwarder_partition_key, partition_key
 
-_ITEMS_A_CALL = 100
-_ATTEMPTS = 8
 _NAMES = {"#pk": "pk", "#sk": "sk", "#changed": "changed", "#at": "at"}
+_ASKED = {"ProjectionExpression": ", ".join(_NAMES), "ExpressionAttributeNames": _NAMES}
 
 
 class DynamoMarks:
@@ -29,7 +27,8 @@ class DynamoMarks:
         ledgers = {partition_key(cluster): cluster for cluster in sorted(clusters)}
         forwarders = {forwarder_partition_key(cluster): cluster for cluster in ledgers.values()}
         keys = [_key(pk, META) for pk in ledgers] + [_key(pk, HEARTBEAT) for pk in forwarders]
-        items = {item["pk"]["S"]: item for item in self._items(keys)}
+        with all_errors("dynamodb:BatchGetItem"):
+            items = {item["pk"]["S"]: item for item in read_items(self._client, self._table, keys, _ASKED)}
         return {
             cluster: Marks(
                 read_heartbeat(items.get(forwarder_partition_key(cluster), {})),
@@ -37,26 +36,6 @@ class DynamoMarks:
             )
             for pk, cluster in ledgers.items()
         }
-
-    def _items(self, keys: list[Attributes]) -> Iterator[Attributes]:
-        for start in range(0, len(keys), _ITEMS_A_CALL):
-            yield from self._batch(keys[start : start + _ITEMS_A_CALL])
-
-    def _batch(self, keys: list[Attributes]) -> Iterator[Attributes]:
-        for _ in range(_ATTEMPTS):
-            asked = {
-                "Keys": keys,
-                "ProjectionExpression": ", ".join(_NAMES),
-                "ExpressionAttributeNames": _NAMES,
-            }
-            with all_errors("dynamodb:BatchGetItem"):
-                answer = self._client.batch_get_item(RequestItems={self._table: asked})
-            yield from answer["Responses"].get(self._table) or ()
-            left = (answer.get("UnprocessedKeys") or {}).get(self._table)
-            if not left:
-                return
-            keys = left["Keys"]
-        raise Transient(f"dynamodb:BatchGetItem left {len(keys)} items unread")
 
 
 def _key(pk: str, sk: str) -> Attributes:

@@ -108,23 +108,8 @@ class Section:
     def there(self, sks: Collection[str]) -> set[str]:
         """Give those of these sort keys that have an item, strongly consistent."""
         keys = [self.key(sk) for sk in sorted(sks)]
-        found: set[str] = set()
-        with transient_errors("dynamodb:BatchGetItem"):
-            for start in range(0, len(keys), _BATCH_READ):
-                found |= self._there(keys[start : start + _BATCH_READ])
-        return found
-
-    def _there(self, keys: list[Attributes]) -> set[str]:
-        found: set[str] = set()
-        for _ in range(_BATCH_ATTEMPTS):
-            asked = {"Keys": keys, "ProjectionExpression": "sk", "ConsistentRead": True}
-            answer = self.client.batch_get_item(RequestItems={self.table: asked})
-            found |= {item["sk"]["S"] for item in answer["Responses"].get(self.table) or ()}
-            left = (answer.get("UnprocessedKeys") or {}).get(self.table)
-            if not left:
-                return found
-            keys = left["Keys"]
-        raise Transient(f"dynamodb:BatchGetItem left {len(keys)} items unread")
+        asked = {"ProjectionExpression": "sk", "ConsistentRead": True}
+        return {item["sk"]["S"] for item in read_items(self.client, self.table, keys, asked)}
 
     def put(self, item: Attributes) -> None:
         """Write an item, whatever was there."""
@@ -170,6 +155,24 @@ class Section:
             if not waiting:
                 return
         raise Transient(f"dynamodb:BatchWriteItem left {len(waiting[self.table])} items unwritten")
+
+
+def read_items(client: Any, table: str, keys: list[Attributes], asked: Attributes) -> Iterator[Attributes]:
+    """Read items by their keys, of any partitions, a hundred to a call; `asked` says how. Raises Transient."""
+    for start in range(0, len(keys), _BATCH_READ):
+        yield from _read_batch(client, table, keys[start : start + _BATCH_READ], asked)
+
+
+def _read_batch(client: Any, table: str, keys: list[Attributes], asked: Attributes) -> Iterator[Attributes]:
+    for _ in range(_BATCH_ATTEMPTS):
+        with transient_errors("dynamodb:BatchGetItem"):
+            answer = client.batch_get_item(RequestItems={table: {"Keys": keys, **asked}})
+        yield from answer["Responses"].get(table) or ()
+        left = (answer.get("UnprocessedKeys") or {}).get(table)
+        if not left:
+            return
+        keys = left["Keys"]
+    raise Transient(f"dynamodb:BatchGetItem left {len(keys)} items unread")
 
 
 def written_once(revision: int) -> Attributes:
