@@ -6,7 +6,7 @@ from infra import names
 from infra.grants import Grant
 from infra.permissions import Scope, describe_grant, read_grants, write_grant
 from infra.sessions import poll_grant, wake_grant
-from infra.tablegrants import health_grant
+from infra.tablegrants import every_partition_grant, health_grant
 from nodesmith.registration import CANARY_PARAMETER, PARAMETERS
 from nodesmith.settings import (
     DEAD_LETTER_QUEUE_NAME,
@@ -27,13 +27,9 @@ def routing_grants(scope: Scope) -> list[Grant]:
         names.arn("dynamodb", f"table/{names.TABLE_NAME}/index/{name}", region=scope.region)
         for name in INDEXES
     )
-    table = (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),)
-    every = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [notices_partition_key("*")]}}
     return [
         Grant("WhoseItIs", ("dynamodb:Query",), tuple(indexes)),
-        Grant(
-            "KeepNotices", ("dynamodb:PutItem",), table, {**every, "Null": {"dynamodb:LeadingKeys": "false"}}
-        ),
+        every_partition_grant("KeepNotices", scope.region, "PutItem", notices_partition_key("*")),
         describe_grant(scope.region, "SpotInstanceRequests"),
         wake_grant(scope.region, (), "interruption"),
         health_grant(scope.region),
@@ -59,29 +55,22 @@ def dispatch_grants(scope: Scope) -> list[Grant]:
 
 def marks_grant(region: str) -> Grant:
     """Read of every cluster when its ledger and its snapshot last changed, and nothing else that is kept beside."""
-    return Grant(
-        "ReadMarks",
-        ("dynamodb:BatchGetItem",),
-        (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=region),),
+    kinds = (partition_key("*"), forwarder_partition_key("*"))
+    return every_partition_grant("ReadMarks", region, "BatchGetItem", *kinds).where(
         {
-            "ForAllValues:StringLike": {
-                "dynamodb:LeadingKeys": [partition_key("*"), forwarder_partition_key("*")]
-            },
             "ForAllValues:StringEquals": {"dynamodb:Attributes": ["at", "changed", "pk", "sk"]},
             "StringEqualsIfExists": {"dynamodb:Select": "SPECIFIC_ATTRIBUTES"},
-            "Null": {"dynamodb:LeadingKeys": "false", "dynamodb:Attributes": "false"},
-        },
+            "Null": {"dynamodb:Attributes": "false"},
+        }
     )
 
 
 def health_check_grants(scope: Scope) -> list[Grant]:
     """Read what functions have recorded, count dead letters, end a failing trial, tell the default bus of changes."""
     canary = (names.arn("ssm", f"parameter{CANARY_PARAMETER}", region=scope.region),)
-    table = (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=scope.region),)
-    every = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["HEALTH", "HEALTH#*"]}}
     said = {"events:source": HEALTH_SOURCE, "events:detail-type": HEALTH_DETAIL_TYPE}
     return [
-        Grant("ReadHealth", ("dynamodb:Query",), table, {**every, "Null": {"dynamodb:LeadingKeys": "false"}}),
+        every_partition_grant("ReadHealth", scope.region, "Query", "HEALTH", "HEALTH#*"),
         health_grant(scope.region),
         Grant("JudgeTrial", ("ssm:GetParameters", "ssm:PutParameter"), canary),
         Grant(

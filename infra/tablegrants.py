@@ -45,13 +45,20 @@ def heartbeat_grant(region: str, action: str, cluster: str = CLUSTER) -> Grant:
     return _grant("Heartbeat", region, (action,), forwarder_partition_key(cluster))
 
 
-def _grant(sid: str, region: str, actions: tuple[str, ...], *partitions: str) -> Grant:
+def every_partition_grant(sid: str, region: str, action: str, *patterns: str) -> Grant:
+    """Do one thing to all partitions of these kinds (their patterns), whosever they are."""
+    return _grant(sid, region, (action,), *patterns, operator="StringLike")
+
+
+def _grant(
+    sid: str, region: str, actions: tuple[str, ...], *partitions: str, operator: str = "StringEquals"
+) -> Grant:
     return Grant(
         sid,
         tuple(f"dynamodb:{action}" for action in actions),
         (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=region),),
         {
-            "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": list(partitions)},
+            f"ForAllValues:{operator}": {"dynamodb:LeadingKeys": list(partitions)},
             "Null": {"dynamodb:LeadingKeys": "false"},  # of no values, all are as they should be
         },
     )
