@@ -1,7 +1,7 @@
 """HTTP with a Kubernetes API server: the official client's connections and authentication, the API's own JSON.
 
 Raw JSON because the generated models are ten times slower to read, and drop fields that they do not know. The client is
-imported with the first call: that takes a second of a processor, and most looks at a quiet cluster call nothing.
+imported with the first call: that takes a seventh of a second, and most looks at a quiet cluster call nothing.
 """
 
 from __future__ import annotations

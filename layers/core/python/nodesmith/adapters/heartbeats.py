@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nodesmith.adapters.awserrors import all_errors
-from nodesmith.adapters.partition import Attributes
+from nodesmith.adapters.partition import Attributes, read_moment
 from nodesmith.adapters.section import Section
 from nodesmith.model.marks import Heartbeat
-from nodesmith.model.times import parse_time
 from nodesmith.settings import forwarder_partition_key
 
 HEARTBEAT = "HEARTBEAT"
@@ -38,14 +37,6 @@ def read_heartbeat(item: Attributes) -> Heartbeat | None:
     """Read the item; None where it is not there or cannot be read."""
     at, changed = read_moment(item, "at"), read_moment(item, "changed")
     return None if at is None or changed is None else Heartbeat(at, changed)
-
-
-def read_moment(item: Attributes, name: str) -> datetime | None:
-    """Read a time that an item has as text; None where there is none, or something else."""
-    try:
-        return parse_time(item[name]["S"])
-    except (KeyError, TypeError, ValueError):
-        return None
 
 
 def _text(moment: datetime) -> Attributes:

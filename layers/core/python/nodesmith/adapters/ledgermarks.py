@@ -10,9 +10,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
+from nodesmith.adapters.partition import read_moment
 from nodesmith.adapters.section import META, Section, conflicts
 from nodesmith.errors import Conflict, Transient
-from nodesmith.model.times import format_time, parse_time
+from nodesmith.model.times import format_time
 
 _EVERY = timedelta(seconds=30)
 """How often a process marks the ledger at the most: far less than what counts as lately."""
@@ -56,7 +57,4 @@ def read_mark(section: Section) -> tuple[int, datetime | None]:
     """Read a ledger's version (0: none was committed) and when it last changed, strongly consistent."""
     found = section.attributes(META, "version", "changed")
     version = int(found["version"]["N"]) if "version" in found else 0
-    try:
-        return version, parse_time(found["changed"]["S"])
-    except (KeyError, ValueError):
-        return version, None
+    return version, read_moment(found, "changed")

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from nodesmith.adapters.awserrors import all_errors
-from nodesmith.adapters.heartbeats import HEARTBEAT, read_heartbeat, read_moment
-from nodesmith.adapters.partition import Attributes
+from nodesmith.adapters.heartbeats import HEARTBEAT, read_heartbeat
+from nodesmith.adapters.partition import Attributes, read_moment
 from nodesmith.adapters.section import META, read_items
 from nodesmith.model.marks import Marks
 from nodesmith.settings import forwarder_partition_key, partition_key

@@ -30,6 +30,7 @@ from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
 from nodesmith.model.pauses import Departure, Pause, read_departure, read_pause
 from nodesmith.model.registrationhealth import RegistrationHealth
 from nodesmith.model.risks import Risk
+from nodesmith.model.times import parse_time
 
 Attributes = dict[str, Any]
 
@@ -140,3 +141,11 @@ class Found:
             subnet_backoffs=self._subnets,
             contents=self._contents,
         )
+
+
+def read_moment(item: Attributes, name: str) -> datetime | None:
+    """Read a time that an item has as text; None where there is none, or something else."""
+    try:
+        return parse_time(item[name]["S"])
+    except (KeyError, TypeError, ValueError):
+        return None
