@@ -13,6 +13,7 @@ from typing import Any
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 
 import boto3
+import pytest
 from botocore.config import Config
 from moto import mock_aws
 
@@ -24,6 +25,7 @@ from nodesmith.settings import Settings
 from nodesmith_cli.local.cloud.account import Endpoint, Network, furnish
 from nodesmith_cli.local.cloud.seam import Ec2Seam
 from nodesmith_cli.local.cloud.strict import StrictAws
+from nodesmith_cli.local.deployment import deploy
 from tests.fakes.cloud import CLUSTER
 
 REGION = "us-east-1"
@@ -87,3 +89,14 @@ def unvalidated_client(service: str) -> Any:
         aws_secret_access_key="none",
         config=Config(parameter_validation=False, retries={"total_max_attempts": 1}),
     )
+
+
+@contextmanager
+def deployed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Play an account in which a region is deployed, and give this process the environment of its functions."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "none")
+    with strict_aws():
+        for name, value in deploy(client, REGION).environment().items():
+            monkeypatch.setenv(name, value)
+        yield

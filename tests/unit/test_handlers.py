@@ -20,9 +20,9 @@ from nodesmith.parts import ClusterParts, Parts
 from nodesmith.registration import CANARY_PARAMETER, Registration, Trial, parameter_name
 from nodesmith.settings import function_name, function_vpc
 from nodesmith.telemetry import Telemetry
-from nodesmith_cli.local.deployment import deploy, register
+from nodesmith_cli.local.deployment import register
 from tests import builders
-from tests.account import REGION, client, strict_aws
+from tests.account import REGION, client, deployed
 
 if TYPE_CHECKING:
     from nodesmith.adapters.delayedinvocations import SqsDelayedInvocations
@@ -33,12 +33,7 @@ VPC = "vpc-01234567"
 
 @pytest.fixture(autouse=True)
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "none")
-    with strict_aws():
-        for name, value in deploy(client, REGION).environment().items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("QUEUE_URL", "https://sqs/1/nodesmith-waiting")
+    with deployed(monkeypatch):
         for cluster in ("east", "west", "north"):
             register(client, Registration(cluster, VPC, ("nodes",)))
         yield

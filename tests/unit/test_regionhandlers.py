@@ -14,9 +14,8 @@ from nodesmith.errors import Rejected, Transient
 from nodesmith.model.events import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.parts import Parts
 from nodesmith.regionhandlers import delayed_or_scheduled, routing_events
-from nodesmith_cli.local.deployment import deploy
 from tests import builders
-from tests.account import REGION, client, strict_aws
+from tests.account import REGION, deployed
 
 if TYPE_CHECKING:
     from nodesmith.adapters.delayedinvocations import SqsDelayedInvocations
@@ -31,12 +30,7 @@ WAITING = DelayedInvocation(Concern.LIFECYCLE, "private", hints_payload([Hint("e
 
 @pytest.fixture(autouse=True)
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "none")
-    with strict_aws():
-        for name, value in deploy(client, REGION).environment().items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("QUEUE_URL", "https://sqs/1/nodesmith-waiting")
+    with deployed(monkeypatch):
         yield
 
 

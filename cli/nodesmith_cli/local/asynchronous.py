@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.eventqueue import Event, EventQueue
 from nodesmith_cli.local.failedevents import Condition, Failed, Request
-from nodesmith_cli.local.invocable import Invocable
+from nodesmith_cli.local.invocable import Counted, Invocable
 
 _RETRIED_AFTER = (timedelta(minutes=1), timedelta(minutes=2))
 """Lambda allows two retries at the most."""
@@ -49,7 +48,7 @@ class InvokeConfig:
     recursive_loop: lineage.RecursiveLoop = "Terminate"
 
 
-class AsyncInvocations:
+class AsyncInvocations(Counted):
     """The events of one function, given by the ARN of its alias.
 
     `poll` may be called by as many threads as the function may run at once. `bury` is given the ARN of the queue for
@@ -65,15 +64,12 @@ class AsyncInvocations:
         bury: Callable[[str, str], object] = lambda arn, body: None,  # noqa: ARG005
         deliveries: Deliveries = once,
     ) -> None:
+        super().__init__()
         self.arn, self.function, self.config = arn, function, config
         self._clock, self._bury, self._deliveries = clock, bury, deliveries
         self._lambda = ThreadPoolExecutor(config.concurrency, f"function-{function.concern}")
         self._events = EventQueue(clock)
         self._accepted = itertools.count()
-        self._counting = threading.Lock()
-        self.invocations = 0
-        self.failures = 0
-        self.last_error = ""
 
     @property
     def concurrency(self) -> int:
@@ -119,11 +115,7 @@ class AsyncInvocations:
         trace = lineage.invoked([event.trace], self.function.concern)
         event.runs += 1
         error = self._lambda.submit(self.function, event.request.payload, trace).exception()
-        with self._counting:
-            self.invocations += 1
-            if error is not None:
-                self.failures += 1
-                self.last_error = f"{type(error).__name__}: {error}"
+        self.count(error)
         return error
 
     def _retry(self, event: Event, error: BaseException) -> None:

@@ -19,7 +19,7 @@ from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.deployment import BATCH_SIZE
-from nodesmith_cli.local.invocable import Invocable
+from nodesmith_cli.local.invocable import Counted, Invocable
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Mapped:
     partial_answers: bool = True
 
 
-class EventSource:
+class EventSource(Counted):
     """Feeds one queue to one function, batch by batch.
 
     `poll` may be called by as many threads as the mapping's concurrency allows invocations at once; one of them at a
@@ -56,6 +56,7 @@ class EventSource:
         clock: LocalClock | None = None,
         recursive_loop: lineage.RecursiveLoop = "Terminate",
     ) -> None:
+        super().__init__()
         self._recursive_loop = recursive_loop
         self._queues = queues
         self._queue_url = queue_url
@@ -65,10 +66,6 @@ class EventSource:
         self._clock = clock or LocalClock()
         self._lambda = ThreadPoolExecutor(mapped.concurrency, f"function-{function.concern}")
         self._receiving = threading.Lock()
-        self._counting = threading.Lock()
-        self.invocations = 0
-        self.failures = 0
-        self.last_error = ""
 
     @property
     def concurrency(self) -> int:
@@ -117,11 +114,7 @@ class EventSource:
         everything = {str(message["MessageId"]) for message in messages}
         invocation = self._lambda.submit(self._function, event, trace)
         error = invocation.exception()
-        with self._counting:
-            self.invocations += 1
-            if error is not None:
-                self.failures += 1
-                self.last_error = f"{type(error).__name__}: {error}"
+        self.count(error)
         if error is not None:
             _log.error("function %s failed", self._function.concern, exc_info=error)
             return everything

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -16,6 +17,24 @@ class Invocable(Protocol):
     def concern(self) -> str: ...
 
     def __call__(self, event: Mapping[str, Any], trace: str = "") -> Any: ...
+
+
+class Counted:
+    """Counts invocations, from any thread."""
+
+    def __init__(self) -> None:
+        self._counting = threading.Lock()
+        self.invocations = 0
+        self.failures = 0
+        self.last_error = ""
+
+    def count(self, error: BaseException | None) -> None:
+        """Count an invocation that ended with this error, or with none."""
+        with self._counting:
+            self.invocations += 1
+            if error is not None:
+                self.failures += 1
+                self.last_error = f"{type(error).__name__}: {error}"
 
 
 class Feed(Protocol):
