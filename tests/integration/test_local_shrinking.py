@@ -52,10 +52,18 @@ def test_the_saving_of_a_year_is_that_of_the_prices(shrunk: Shrunk) -> None:
 
 
 def test_no_node_stays_closed_to_new_pods(system: ServedCluster, shrunk: Shrunk) -> None:
-    there = {node.name for node in shrunk.after.nodes}
-    nodes = [node for node in system.objects.list("nodes") if node["metadata"]["name"] in there]
-    assert len(nodes) == len(there)
-    assert not [t for node in nodes for t in node["spec"].get("taints") or () if t["key"] == DISRUPTED.key]
+    """In the end: consolidation may go on where the last node went before all those pods had."""
+
+    def closed() -> list[str]:
+        nodes = system.objects.list("nodes")
+        return [
+            node["metadata"]["name"]
+            for node in nodes
+            if any(taint["key"] == DISRUPTED.key for taint in node["spec"].get("taints") or ())
+        ]
+
+    assert shrunk.after.nodes
+    eventually(lambda: not closed(), "all nodes are open", tell=lambda: str(closed()))
 
 
 def test_the_decision_is_on_record_and_replays(system: ServedCluster, shrunk: Shrunk) -> None:

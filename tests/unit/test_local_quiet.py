@@ -33,8 +33,9 @@ def deployment(replicas: int, made: int, observed: int = 1) -> dict[str, Any]:
     }
 
 
-def claim(initialized: str) -> dict[str, Any]:
-    conditions = [{"type": "Initialized", "status": initialized}]
+def claim(initialized: str, **others: str) -> dict[str, Any]:
+    shown = {"Initialized": initialized} | others
+    conditions = [{"type": kind, "status": status} for kind, status in shown.items()]
     return {"kind": "NodeClaim", "metadata": {"name": "c"}, "status": {"conditions": conditions}}
 
 
@@ -61,6 +62,7 @@ def test_a_cluster_with_running_pods_and_initialized_claims_is_quiet_at_once() -
             "Deployment/web has not all its pods",
         ),
         ({"nodeclaims": [claim("Unknown")]}, "NodeClaim/c is on its way"),
+        ({"nodeclaims": [claim("True", DisruptionReason="True")]}, "NodeClaim/c is being disrupted"),
         ({"pods": [pod("n1")]}, "Pod/default/a is starting"),
     ],
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from nodesmith.model.nodeclaimconditions import DISRUPTION_REASON
 from nodesmith_cli.local.timeline import View, condition, pod_key, reference
 
 CALM = timedelta(seconds=20)
@@ -89,6 +90,8 @@ def _joining(claims: Iterable[View]) -> str:
         leaves = claim["metadata"].get("deletionTimestamp")
         if not leaves and condition(claim, "Initialized").get("status") != "True":
             return f"NodeClaim/{claim['metadata']['name']} is on its way"
+        if not leaves and condition(claim, DISRUPTION_REASON).get("status") == "True":
+            return f"NodeClaim/{claim['metadata']['name']} is being disrupted"
     return ""
 
 
