@@ -27,7 +27,7 @@ from infra.ticks import SCHEDULED_TIME, Ticker
 from infra.trial import Serving
 from nodesmith import __version__
 from nodesmith.registration import CANARY_PARAMETER, Trial
-from nodesmith.settings import REGION_TICK_MINUTES
+from nodesmith.settings import REGION_TICK_MINUTES, SCHEDULED
 
 TICK = {"why": "tick"}
 
@@ -112,11 +112,16 @@ class RegionStack(Stack):
         others = [child for child in self.node.children if isinstance(child, Construct)]
         bucket, table = make_bucket(self, self._region.name), make_table(self)
         table.node.add_dependency(*others, bucket)
-        arns = {concern: names.function_arn(self._region.name, concern) for concern in REGION_TICK_MINUTES}
+        arns = {concern: names.function_arn(self._region.name, concern) for concern in SCHEDULED}
         ticker = Ticker(self, "nodesmith-ticks", "lambda:InvokeFunction", tuple(arns.values()), after=table)
-        for concern, minutes in REGION_TICK_MINUTES.items():
+        for concern in SCHEDULED:
             message = {**TICK, "at": SCHEDULED_TIME} if concern == "dispatch" else TICK
-            ticker.every(minutes, concern, arns[concern], json.dumps(message, separators=(",", ":")))
+            ticker.every(
+                REGION_TICK_MINUTES[concern],
+                concern,
+                arns[concern],
+                json.dumps(message, separators=(",", ":")),
+            )
 
     def _output(self, forwarder: iam.Role) -> None:
         """Say what forwarders' configurations need, and which version this is."""

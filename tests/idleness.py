@@ -23,7 +23,7 @@ ALIVE = TICK_MINUTES.keys() - {Concern.OBSERVATION}
 def ticks_a_month() -> int:
     """Return how often functions are invoked in a month in which nothing changes: for the region, and for a cluster.
 
-    Each concern looks once in twenty minutes, and readiness in its interval besides: it resolves EC2NodeClasses again.
+    Each concern looks once in thirty minutes, and readiness in its interval besides: it resolves EC2NodeClasses again.
     """
     every = [*REGION_TICK_MINUTES.values(), *(QUIET_TICK_MINUTES for _ in TICK_MINUTES)]
     every.append(TICK_MINUTES[Concern.READINESS])

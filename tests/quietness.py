@@ -1,6 +1,6 @@
 """Two lives of one cluster: in one all concerns are woken by each tick, in the other where they have said they are due.
 
-The second is what dispatch makes of ticks, without the look at everything that it has each concern take every twenty
+The second is what dispatch makes of ticks, without the look at everything that it has each concern take every thirty
 minutes: who says a later moment than the first at which it has something to do is found out.
 """
 

@@ -24,7 +24,7 @@ from nodesmith.adapters.healthrecords import WRITE_EVERY
 from nodesmith.controllers.health import LOOK_EVERY
 from nodesmith.model.events import Concern
 from nodesmith.model.nodeclaimitems import to_item
-from nodesmith.settings import REGION_TICK_MINUTES
+from nodesmith.settings import REGION_TICK_MINUTES, SCHEDULED
 from tests.weeks import Fleet
 
 MONTH_HOURS = 730
@@ -97,7 +97,7 @@ PRICES = Prices()
 def region_bill(prices: Prices = PRICES) -> Mapping[str, float]:
     """Give USD a month by service of a region's stack while it serves no cluster."""
     ticks = {concern: _a_month(minutes) for concern, minutes in REGION_TICK_MINUTES.items()}
-    runs = sum(ticks.values())
+    runs, scheduled = sum(ticks.values()), sum(ticks[concern] for concern in SCHEDULED)
     gb_seconds = sum(ticks[c] * seconds * memory / 1024 for c, (memory, seconds) in _SHARED.items())
     # Only the catalogue's process is gone from one run to the next.
     gb_seconds += ticks[Concern.CATALOG] * _start_gb_seconds(CATALOG_MEMORY_MIB)
@@ -108,7 +108,7 @@ def region_bill(prices: Prices = PRICES) -> Mapping[str, float]:
     return {
         "Lambda": gb_seconds * prices.lambda_gb_second + runs * prices.lambda_run,
         "SQS": (_POLLS_A_MINUTE * _a_month(1) + looks) * prices.sqs_request,  # one look at the dead letters
-        "EventBridge Scheduler": runs * prices.schedule,
+        "EventBridge Scheduler": scheduled * prices.schedule,
         "DynamoDB": looks * 2 * prices.dynamodb_read + recorded * prices.dynamodb_write,
         "S3": ticks[Concern.CATALOG] * prices.s3_put,
         "CloudWatch": _logs(runs, prices) + ALARMS * prices.alarm_month,

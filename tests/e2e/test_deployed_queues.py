@@ -14,7 +14,7 @@ from typing import Any
 import boto3
 import pytest
 
-from nodesmith.settings import REGION_TICK_MINUTES
+from nodesmith.settings import REGION_TICK_MINUTES, SCHEDULED
 from nodesmith_cli.local.asynchronous import AsyncInvocations, Deliveries, once
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.lambdas import Lambdas, bury
@@ -486,7 +486,7 @@ def test_schedules_invoke_functions_as_often_and_with_what_the_template_says(ass
     rare = every_seconds(
         changed("AWS::Scheduler::Schedule", "Tickerdispatch", ScheduleExpression="rate(2 hours)")
     )
-    assert now == {concern.value: minutes * 60 for concern, minutes in REGION_TICK_MINUTES.items()}
+    assert now == {concern.value: REGION_TICK_MINUTES[concern] * 60 for concern in SCHEDULED}
     assert rare == {**now, "dispatch": 7200}
     dispatch = f"arn:aws:lambda:{REGION}:123456789012:function:nodesmith-dispatch:live"
     assert invoked[dispatch] == {"why": "tick", "at": "2026-11-25T12:00:00Z"}

@@ -148,7 +148,7 @@ def test_nobody_takes_messages_but_dispatch_and_only_those_that_wait(region: Tem
     assert takers == {"nodesmith-dispatch": [f"arn:aws:sqs:{REGION}:{ACCOUNT}:nodesmith-waiting"]}
 
 
-def test_schedules_wake_dispatch_and_routing_every_minute_and_the_catalogue_every_six_hours(
+def test_schedules_wake_dispatch_every_minute_and_the_catalogue_every_twelve_hours(
     region: Template,
 ) -> None:
     ticks = {
@@ -156,12 +156,11 @@ def test_schedules_wake_dispatch_and_routing_every_minute_and_the_catalogue_ever
         for each in region.of_type("Scheduler::Schedule").values()
     }
     assert ticks == {
-        f"{LAMBDA}:nodesmith-catalog:live": ("rate(360 minutes)", {"why": "tick"}),
+        f"{LAMBDA}:nodesmith-catalog:live": ("rate(720 minutes)", {"why": "tick"}),
         f"{LAMBDA}:nodesmith-dispatch:live": (
             "rate(1 minute)",
             {"why": "tick", "at": "<aws.scheduler.scheduled-time>"},
         ),
-        f"{LAMBDA}:nodesmith-routing:live": ("rate(1 minute)", {"why": "tick"}),
     }
 
 

@@ -49,7 +49,7 @@ def test_what_may_fail_is_made_before_the_protected_table_and_ticks_come_after_i
         "AWS::IAM::Role",
     }
     schedules = [id_ for id_, each in region.resources.items() if each["Type"] == "AWS::Scheduler::Schedule"]
-    assert len(schedules) == 3
+    assert len(schedules) == 2
     for schedule in schedules:
         assert table in _before(region, schedule)
 

@@ -41,9 +41,9 @@ def test_pods_that_may_not_be_disrupted_or_evicted_wake_nobody_for_ever() -> Non
     assert woken_otherwise(world) == 0
 
 
-def test_an_idle_cluster_is_looked_at_every_twenty_minutes_but_for_what_resolutions_need() -> None:
+def test_an_idle_cluster_is_looked_at_every_thirty_minutes_but_for_what_resolutions_need() -> None:
     world = IdleWorld(3, 2, consolidateAfter="Never")
     lived(world, hours=2)
-    assert world.ticks.pop(Concern.READINESS) == 6 + 24
-    assert set(world.ticks.values()) == {6}
+    assert world.ticks.pop(Concern.READINESS) == 4 + 24
+    assert set(world.ticks.values()) == {4}
     assert invocations_a_month(world, hours=2) == ticks_a_month()

@@ -25,13 +25,15 @@ CLUSTERS = [Registration(name, "vpc-01234567", ("nodes",)) for name in ("east", 
 
 
 class Registered:
-    def __init__(self, clusters: Sequence[Registration], **faults: str) -> None:
-        self.clusters, self.faults = clusters, faults
+    def __init__(self, clusters: Sequence[Registration], error: NodesmithError | None, **faults: str) -> None:
+        self.clusters, self.error, self.faults = clusters, error, faults
 
     def get(self, cluster: str) -> Registration:
         return next(each for each in self.clusters if each.cluster == cluster)
 
     def all(self) -> tuple[Sequence[Registration], Mapping[str, str]]:
+        if self.error is not None:
+            raise self.error
         return self.clusters, self.faults
 
 
@@ -39,11 +41,17 @@ class Sent:
     def __init__(self, *away: Concern) -> None:
         self.away = away
         self.ticks: list[tuple[Concern, list[str]]] = []
+        self.woken: list[Concern] = []
 
     def send(self, concern: Concern, clusters: Sequence[Registration]) -> None:
         if concern in self.away:
             raise Transient("Lambda is away")
         self.ticks.append((concern, [each.cluster for each in clusters]))
+
+    def wake(self, concern: Concern) -> None:
+        if concern in self.away:
+            raise Transient("Lambda is away")
+        self.woken.append(concern)
 
 
 class Marked:
@@ -92,9 +100,10 @@ def dispatching(
     clusters: Sequence[Registration] = CLUSTERS,
     marks: Marked | None = None,
     records: Recorded | None = None,
+    error: NodesmithError | None = None,
     **faults: str,
 ) -> Dispatch:
-    registered = Registered(clusters, **faults)
+    registered = Registered(clusters, error, **faults)
     return Dispatch(
         registered, marks or Marked(), records or Recorded(), ticks, lambda _: timedelta(seconds=90)
     )
@@ -173,6 +182,8 @@ class Deployed:
     def invoke(self, concern: Concern, vpc: str, payload: Mapping[str, Any]) -> None:
         if vpc:
             raise Rejected(f"the function {function_name(concern, vpc)} does not exist")
+        if concern == Concern.ROUTING:
+            return
         self.told[concern] |= {hint.cluster for hint in hints_of(payload)[0]}
 
 
@@ -191,12 +202,29 @@ def test_a_cluster_in_a_vpc_that_is_not_deployed_does_not_keep_the_others_from_t
     assert all("-nowhere-" in why and "does not exist" in why for why in missing)
 
 
-def test_a_region_without_clusters_is_left_alone() -> None:
+def test_of_a_region_without_clusters_only_routing_is_woken() -> None:
     sent = Sent()
 
     send_ticks(dispatching(sent, [], Marked(error=Transient("nobody asks"))), NOON)
 
-    assert sent.ticks == []
+    assert (sent.ticks, sent.woken) == ([], [Concern.ROUTING])
+
+
+def test_routing_is_woken_although_no_registration_can_be_listed() -> None:
+    sent = Sent()
+
+    with pytest.raises(Transient, match="SSM is away"):
+        send_ticks(dispatching(sent, error=Transient("SSM is away")), NOON)
+
+    assert sent.woken == [Concern.ROUTING]
+
+
+def test_where_routing_cannot_be_woken_the_clusters_are_and_that_is_told() -> None:
+    sent = Sent(Concern.ROUTING)
+
+    assert says(dispatching(sent)) == "Lambda is away"
+
+    assert {concern for concern, _ in sent.ticks} == OTHERS
 
 
 def test_the_minute_is_the_one_of_the_schedule_however_late_the_function_runs() -> None:

@@ -59,10 +59,10 @@ def test_a_concern_that_waits_for_its_next_look_in_any_case_has_a_quarter_of_an_
     def is_found(minutes: int, due: datetime | None) -> bool:
         return bool(judged(with_record(Record("east", "lifecycle", NOW - minutes * MINUTE, due=due))))
 
-    assert not is_found(34, due=None)
-    assert is_found(36, due=None)
-    assert not is_found(34, due=NOW + MINUTE)
-    assert is_found(36, due=NOW + MINUTE)
+    assert not is_found(44, due=None)
+    assert is_found(46, due=None)
+    assert not is_found(44, due=NOW + MINUTE)
+    assert is_found(46, due=NOW + MINUTE)
 
 
 def test_a_concern_that_is_due_has_a_quarter_of_an_hour_from_then() -> None:

@@ -11,9 +11,7 @@ from typing import Any
 import boto3
 import pytest
 
-from nodesmith.model.events import Concern
 from nodesmith.model.times import parse_time
-from nodesmith.settings import REGION_TICK_MINUTES
 from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.lambdas import Lambdas
@@ -289,7 +287,7 @@ def test_what_a_function_never_manages_ends_among_the_dead_letters(
     assert context["condition"] == "RetriesExhausted"
 
 
-def test_dispatch_is_invoked_at_once_and_then_for_every_minute_and_routing_as_often_as_its_tick_says(
+def test_dispatch_is_invoked_at_once_and_then_for_every_minute_and_nobody_else_is_but_the_catalogue(
     running: Running, clock: LocalClock
 ) -> None:
     begun = clock.now()
@@ -299,9 +297,7 @@ def test_dispatch_is_invoked_at_once_and_then_for_every_minute_and_routing_as_of
     times = [parse_time(event["at"]) for event in running.events["dispatch"]]
     assert times[0] - begun < timedelta(minutes=1)
     assert {later - earlier for earlier, later in pairwise(times)} == {timedelta(minutes=1)}
-    routed = running.events["routing"]
-    assert {event["why"] for event in routed} == {"tick"}
-    assert 1 <= len(routed) <= len(times) / REGION_TICK_MINUTES[Concern.ROUTING] + 1
+    assert running.events["routing"] == []
 
 
 def test_a_tick_that_fails_is_run_again_by_lambda_and_the_next_comes_all_the_same(running: Running) -> None:

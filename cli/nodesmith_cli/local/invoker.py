@@ -15,6 +15,7 @@ from nodesmith.settings import (
     DEAD_LETTER_QUEUE_NAME,
     QUEUE_NAME,
     REGION_TICK_MINUTES,
+    SCHEDULED,
 )
 from nodesmith_cli.local.asynchronous import AsyncInvocations, InvokeConfig
 from nodesmith_cli.local.clock import LocalClock
@@ -155,10 +156,10 @@ def _from_waiting(deployment: Deployment, dispatch: Function, clock: LocalClock)
 
 def _schedules(events: Mapping[str, AsyncInvocations]) -> Iterable[Schedule]:
     """Yield the schedules of those functions that run here."""
-    for concern, minutes in REGION_TICK_MINUTES.items():
+    for concern in SCHEDULED:
         if concern in events:
             tick = partial(_tick, events[concern], told_when=concern == DISPATCH.name)
-            yield Schedule(concern, tick, minutes * MINUTE_SECONDS)
+            yield Schedule(concern, tick, REGION_TICK_MINUTES[concern] * MINUTE_SECONDS)
 
 
 def _tick(invocations: AsyncInvocations, at: datetime, *, told_when: bool) -> object:

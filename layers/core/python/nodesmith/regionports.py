@@ -55,6 +55,9 @@ class Ticks(Protocol):
     def send(self, concern: Concern, clusters: Sequence[Registration]) -> None:
         """Send each of these clusters a hint for a concern. Raises Transient, Rejected when all have been tried."""
 
+    def wake(self, concern: Concern) -> None:
+        """Wake a concern that serves the whole region. Raises Transient, Rejected."""
+
 
 class Marks(Protocol):
     """When clusters last changed."""

@@ -15,6 +15,7 @@ from nodesmith.model.ec2events import PATTERNS as PATTERNS
 from nodesmith.model.events import INFORMED as INFORMED
 from nodesmith.model.events import MEASURED as MEASURED
 from nodesmith.model.events import REGION_TICK_MINUTES as REGION_TICK_MINUTES
+from nodesmith.model.events import SCHEDULED as SCHEDULED
 from nodesmith.model.events import TALKING as TALKING
 from nodesmith.model.events import TICK_MINUTES as TICK_MINUTES
 from nodesmith.model.events import WOKEN as WOKEN

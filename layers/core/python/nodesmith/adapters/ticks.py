@@ -34,6 +34,10 @@ class LambdaTicks:
         if errors:
             raise errors[0]
 
+    def wake(self, concern: Concern) -> None:
+        """Invoke a function of the region with a tick. Raises Transient, and Rejected where it is not deployed."""
+        self._invocations.invoke(concern, "", {"why": "tick"})
+
     def _send(self, concern: Concern, cluster: Registration) -> Transient | Rejected | None:
         vpc = function_vpc(concern, cluster.reached_from)
         try:

@@ -51,13 +51,16 @@ class DispatchReport:
 
 
 def send_ticks(run: Dispatch, at: datetime) -> DispatchReport:
-    """Send the hints that are due in the minute of `at`, which is when the schedule was to wake dispatch.
+    """Wake routing, and send the hints that are due in the minute of `at`, for which the schedule woke dispatch.
 
     What cannot be read counts as changing, so that nothing waits for it. Raises Transient where some could not be read
     or sent, once all have been tried.
     """
+    not_woken = _wake_routing(run)  # first, since a spot warning leaves two minutes
     registrations, faults = run.registrations.all()
     report = DispatchReport(registrations, faults)
+    if not_woken is not None:
+        report.note(not_woken)
     report.counts["ClustersServed"] = len(registrations)
     woken: dict[Concern, list[Registration]] = {concern: [] for concern in TICK_MINUTES}
     marks = _marks(run, report) if registrations else {}
@@ -73,6 +76,14 @@ def send_ticks(run: Dispatch, at: datetime) -> DispatchReport:
     if report.delays:
         raise report.delays[0]
     return report
+
+
+def _wake_routing(run: Dispatch) -> Transient | Rejected | None:
+    try:
+        run.ticks.wake(Concern.ROUTING)
+    except (Transient, Rejected) as error:
+        return error
+    return None
 
 
 def _marks(run: Dispatch, report: DispatchReport) -> Mapping[str, Marks]:

@@ -61,7 +61,7 @@ def awaited_since(record: Record, begun: datetime) -> datetime:
     """Return since when a run that succeeds is to be expected; nothing was before `begun`.
 
     A concern of a cluster is woken once it is due, and after `QUIET_TICK_MINUTES` in any case; it is due since its runs
-    fail. One of the region is woken by a schedule of its own, and one without any success by each tick.
+    fail. One of the region, and one without any success, is woken by each tick.
     """
     if record.succeeded_at is None or record.succeeded_at < begun or not record.cluster:
         return max(record.succeeded_at or begun, begun)

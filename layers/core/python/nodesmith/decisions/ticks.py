@@ -20,10 +20,10 @@ QUIET_AFTER = timedelta(minutes=10)
 Twice as long as a process goes without recording when its concern has to look again, so that what is recorded by then
 comes from runs that have seen the last change. A hint that got lost meanwhile is made up for by ten ticks.
 """
-QUIET_TICK_MINUTES = 20
+QUIET_TICK_MINUTES = 30
 """How often each concern looks although nothing is due: what nobody has foreseen waits no longer than that."""
 LOOK_MINUTES = 5
-"""In the first so many minutes of twenty clusters look, each in one of them.
+"""In the first so many minutes of thirty clusters look, each in one of them.
 
 Not all at once, and not spread evenly either: by then a function's process is mostly gone, and while it starts costs
 several times what a look does. The first cluster's look starts it, and the others find it there.
@@ -70,5 +70,5 @@ def is_away(heartbeat: Heartbeat | None, stale_after: timedelta, at: datetime) -
 
 
 def own_minute(cluster: str) -> int:
-    """Return the minute of twenty in which all of a cluster's concerns look; another one for other clusters."""
+    """Return the minute of thirty in which all of a cluster's concerns look; another one for other clusters."""
     return crc32(cluster.encode()) % LOOK_MINUTES

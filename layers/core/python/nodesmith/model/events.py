@@ -43,12 +43,14 @@ TICK_MINUTES = {
     Concern.GARBAGECOLLECTION: 2,
 }
 """The concerns of a cluster, and how often dispatch wakes each, whatever was lost."""
-REGION_TICK_MINUTES = {Concern.DISPATCH: 1, Concern.ROUTING: 1, Concern.CATALOG: 360}
-"""The concerns of a region, and how often a schedule invokes each: routing so that a notice finds it warm.
+REGION_TICK_MINUTES = {Concern.DISPATCH: 1, Concern.ROUTING: 1, Concern.CATALOG: 720}
+"""The concerns of a region, and how often each is woken: routing so that a notice finds it warm.
 
 Prices of the catalogue are to rank what can be bought, and CreateFleet goes by those of the moment. Karpenter asks for
-them every twelve hours.
+them every twelve hours as well.
 """
+SCHEDULED = (Concern.DISPATCH, Concern.CATALOG)
+"""The concerns that a schedule invokes. Dispatch wakes routing, which costs less than a schedule of its own."""
 TALKING = (
     Concern.DISRUPTION,
     Concern.LIFECYCLE,
