@@ -1,7 +1,7 @@
 """Alarms: each says that somebody has to look, and at what. None fires on one error that a retry mends.
 
-Functions record how their runs end, and dispatch judges it (`nodesmith.decisions.health`). An alarm of CloudWatch costs
-0.10 USD a month, so there are few.
+Functions record how their runs end, and dispatch judges it (`nodesmith.decisions.dispatch.health`). An alarm of
+CloudWatch costs 0.10 USD a month, so there are few.
 """
 
 from __future__ import annotations

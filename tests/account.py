@@ -17,10 +17,14 @@ import pytest
 from botocore.config import Config
 from moto import mock_aws
 
-from nodesmith.adapters.catalogs import embedded_catalog
-from nodesmith.adapters.ec2 import EC2_CONFIG
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.selectorterms import AMISelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.adapters.cloud import EC2_CONFIG
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.selectorterms import (
+    AMISelectorTerm,
+    SecurityGroupSelectorTerm,
+    SubnetSelectorTerm,
+)
 from nodesmith.settings import Settings
 from nodesmith_cli.local.cloud.account import Endpoint, Network, furnish
 from nodesmith_cli.local.cloud.seam import Ec2Seam

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from nodesmith.model.labels import ZONE
-from nodesmith.model.resources import Resources, parse_resources, total
+from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.apimachinery.resources import Resources, parse_resources, total
 
 Manifest = dict[str, Any]
 

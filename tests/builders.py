@@ -10,15 +10,25 @@ from functools import lru_cache
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.provisioning import Inputs, as_read
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.labels import REGISTERED, TERMINATION_FINALIZER
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
-from nodesmith.model.nodeclassstatus import (
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import REGISTERED, TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.requirements import Requirements, requirement
+from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.kubernetes.nodes import Condition, Node
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapereading import parse_shape
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclass
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.nodeclasses.status import (
     ClusterInfo,
     Image,
     NodeClassStatus,
@@ -26,17 +36,7 @@ from nodesmith.model.nodeclassstatus import (
     StatusCondition,
     Subnet,
 )
-from nodesmith.model.nodeconfiguration import NodeSettings
-from nodesmith.model.nodepools import parse_nodepool
-from nodesmith.model.nodes import Condition, Node
-from nodesmith.model.nodespec import NodeClassRef
-from nodesmith.model.pods import Pod
-from nodesmith.model.requirements import Requirements, requirement
-from nodesmith.model.resources import parse_resources
-from nodesmith.model.shapereading import parse_shape
-from nodesmith.model.shapes import Shape
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.taints import Taint
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 CLUSTER = "test"

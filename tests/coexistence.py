@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from nodesmith.model.times import format_time
+from nodesmith.model.apimachinery.times import format_time
 from tests import builders, foreign
 from tests.foreign import Manifest
 from tests.moves import MOVING

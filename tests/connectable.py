@@ -16,9 +16,9 @@ from moto.iam import iam_backends
 from moto.iam.models import AWSManagedPolicy
 
 from nodesmith import __version__
-from nodesmith.adapters.apiserver import ApiServer, connect
-from nodesmith.adapters.heartbeats import DynamoHeartbeats
-from nodesmith.model.events import TALKING
+from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
+from nodesmith.model.functions.hints import TALKING
 from nodesmith.settings import role_name, snapshot_key
 from nodesmith_cli.connecting.capacitychecks import QUOTAS
 from nodesmith_cli.connecting.connectcommand import How

@@ -12,8 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from nodesmith.model.events import Concern
-from nodesmith.model.launches import (
+from nodesmith.model.ec2.launches import (
     Deferred,
     LaunchOutcome,
     LaunchRequest,
@@ -23,6 +22,7 @@ from nodesmith.model.launches import (
     TemplateMissing,
     Unfulfilled,
 )
+from nodesmith.model.functions.hints import Concern
 from tests import builders
 from tests.branches import branches
 from tests.world import PATIENCE, STEP, Boundaries, Messages, World, pod_manifest

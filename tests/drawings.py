@@ -8,8 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from nodesmith.model.moves import ONWARD, Stage
-from nodesmith.model.nodeclaims import SUCCESSORS, Phase
+from nodesmith.model.karpenter.nodeclaims import SUCCESSORS, Phase
+from nodesmith.model.ledger.moves import ONWARD, Stage
 
 Word = TypeVar("Word", bound=StrEnum)
 _CONCERNS = Path(__file__).resolve().parents[1] / "docs" / "concerns"

@@ -10,16 +10,16 @@ from typing import Any
 
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.instancetypes import InstanceType, instance_types
-from nodesmith.model.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL
-from nodesmith.model.moves import Move, Stage
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.nodes import Node
-from nodesmith.model.pods import Pod
-from nodesmith.model.shapes import Shape
-from nodesmith.model.taints import DISRUPTED
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL
+from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.nodes import Node
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.ledger.moves import Move, Stage
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from tests import builders
 
 

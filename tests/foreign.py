@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from nodesmith.model.labels import REGISTERED, TERMINATION_FINALIZER
-from nodesmith.model.times import format_time
+from nodesmith.model.apimachinery.labels import REGISTERED, TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.times import format_time
 from tests import builders
 from tests.builders import NOW, ZONES
 

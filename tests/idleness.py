@@ -6,8 +6,8 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.decisions.ticks import QUIET_TICK_MINUTES
-from nodesmith.model.events import REGION_TICK_MINUTES, TICK_MINUTES, Concern
+from nodesmith.decisions.dispatch.ticks import QUIET_TICK_MINUTES
+from nodesmith.model.functions.hints import REGION_TICK_MINUTES, TICK_MINUTES, Concern
 from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.benchmarks.bill import MONTH_HOURS

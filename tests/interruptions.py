@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from enum import Flag, auto
 from typing import Any
 
-from nodesmith.model.launches import Instance, LaunchOutcome, LaunchRequest, OfferingKey
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.notices import WARNING
+from nodesmith.model.ec2.launches import Instance, LaunchOutcome, LaunchRequest, OfferingKey
+from nodesmith.model.ec2.notices import WARNING
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from tests import builders
 from tests.crashes import throttled
 from tests.fakes.cloud import Call

@@ -7,16 +7,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.launch import launch_plan
-from nodesmith.model.catalog import Offering
-from nodesmith.model.instancetypes import InstanceType, instance_types
-from nodesmith.model.launches import LaunchRequest, LaunchTemplate
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclassstatus import NodeClassStatus
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.nodespec import NodeClassRef
+from nodesmith.model.ec2.catalog import Offering
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.status import NodeClassStatus
 from tests.fakes.cloud import CLUSTER, ready_status
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)

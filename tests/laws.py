@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nodesmith.model.labels import INITIALIZED, REGISTERED
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import INITIALIZED, REGISTERED
+from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.karpenter.nodeclaims import Phase
 
 if TYPE_CHECKING:
     from tests.world import World

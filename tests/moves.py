@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from nodesmith.model.events import Concern
-from nodesmith.model.launches import Instance
-from nodesmith.model.nodepoolannotations import SPOT_TYPES
+from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodepoolannotations import SPOT_TYPES
 from tests import builders
 from tests.crashes import stand_still
 from tests.world import CONCERNS, Boundaries, Messages, World, pod_manifest

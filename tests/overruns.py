@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.decisions.disruption.budgets import allowed
-from nodesmith.model.labels import INITIALIZED
-from nodesmith.model.launches import Instance
-from nodesmith.model.nodepools import parse_nodepool
-from nodesmith.model.taints import DISRUPTED
-from nodesmith.model.times import parse_time
+from nodesmith.decisions.budgets import allowed
+from nodesmith.model.apimachinery.labels import INITIALIZED
+from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.karpenter.nodepools import parse_nodepool
 from tests import builders
 from tests.moves import MOVING
 from tests.world import Manifest, World, pod_manifest

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from math import ceil
 from typing import Any, ClassVar
 
-from nodesmith.model.events import WOKEN, Concern
+from nodesmith.model.functions.hints import WOKEN, Concern
 from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.branches import copied

@@ -8,9 +8,9 @@ from dataclasses import fields
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from nodesmith.model.events import WOKEN, Concern
-from nodesmith.model.evictions import DENIED, Eviction, EvictionRefused, PodOnNode
-from nodesmith.model.launches import LaunchOutcome, LaunchRequest
+from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest
+from nodesmith.model.functions.hints import WOKEN, Concern
+from nodesmith.model.kubernetes.evictions import DENIED, Eviction, EvictionRefused, PodOnNode
 from nodesmith_cli.local.lineage import RecursiveLoop
 from tests import builders
 from tests.crashes import throttled

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.healthrecords import WRITE_EVERY
-from nodesmith.decisions.ticks import due_concerns
-from nodesmith.model.events import TICK_MINUTES, Concern
-from nodesmith.model.health import AT_ONCE, Record
-from nodesmith.model.marks import Heartbeat, Marks
-from nodesmith.model.nodeclassstatus import NodeClassStatus
+from nodesmith.adapters.dynamodb.healthrecords import WRITE_EVERY
+from nodesmith.decisions.dispatch.ticks import due_concerns
+from nodesmith.model.functions.health import AT_ONCE, Record
+from nodesmith.model.functions.hints import TICK_MINUTES, Concern
+from nodesmith.model.functions.marks import Heartbeat, Marks
+from nodesmith.model.nodeclasses.status import NodeClassStatus
 from tests import builders
 from tests.world import Boundaries, World
 

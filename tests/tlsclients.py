@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from kubernetes.config import incluster_config
 
-from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.errors import NodesmithError
 from nodesmith_forwarder.__main__ import _api_client
 

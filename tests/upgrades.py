@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.healthrecords import HealthRecords, HealthWriter
-from nodesmith.adapters.heartbeats import DynamoHeartbeats
-from nodesmith.adapters.marks import DynamoMarks
-from nodesmith.adapters.notices import DynamoNotices, DynamoRegionNotices
-from nodesmith.adapters.routes import DynamoRoutes
-from nodesmith.adapters.store import DynamoStore
-from nodesmith.controllers.report import Report
+from nodesmith.adapters.dynamodb.healthrecords import HealthRecords, HealthWriter
+from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
+from nodesmith.adapters.dynamodb.ledger import DynamoStore
+from nodesmith.adapters.dynamodb.marks import DynamoMarks
+from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices
+from nodesmith.adapters.dynamodb.routes import DynamoRoutes
 from nodesmith.controllers.routing import Routing
-from nodesmith.decisions.ticks import due_concerns
-from nodesmith.model.events import Concern
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.moves import Move
-from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.controllers.runs.report import Report
+from nodesmith.decisions.dispatch.ticks import due_concerns
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.moves import Move
 from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.fakes.routes import FakeRoutes

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from hashlib import md5
 from typing import Any
 
-from nodesmith.blobports import NONE_THERE
-from nodesmith.blobports import Version as ReadVersion
 from nodesmith.errors import Conflict
-from nodesmith.model.events import Concern, DelayedInvocation, Hint, hints_of, hints_payload
+from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_of, hints_payload
 from nodesmith.observation.observed import VERSION
+from nodesmith.ports.blobs import NONE_THERE
+from nodesmith.ports.blobs import Version as ReadVersion
 from tests import versions
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.hints import FakeHints

@@ -17,20 +17,20 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.keptledger import READ_AGAIN, SETTLED
-from nodesmith.decisions.ticks import own_minute
-from nodesmith.model.events import Concern
-from nodesmith.model.instancetypes import instance_types
-from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.nodepoolannotations import NODE_REPAIR
-from nodesmith.model.resources import Resources, parse_resources, total
-from nodesmith.model.times import format_time
-from nodesmith.observation.budgetreduction import reduce_budget
-from nodesmith.observation.podreduction import reduce_pod
-from nodesmith.observation.reduction import reduce_custom, reduce_node
-from nodesmith.observation.wire import Observed, encode
+from nodesmith.adapters.dynamodb.ledgercache import READ_AGAIN, SETTLED
+from nodesmith.decisions.dispatch.ticks import own_minute
+from nodesmith.model.apimachinery.resources import Resources, parse_resources, total
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.karpenter.nodepoolannotations import NODE_REPAIR
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.observation.decoding import Observed, encode
+from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
+from nodesmith.observation.reduction.poddisruptionbudgets import reduce_budget
+from nodesmith.observation.reduction.pods import reduce_pod
 from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.fakes.blobs import FakeBlobs

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from nodesmith.model.labels import CAPACITY_TYPES
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPES
 
 PROBLEMS_SHOWN = 20
 

@@ -11,16 +11,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from nodesmith.adapters.catalogfiles import read_catalog_file
-from nodesmith.adapters.catalogs import embedded_catalog, embedded_prices
-from nodesmith.adapters.listedtypes import list_types
-from nodesmith.adapters.statedtypes import ARCHITECTURES
+from nodesmith.adapters.catalog.catalogs import embedded_catalog, embedded_prices
+from nodesmith.adapters.catalog.fields import ARCHITECTURES
+from nodesmith.adapters.catalog.files import read_catalog_file
+from nodesmith.adapters.catalog.listing import list_types
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.instancetypes import instance_types
-from nodesmith.model.labels import CAPACITY_TYPES, ON_DEMAND, SPOT
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.spelling import did_you_mean
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPES, ON_DEMAND, SPOT
+from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 
 _PIPED_WIDTH = 132
 
@@ -173,7 +173,7 @@ class _InMemory:
 
 def _ask_aws(region: str) -> tuple[Catalog, list[str]]:
     """A call that fails leaves the embedded answer in its place, and a warning."""
-    from nodesmith.adapters.pricing import aws_market
+    from nodesmith.adapters.catalog.pricing import aws_market
     from nodesmith.controllers.catalog import refresh_catalog
 
     catalogs, now = _InMemory(region), datetime.now(UTC)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nodesmith.errors import Rejected
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.reasons import Reason
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.kubernetes.unschedulable import Reason
 from nodesmith_cli.printing import counted, moment, some
 
 Record = Mapping[str, Any]
@@ -84,7 +84,7 @@ def replayed(record: Record, snapshot: bytes, catalogs: Callable[[str], Catalog]
     """
     from nodesmith.decisions.disruption import record as moves
     from nodesmith.decisions.provisioning import canonical, replay
-    from nodesmith.observation.wire import decode
+    from nodesmith.observation.decoding import decode
 
     again = moves.replay if record["concern"] == moves.DISRUPTION else replay
     return again(record, decode(snapshot), catalog_of(record, catalogs)) == canonical(record["plan"])

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nodesmith.errors import Rejected
-from nodesmith.model.catalog import Catalog
+from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.spelling import did_you_mean
 from nodesmith.settings import catalog_key
 from nodesmith_cli.awsclients import aws_client
 from nodesmith_cli.explain import catalog_of, explain, replayed, summary
@@ -123,8 +123,8 @@ def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) ->
     records, blobs = where.records()
     from nodesmith.decisions.provisioning import inputs_of
     from nodesmith.decisions.provisioning.considered import considered
-    from nodesmith.model.ownership import nodeclass_group, server_of
-    from nodesmith.observation.wire import decode
+    from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
+    from nodesmith.observation.decoding import decode
     from nodesmith_cli.foreign import foreign_nodepool, said_of
 
     record = records.read(records.find(LATEST))
@@ -153,7 +153,7 @@ def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) ->
 
 def _decoded(snapshot: bytes | None) -> Snapshot | None:
     """Read a snapshot; what another release has written is told and done without."""
-    from nodesmith.observation.wire import decode
+    from nodesmith.observation.decoding import decode
 
     try:
         return decode(snapshot) if snapshot else None
@@ -178,8 +178,8 @@ def _beside(file: Path | None) -> bytes | None:
 
 def _catalog(region: str, record: dict[str, Any], blobs: Blobs | None) -> Catalog:
     """Give the catalogue that the bucket holds if it is the one decided on, else the package's."""
-    from nodesmith.adapters.catalogformat import decode
-    from nodesmith.adapters.catalogs import embedded_catalog
+    from nodesmith.adapters.catalog.catalogs import embedded_catalog
+    from nodesmith.adapters.catalog.encoding import decode
 
     kept = blobs.get(catalog_key(region)) if blobs else None
     if kept is not None:

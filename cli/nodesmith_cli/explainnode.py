@@ -11,14 +11,14 @@ from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.draining import must_go
 from nodesmith.decisions.termination.foreseen import obstacles
 from nodesmith.decisions.termination.waiting import AWAITING_NODE, Waiting, why_not_gone
-from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, REGION, ZONE
-from nodesmith.model.nodeclaimconditions import DELETED
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodes import Node
-from nodesmith.model.ownership import nodeclass_group, server_of
-from nodesmith.model.shownclaims import shown_claim
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, REGION, ZONE
+from nodesmith.model.apimachinery.spelling import meant
+from nodesmith.model.karpenter.nodeclaimconditions import DELETED
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
+from nodesmith.model.karpenter.shownclaims import shown_claim
+from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.spelling import meant
 from nodesmith_cli.explainstay import Stay
 from nodesmith_cli.foreign import foreign_nodepool
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Literal
 
 from nodesmith.errors import Rejected
-from nodesmith.model.catalog import Catalog
+from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.settings import catalog_key
 from nodesmith_cli.explaincommands import SAME, UNHEARD_OF, Where
@@ -61,8 +61,8 @@ def snapshot_of(where: Where, kubeconfig: str, now: datetime) -> tuple[Snapshot,
 
 
 def _live(kubeconfig: str, now: datetime) -> Snapshot:
-    from nodesmith.adapters.observer import Observer
-    from nodesmith.observation.wire import decode, encode
+    from nodesmith.adapters.kubernetes.observer import Observer
+    from nodesmith.observation.decoding import decode, encode
     from nodesmith_cli.local.reaching import one_of_several
     from nodesmith_cli.planning.cluster import server_of
 
@@ -74,7 +74,7 @@ def _live(kubeconfig: str, now: datetime) -> Snapshot:
 
 
 def _kept(where: Where) -> tuple[Snapshot, Blobs]:
-    from nodesmith.observation.wire import decode
+    from nodesmith.observation.decoding import decode
 
     records, blobs = where.records()
     data = records.latest_snapshot()
@@ -85,8 +85,8 @@ def _kept(where: Where) -> tuple[Snapshot, Blobs]:
 
 def _catalog(region: str, blobs: Blobs | None) -> Catalog | None:
     """Give a region's catalogue, that of the bucket or the package's; None for one that neither knows."""
-    from nodesmith.adapters.catalogformat import decode
-    from nodesmith.adapters.catalogs import embedded_catalog
+    from nodesmith.adapters.catalog.catalogs import embedded_catalog
+    from nodesmith.adapters.catalog.encoding import decode
 
     data = blobs.get(catalog_key(region)) if blobs else None
     try:

@@ -9,10 +9,10 @@ from typing import Any
 
 from nodesmith.decisions.scheduling.pending import provisionable
 from nodesmith.errors import Rejected
-from nodesmith.model.pods import Pod
+from nodesmith.model.apimachinery.spelling import meant
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.spelling import meant
-from nodesmith.model.times import parse_time
 
 Record = Mapping[str, Any]
 Told = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nodesmith.model.ownership import nodeclass_group, server_of
+from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
 
 
 def said_of(nodepool: Mapping[str, Any]) -> str:

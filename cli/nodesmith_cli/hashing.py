@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from nodesmith.model.conversion.changes import Conversion, Fate
 from nodesmith.model.conversion.converting import convert
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodepools import NodePool
-from nodesmith.model.ownership import is_foreign
-from nodesmith.model.statichashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
+from nodesmith.model.hashes.statichashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
+from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.karpenter.ownership import is_foreign
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith_cli.converting.objects import as_of_a_file, faults_of, reader_of, unreadable
 from nodesmith_cli.foreign import said_of
 from nodesmith_cli.local.manifests import Document, Fault, read_documents

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nodesmith.model.times import parse_time
+from nodesmith.model.apimachinery.times import parse_time
 from nodesmith_cli.printing import ago, counted, moment, span
 
 Told = Mapping[str, Any]

@@ -46,7 +46,7 @@ def resume_command(cluster: _ClusterOption, region: _RegionOption = "", table: _
 
 def pause(store: Store, cluster: str, why: str, now: datetime) -> str:
     """Pause disruption, and say so; one that is paused already keeps its time. Raises Rejected, Transient."""
-    from nodesmith.model.pauses import Pause
+    from nodesmith.model.ledger.pauses import Pause
 
     ledger = store.load()
     if ledger.cluster is None and not ledger.claims:
@@ -74,8 +74,8 @@ def _span(seconds: float) -> str:
 @contextmanager
 def _ledger(table: str, cluster: str, region: str) -> Iterator[Store]:
     """Give the ledger of a cluster; what AWS refuses is Rejected."""
-    from nodesmith.adapters.awserrors import all_errors
-    from nodesmith.adapters.store import DynamoStore
+    from nodesmith.adapters.aws.errors import all_errors
+    from nodesmith.adapters.dynamodb.ledger import DynamoStore
 
     with all_errors(f"DynamoDB table {table!r}"):
         yield DynamoStore(aws_client("dynamodb", region), table, cluster, partial(datetime.now, UTC))

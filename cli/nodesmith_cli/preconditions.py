@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from nodesmith.errors import Rejected
-from nodesmith.model.spelling import did_you_mean
+from nodesmith.model.apimachinery.spelling import did_you_mean
 
 STDIN = "-"
 MOST_CLUSTERS = 5
@@ -62,7 +62,7 @@ def require_clusters(clusters: int, port: int) -> None:
 def require_region(region: str) -> None:
     """Refuse a region that the package knows nothing of; empty is none in particular. Raises Rejected."""
     if region:
-        from nodesmith.adapters.catalogs import embedded_catalog
+        from nodesmith.adapters.catalog.catalogs import embedded_catalog
 
         embedded_catalog(region)
 

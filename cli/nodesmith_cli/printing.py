@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Literal
 
-from nodesmith.model.times import parse_time
+from nodesmith.model.apimachinery.times import parse_time
 
 
 def counted(count: int, noun: str) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from nodesmith.decisions.scheduling.rooms import is_closed
+from nodesmith.decisions.scheduling.nodes.existing import is_closed
 from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, why_not_gone
-from nodesmith.model.moves import Reason
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.notices import Fate
-from nodesmith.model.ownership import nodeclass_group, server_of
-from nodesmith.model.pauses import shown_pause
+from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
+from nodesmith.model.ledger.moves import Reason
+from nodesmith.model.ledger.pauses import shown_pause
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.explaincommands import SAME, Where
 from nodesmith_cli.explainnode import Subject, subjects

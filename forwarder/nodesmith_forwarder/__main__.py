@@ -15,12 +15,12 @@ from botocore.session import get_session
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 
-from nodesmith.adapters.apiclient import api_client
-from nodesmith.adapters.apiserver import ApiServer
-from nodesmith.adapters.blobs import S3Blobs
-from nodesmith.adapters.heartbeats import DynamoHeartbeats
-from nodesmith.adapters.hints import LambdaHints
-from nodesmith.adapters.invocations import LambdaInvocations
+from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
+from nodesmith.adapters.functions.hints import LambdaHints
+from nodesmith.adapters.functions.invocations import LambdaInvocations
+from nodesmith.adapters.kubernetes.apiclient import api_client
+from nodesmith.adapters.kubernetes.apiserver import ApiServer
+from nodesmith.adapters.s3.blobs import S3Blobs
 from nodesmith.errors import Rejected
 from nodesmith_forwarder.clock import SystemClock
 from nodesmith_forwarder.forwarder import Forwarder

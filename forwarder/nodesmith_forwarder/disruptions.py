@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from nodesmith.model.labels import DO_NOT_DISRUPT
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.observation.endingnodes import ended_by
 from nodesmith.observation.mirror import BUDGETS, NODES, PODS, Change
-from nodesmith.observation.podreduction import ReducedPod
+from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith_forwarder.drains import allowed
 
 

@@ -9,15 +9,15 @@ from hashlib import sha256
 from threading import Event, Thread
 from typing import Protocol
 
-from nodesmith.adapters.apiserver import ApiServer
-from nodesmith.blobports import VersionedBlobs
-from nodesmith.decisions.ticks import QUIET_AFTER
+from nodesmith.adapters.kubernetes.apiserver import ApiServer
+from nodesmith.decisions.dispatch.ticks import QUIET_AFTER
 from nodesmith.errors import NodesmithError
-from nodesmith.heartbeatports import Heartbeats
-from nodesmith.model.events import Concern, Hint
+from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.observation.decoding import Observed, encode
 from nodesmith.observation.mirror import WATCHED
-from nodesmith.observation.wire import Observed, encode
 from nodesmith.ports import Blobs, Hints
+from nodesmith.ports.blobs import VersionedBlobs
+from nodesmith.ports.heartbeats import Heartbeats
 from nodesmith.settings import snapshot_key
 from nodesmith_forwarder.backoff import wait_seconds
 from nodesmith_forwarder.clock import Clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nodesmith.model.ownership import is_foreign
+from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.observation.mirror import NODEPOOLS, Change
 
 

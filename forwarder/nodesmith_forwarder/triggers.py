@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from nodesmith.model.events import Concern
-from nodesmith.model.nodeclasses import shown_ready
-from nodesmith.model.ownership import is_unclaimed
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.ownership import is_unclaimed
+from nodesmith.model.nodeclasses.nodeclasses import shown_ready
 from nodesmith.observation.mirror import (
     NAMESPACES,
     NODE_TEMPLATES,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
-from nodesmith.model.events import Concern
+from nodesmith.model.functions.hints import Concern
 
 Topic: TypeAlias = Concern | None
 """Whom the news is for; None for news that only has to be in the snapshot."""

@@ -8,7 +8,8 @@ from datetime import datetime
 from threading import Condition
 from typing import NamedTuple
 
-from nodesmith.model.pods import Manifest
+from nodesmith.model.kubernetes.pods import Manifest
+from nodesmith.observation.decoding import Observed
 from nodesmith.observation.endingnodes import ended_by, ended_by_claim
 from nodesmith.observation.mirror import (
     NODECLAIMS,
@@ -21,7 +22,6 @@ from nodesmith.observation.mirror import (
     WatchedKind,
     observed,
 )
-from nodesmith.observation.wire import Observed
 from nodesmith_forwarder.clock import Clock
 from nodesmith_forwarder.metrics import Tally
 from nodesmith_forwarder.metrics.exposition import Family

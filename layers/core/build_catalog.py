@@ -27,11 +27,11 @@ sys.path.insert(0, str(Path(__file__).parent / "python"))
 import moto.ec2
 from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend
 
-from nodesmith.adapters.catalogformat import pack, write_facts
-from nodesmith.adapters.catalogs import EMBEDDED, FIRST_MASK
-from nodesmith.adapters.instancefacts import PublishedLimits, instance_facts
-from nodesmith.model.catalog import InstanceFacts
-from nodesmith.model.times import format_time, parse_time
+from nodesmith.adapters.catalog.catalogs import EMBEDDED, FIRST_MASK
+from nodesmith.adapters.catalog.encoding import pack, write_facts
+from nodesmith.adapters.ec2.instancefacts import PublishedLimits, instance_facts
+from nodesmith.model.apimachinery.times import format_time, parse_time
+from nodesmith.model.ec2.catalog import InstanceFacts
 
 RESOURCES = Path(moto.ec2.__file__).parent / "resources"
 OLDER = Path(__file__).with_name("older_types.json")

@@ -144,6 +144,7 @@ def _synthesise(output: Path) -> None:
 
 def _digest() -> str:
     sources = [*(ROOT / "infra").glob("*.py"), ROOT / "cdk.json", ROOT / "requirements" / "infra.txt"]
-    sources += (ROOT / "layers" / "core" / "python" / "nodesmith").glob("*.py")
+    core = ROOT / "layers" / "core" / "python" / "nodesmith"
+    sources += [*core.glob("*.py"), *core.glob("model/functions/*.py")]
     text = b"".join(path.name.encode() + path.read_bytes() for path in sorted(sources))
     return sha256(json.dumps(_CONTEXT).encode() + text).hexdigest()[:16]

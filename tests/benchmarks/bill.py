@@ -20,10 +20,10 @@ from infra.concerns import (
     ROUTING_MEMORY_MIB,
 )
 from infra.storage import DECISION_DAYS, VERSION_DAYS
-from nodesmith.adapters.healthrecords import WRITE_EVERY
+from nodesmith.adapters.dynamodb.healthrecords import WRITE_EVERY
 from nodesmith.controllers.health import LOOK_EVERY
-from nodesmith.model.events import Concern
-from nodesmith.model.nodeclaimitems import to_item
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.ledger.nodeclaimitems import to_item
 from nodesmith.settings import REGION_TICK_MINUTES, SCHEDULED
 from tests.weeks import Fleet
 

@@ -19,14 +19,14 @@ from unittest.mock import patch
 
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.ec2 import AwsCloud
+from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.controllers.provisioning import provision
 from nodesmith.errors import Transient
-from nodesmith.model.events import Concern
-from nodesmith.model.launches import LaunchRequest
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.moves import Move
-from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.ec2.launches import LaunchRequest
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.moves import Move
 from nodesmith.settings import Settings
 from nodesmith_cli.local.cloud.ratelimits import TokenBucket
 from tests import builders

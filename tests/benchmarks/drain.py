@@ -19,17 +19,17 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from nodesmith.adapters.apiserver import ApiServer, Method
-from nodesmith.adapters.evictions import evict
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, Method
+from nodesmith.adapters.kubernetes.evictions import evict
 from nodesmith.controllers.termination import Termination, end_nodes
 from nodesmith.errors import Transient
-from nodesmith.model.events import Concern, Hint
-from nodesmith.model.evictions import Eviction, PodOnNode
-from nodesmith.model.labels import TERMINATION_FINALIZER
-from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclaimobjects import manifest, marks_of
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.times import format_time
+from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.karpenter.nodeclaimobjects import manifest, marks_of
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode
 from nodesmith.observation.mirror import BUDGETS, NODECLAIMS, NODES, PODS, WATCHED
 from nodesmith.runtime import NODES_AT_ONCE
 from nodesmith_cli.local.clock import LocalClock

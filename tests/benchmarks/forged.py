@@ -9,8 +9,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from tests import builders
 from tests.benchmarks.figures import Figure
 from tests.forgeries import FORGERIES, Document, Forgery, forged_world, launches, with_nodeclaim

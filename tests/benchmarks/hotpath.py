@@ -7,13 +7,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nodesmith.adapters.fleets import fleet_request
+from nodesmith.adapters.ec2.fleets import fleet_request
 from nodesmith.controllers.provisioning import provision
-from nodesmith.model.events import hints_of
-from nodesmith.model.launches import LaunchOutcome, LaunchRequest
-from nodesmith.model.moves import Move
-from nodesmith.model.nodeclaimitems import to_item
-from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest
+from nodesmith.model.functions.hints import hints_of
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.ledger.moves import Move
+from nodesmith.model.ledger.nodeclaimitems import to_item
 from tests import builders
 from tests.benchmarks.figures import Figure, median_ms
 from tests.fakes.cloud import FakeCloud

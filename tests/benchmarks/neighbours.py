@@ -34,13 +34,13 @@ from unittest.mock import patch
 from botocore.exceptions import ClientError
 
 from infra.concerns import CLUSTER_CONCERNS, ROUTING_MEMORY_MIB, ROUTING_TIMEOUT_SECONDS
-from nodesmith.adapters.ec2 import AwsCloud
+from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.controllers.interruption import Interruption, handle_notices
 from nodesmith.controllers.provisioning import Outcome, Repeats, provision
 from nodesmith.controllers.routing import Routing, route
 from nodesmith.errors import Conflict, PutOff, Transient
-from nodesmith.model.events import Concern, Hint, retry_seconds
-from nodesmith.model.notices import Notice
+from nodesmith.model.ec2.notices import Notice
+from nodesmith.model.functions.hints import Concern, Hint, retry_seconds
 from nodesmith.settings import Settings
 from nodesmith_cli.local.cloud.strict.ec2buckets import CODE, MUTATING, Ec2Buckets
 from nodesmith_cli.local.cloud.strict.refusals import AwsRequest, Refusal

@@ -9,12 +9,12 @@ from typing import Any
 from nodesmith.controllers.interruption import Interruption, handle_notices
 from nodesmith.controllers.provisioning import provision
 from nodesmith.controllers.routing import Routing, route
-from nodesmith.model import labels
-from nodesmith.model.instancetypes import InstanceType, instance_types
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.resources import format_resources
-from nodesmith.model.times import format_time
+from nodesmith.model.apimachinery import labels
+from nodesmith.model.apimachinery.resources import format_resources
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from tests import builders
 from tests.benchmarks.figures import Figure, median_ms
 from tests.benchmarks.hotpath import StampedCloud, WritingStore

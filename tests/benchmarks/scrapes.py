@@ -6,9 +6,9 @@ import time
 import tracemalloc
 from datetime import datetime
 
-from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.provisioning.onsale import on_sale
-from nodesmith.model.onsale import to_bytes
+from nodesmith.model.metrics.onsale import to_bytes
 from nodesmith.observation.mirror import NODES, PODS
 from nodesmith.settings import on_sale_key
 from nodesmith_forwarder.metrics import FunctionMetrics, gauges, written

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from nodesmith.observation.budgetreduction import reduce_budget
-from nodesmith.observation.podreduction import reduce_pod
-from nodesmith.observation.reduction import reduce_node
-from nodesmith.observation.wire import Observed, decode, encode
+from nodesmith.observation.decoding import Observed, decode, encode
+from nodesmith.observation.reduction.objects import reduce_node
+from nodesmith.observation.reduction.poddisruptionbudgets import reduce_budget
+from nodesmith.observation.reduction.pods import reduce_pod
 from tests.benchmarks.figures import Figure, median_ms
 from tests.builders import NOW
 from tests.clusters import cluster

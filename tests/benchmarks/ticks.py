@@ -18,19 +18,19 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import Any
 
-from nodesmith.adapters.blobs import S3Blobs
-from nodesmith.adapters.store import DynamoStore
+from nodesmith.adapters.dynamodb.ledger import DynamoStore
+from nodesmith.adapters.s3.blobs import S3Blobs
 from nodesmith.controllers.lifecycle import Lifecycle, follow
-from nodesmith.model.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZER
-from nodesmith.model.nodeclaimitems import to_item
-from nodesmith.model.nodeclaimobjects import manifest, marks_of
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.resources import parse_resources
-from nodesmith.model.taints import UNREGISTERED
-from nodesmith.model.times import format_time
-from nodesmith.observation.podreduction import reduce_pod
-from nodesmith.observation.reduction import reduce_custom, reduce_node
-from nodesmith.observation.wire import Observed, encode
+from nodesmith.model.apimachinery.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.taints import UNREGISTERED
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.karpenter.nodeclaimobjects import manifest, marks_of
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.ledger.nodeclaimitems import to_item
+from nodesmith.observation.decoding import Observed, encode
+from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
+from nodesmith.observation.reduction.pods import reduce_pod
 from nodesmith.settings import partition_key, snapshot_key, unplaced_key
 from tests import builders
 from tests.benchmarks.answering import Aws, Item

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from nodesmith.adapters.apiserver import connect
+from nodesmith.adapters.kubernetes.apiserver import connect
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith_cli.local.apiserver import ApiServer, Store
 from nodesmith_cli.local.controlplane import ControlPlane

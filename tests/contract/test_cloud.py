@@ -12,13 +12,12 @@ import pytest
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2.models import ec2_backends
 
-from nodesmith.adapters.catalogs import embedded_catalog
-from nodesmith.adapters.ec2 import AwsCloud
-from nodesmith.adapters.markedinstances import Ec2MarkedInstances
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.adapters.cloud import AwsCloud
+from nodesmith.adapters.ec2.markedinstances import Ec2MarkedInstances
 from nodesmith.decisions.launch import launch_plan, shared
-from nodesmith.model.garbage import Kind
-from nodesmith.model.instancetypes import instance_types
-from nodesmith.model.launches import (
+from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.ec2.launches import (
     Instance,
     Launched,
     LaunchRequest,
@@ -29,10 +28,11 @@ from nodesmith.model.launches import (
     Refused,
     TemplateMissing,
 )
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.nodespec import NodeClassRef
-from nodesmith.model.notices import Fate
+from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.garbage import Kind
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith.parts import system_time
 from nodesmith.ports import Cloud
 from tests.account import NODECLASS, REGION, SETTINGS, ZONES, account, client

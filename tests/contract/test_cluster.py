@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from nodesmith.model.nodes import NodePatch
-from nodesmith.model.objectevents import ObjectEvent
-from nodesmith.model.taints import Taint
+from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.kubernetes.nodes import NodePatch
 from tests import builders
 from tests.contract.worlds import EARLY, REF, World, a_claim, a_node, a_pod, there
 

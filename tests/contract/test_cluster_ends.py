@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.evictions import (
+from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
+from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.kubernetes.evictions import (
     BUDGET,
     SEVERAL_BUDGETS,
     Evicted,
@@ -16,9 +18,7 @@ from nodesmith.model.evictions import (
     Gone,
     PodOnNode,
 )
-from nodesmith.model.labels import TERMINATION_FINALIZER
-from nodesmith.model.nodes import NodePatch
-from nodesmith.model.objectevents import ObjectEvent
+from nodesmith.model.kubernetes.nodes import NodePatch
 from tests.contract.worlds import World, a_claim, a_node, a_pod, there
 
 MINE, OTHER = "aws:///us-east-1a/i-1", "aws:///us-east-1a/i-2"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.store import DynamoStore
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.nodeclassstatus import NodeClassStatus
-from nodesmith.model.pauses import Pause
+from nodesmith.adapters.dynamodb.ledger import DynamoStore
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.ledger.pauses import Pause
+from nodesmith.model.nodeclasses.status import NodeClassStatus
 from nodesmith.ports import Store
 from nodesmith_cli.local.deployment import TABLE_NAME, deploy
 from tests import builders

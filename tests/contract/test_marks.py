@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.heartbeats import DynamoHeartbeats
-from nodesmith.adapters.marks import DynamoMarks
-from nodesmith.adapters.store import DynamoStore
+from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
+from nodesmith.adapters.dynamodb.ledger import DynamoStore
+from nodesmith.adapters.dynamodb.marks import DynamoMarks
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.heartbeatports import Heartbeats
-from nodesmith.model.events import Concern
-from nodesmith.model.marks import Heartbeat, Marks
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
-from nodesmith.model.pauses import Pause
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions.marks import Heartbeat, Marks
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.ledger.pauses import Pause
+from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
+from nodesmith.ports.heartbeats import Heartbeats
 from nodesmith_cli.local.deployment import TABLE_NAME, deploy
 from tests import builders
 from tests.account import REGION, client, strict_aws

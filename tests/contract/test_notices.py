@@ -11,11 +11,11 @@ from typing import Any
 import boto3
 import pytest
 
-from nodesmith.adapters.notices import KEPT, DynamoNotices, DynamoRegionNotices
+from nodesmith.adapters.dynamodb.notices import KEPT, DynamoNotices, DynamoRegionNotices
 from nodesmith.errors import Rejected
-from nodesmith.model.ec2events import read_event
-from nodesmith.model.notices import KeptEvent
-from nodesmith.noticeports import Notices, RegionNotices
+from nodesmith.model.ec2.events import read_event
+from nodesmith.model.ec2.notices import KeptEvent
+from nodesmith.ports.notices import Notices, RegionNotices
 from nodesmith.settings import notices_partition_key
 from nodesmith_cli.local.deployment import TABLE_NAME, deploy
 from tests import builders

@@ -10,13 +10,13 @@ from typing import Any
 import boto3
 import pytest
 
-from nodesmith.adapters.notices import DynamoNotices, DynamoRegionNotices
-from nodesmith.adapters.routes import DynamoRoutes
-from nodesmith.adapters.store import DynamoStore
+from nodesmith.adapters.dynamodb.ledger import DynamoStore
+from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices
+from nodesmith.adapters.dynamodb.routes import DynamoRoutes
 from nodesmith.controllers.routing import Routing, route
-from nodesmith.model.events import Concern
-from nodesmith.model.labels import RESERVATION_ID
-from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.apimachinery.labels import RESERVATION_ID
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith_cli.local.deployment import TABLE_NAME, Deployment, deploy
 from tests import builders
 from tests.account import strict_aws

@@ -11,24 +11,24 @@ from typing import Any
 import boto3
 import pytest
 
-from nodesmith.adapters.store import DynamoStore
+from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.errors import Conflict, Transient
-from nodesmith.model.backoffs import Backoff
-from nodesmith.model.draintimes import DrainTime
-from nodesmith.model.events import Concern
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.learned import Boot, Offered
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.moves import Move, MoveKind, Stage
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeclassstatus import (
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.draintimes import DrainTime
+from nodesmith.model.ledger.learned import Boot, Offered
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.moves import Move, MoveKind, Stage
+from nodesmith.model.ledger.pauses import Departure, Pause
+from nodesmith.model.ledger.registrationhealth import RegistrationHealth
+from nodesmith.model.ledger.risks import Risk
+from nodesmith.model.nodeclasses.status import (
     NodeClassStatus,
 )
-from nodesmith.model.nodespec import NodeClassRef
-from nodesmith.model.pauses import Departure, Pause
-from nodesmith.model.registrationhealth import RegistrationHealth
-from nodesmith.model.resources import Resources
-from nodesmith.model.risks import Risk
 from nodesmith.ports import Store
 from tests import builders
 from tests.account import strict_aws

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nodesmith.model.labels import ZONE
+from nodesmith.model.apimachinery.labels import ZONE
 from tests import builders
 
 Manifest = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nodesmith.model.labels import NODEPOOL
+from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith_cli.local.timeline import condition
 from tests.e2e.manifests import Manifest, nodeclass, nodepool, requirement
 from tests.e2e.system import CLUSTER, System

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodesmith.adapters.apiserver import ApiServer
+from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.errors import Rejected
 from tests.patience import eventually
 

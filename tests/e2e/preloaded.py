@@ -71,7 +71,7 @@ def _read_descriptions() -> None:
 
 def _read_catalog() -> None:
     """Keep what the package ships of instance types and prices, which a function has until a catalogue is stored."""
-    catalogs = _import("nodesmith.adapters.catalogs")
+    catalogs = _import("nodesmith.adapters.catalog.catalogs")
     if catalogs is not None:
         catalogs.embedded_catalog(_REGION)
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nodesmith.adapters.store import DynamoStore
-from nodesmith.decisions.launch.tags import CLUSTER_TAG
-from nodesmith.model.labels import INITIALIZED, NODEPOOL
-from nodesmith.model.launches import LaunchRequest, OfferingKey
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.adapters.dynamodb.ledger import DynamoStore
+from nodesmith.model.apimachinery.labels import INITIALIZED, NODEPOOL
+from nodesmith.model.ec2.launches import LaunchRequest, OfferingKey
+from nodesmith.model.karpenter.instancetags import CLUSTER_TAG
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.ledger.ledger import Ledger
 from nodesmith_cli.local.apiserver.store import Write
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws

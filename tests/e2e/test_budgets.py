@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 
-from nodesmith.model.labels import INITIALIZED
+from nodesmith.model.apimachinery.labels import INITIALIZED
 from nodesmith_cli.local.timeline import condition
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, SPOT, ZONE
-from nodesmith.model.launches import OfferingKey
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, SPOT, ZONE
+from nodesmith.model.ec2.launches import OfferingKey
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, System

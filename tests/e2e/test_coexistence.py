@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nodesmith.model.labels import NODECLASS
+from nodesmith.model.apimachinery.labels import NODECLASS
 from tests import foreign
 from tests.e2e.conftest import Start
 from tests.e2e.incluster.site import kwok_node

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from nodesmith.adapters.apiserver import connect
+from nodesmith.adapters.kubernetes.apiserver import connect
 from nodesmith_cli.connecting.applying import Applier, State, reference
 from nodesmith_cli.connecting.clusterreading import look_inside, survey_of
 from nodesmith_cli.connecting.installedsteps import installed

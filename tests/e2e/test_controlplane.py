@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from nodesmith.adapters.apiserver import ApiServer, connect
-from nodesmith.adapters.nominations import clear_nominations, nominate
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
+from nodesmith.adapters.kubernetes.nominations import clear_nominations, nominate
 from nodesmith.errors import Rejected
 from nodesmith_cli.local.controlplane import ControlPlane, User, find_binaries
 from nodesmith_cli.local.controlplane.process import Died

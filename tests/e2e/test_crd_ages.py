@@ -14,8 +14,8 @@ import yaml
 from typer.testing import CliRunner
 
 from nodesmith.model.conversion.converting import convert
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith_cli.local.controlplane import ControlPlane, find_binaries
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.main import app

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from nodesmith.model.nodeclaimobjects import manifest as nodeclaim_manifest
-from nodesmith.model.nodeclaimobjects import parse_nodeclaim
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.karpenter.nodeclaimobjects import manifest as nodeclaim_manifest
+from nodesmith.model.karpenter.nodeclaimobjects import parse_nodeclaim
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith.model.schema.fields import Field, Kind, Object
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM

@@ -9,8 +9,8 @@ from math import fsum
 
 import pytest
 
-from nodesmith.model.labels import ZONE
-from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith_cli.local.cloud.account import RELEASES
 from nodesmith_cli.local.timeline import pod_key
 from tests.e2e.conftest import Figures, Start

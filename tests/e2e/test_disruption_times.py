@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.labels import NODEPOOL
+from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith_cli.local.cloud.stages import USUAL
 from nodesmith_cli.local.timeline import condition
 from tests.e2e.conftest import Alone, Figures

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nodesmith.model.labels import NODEPOOL
-from nodesmith.model.nodepoolannotations import REGISTRATION_TIMEOUT
+from nodesmith.model.apimachinery.labels import NODEPOOL
+from nodesmith.model.karpenter.nodepoolannotations import REGISTRATION_TIMEOUT
 from nodesmith_cli.local.timeline import condition
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, taint

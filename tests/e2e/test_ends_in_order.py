@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.model.labels import DO_NOT_DISRUPT, TERMINATION_FINALIZER
-from nodesmith.model.times import parse_time
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.times import parse_time
 from tests.e2e.conftest import Figures
 from tests.e2e.manifests import deployment, nodeclass, requirement, taking
 from tests.e2e.observing import pool_of

@@ -8,8 +8,8 @@ from statistics import median
 
 import yaml
 
-from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
-from nodesmith.model.resources import parse_resources, total
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from nodesmith.model.apimachinery.resources import parse_resources, total
 from nodesmith_cli.local.cloud.stages import USUAL
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.timeline import condition, pod_key

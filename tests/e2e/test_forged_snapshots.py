@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 
-from nodesmith.adapters.apiserver import ApiServer, connect
-from nodesmith.adapters.hints import LambdaHints
-from nodesmith.adapters.invocations import LambdaInvocations
-from nodesmith.adapters.observer import Observer
-from nodesmith.model.events import Concern, Hint
-from nodesmith.observation.wire import encode
+from nodesmith.adapters.functions.hints import LambdaHints
+from nodesmith.adapters.functions.invocations import LambdaInvocations
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
+from nodesmith.adapters.kubernetes.observer import Observer
+from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.observation.decoding import encode
 from nodesmith.settings import snapshot_key
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.karpenter.nodeclaims import Phase
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
 from tests.e2e.system import CLUSTER, HURRIED

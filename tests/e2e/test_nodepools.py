@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodesmith.model.labels import NODEPOOL
+from nodesmith.model.apimachinery.labels import NODEPOOL
 from tests.e2e.manifests import Manifest, deployment, nodeclass, nodepool, requirement, taint
 from tests.e2e.system import CLUSTER, System
 

@@ -7,7 +7,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from nodesmith.model.labels import ZONE
+from nodesmith.model.apimachinery.labels import ZONE
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import daemonset, deployment, nodeclass, nodepool, requirement
 from tests.e2e.system import CLUSTER, Manifest, System

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.labels import NODEPOOL
+from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith_cli.local.timeline import condition
 from tests.e2e.manifests import Manifest, deployment, nodeclass, nodepool, pod, requirement
 from tests.e2e.observer import Observer, is_true, observing

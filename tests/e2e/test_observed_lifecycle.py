@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from nodesmith.model.times import format_time, parse_time
+from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith_cli.local.cloud.nodes import conditions as kubelet_conditions
 from nodesmith_cli.local.timeline import condition
 from tests.e2e.manifests import (

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from typer.testing import CliRunner
 
-from nodesmith.model.labels import NODEPOOL
+from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith_cli.main import app
 from tests.e2e.manifests import Manifest, daemonset, deployment, nodeclass, pod, requirement, taint
 from tests.e2e.observing import claims_of, events_on, pool_of, the_claim, told

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from nodesmith.model.labels import CAPACITY_TYPE, PROVISIONER_NAME, ZONE
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, PROVISIONER_NAME, ZONE
 from nodesmith_cli.local.timeline import condition
 from tests.e2e.conftest import Start
 from tests.e2e.system import CLUSTER, System

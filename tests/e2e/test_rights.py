@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.apiserver import ApiServer, connect
-from nodesmith.adapters.kubernetes import ApiCluster
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
+from nodesmith.adapters.kubernetes.cluster import ApiCluster
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.evictions import BUDGET, Evicted, EvictionRefused, Gone, PodOnNode
-from nodesmith.model.labels import TERMINATION_FINALIZER
-from nodesmith.model.nodes import NodePatch
+from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
+from nodesmith.model.kubernetes.evictions import BUDGET, Evicted, EvictionRefused, Gone, PodOnNode
+from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.parts import system_time
 from nodesmith_cli.local.controlplane import User
 from nodesmith_cli.local.real import RealCluster

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from threading import Event
 from typing import Any
 
-from nodesmith.model.labels import ZONE
+from nodesmith.model.apimachinery.labels import ZONE
 from tests.e2e.manifests import deployment, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, Manifest, System
 from tests.e2e.test_first_pods import assert_kube_scheduler_bound

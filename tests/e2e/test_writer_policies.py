@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.apiserver import ApiServer, connect
-from nodesmith.adapters.kubernetes import ApiCluster
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
+from nodesmith.adapters.kubernetes.cluster import ApiCluster
 from nodesmith.errors import Rejected
-from nodesmith.model.evictions import Evicted, PodOnNode
-from nodesmith.model.labels import REGISTERED, TERMINATION_FINALIZER
-from nodesmith.model.nodes import NodePatch
-from nodesmith.model.objectevents import ObjectEvent
-from nodesmith.model.taints import UNREGISTERED
+from nodesmith.model.apimachinery.labels import REGISTERED, TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.taints import UNREGISTERED
+from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.kubernetes.evictions import Evicted, PodOnNode
+from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.parts import system_time
 from nodesmith_cli.local.controlplane import User
 from nodesmith_cli.local.real import RealCluster

@@ -17,24 +17,24 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.apiserver import ApiServer, Unfit, connect
-from nodesmith.adapters.nominations import clear_nominations, nominate
-from nodesmith.adapters.objectpaths import pod_path
-from nodesmith.decisions.disruption.search import propose
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, Unfit, connect
+from nodesmith.adapters.kubernetes.nominations import clear_nominations, nominate
+from nodesmith.adapters.kubernetes.paths import pod_path
+from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.errors import Conflict
-from nodesmith.model.instancetypes import InstanceType, instance_types
-from nodesmith.model.labels import HOSTNAME, ZONE
-from nodesmith.model.launches import Instance
-from nodesmith.model.moves import Reason
-from nodesmith.model.nodeclaimobjects import labels_of
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.pods import pod_requests
-from nodesmith.model.quantities import cpu_milli
-from nodesmith.model.resources import format_resources
-from nodesmith.model.taints import UNREGISTERED
+from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
+from nodesmith.model.apimachinery.quantities import cpu_milli
+from nodesmith.model.apimachinery.resources import format_resources
+from nodesmith.model.apimachinery.taints import UNREGISTERED
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.karpenter.nodeclaimobjects import labels_of
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.pods import pod_requests
+from nodesmith.model.ledger.moves import Reason
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith_cli.local.cloud.nodes import conditions
 from nodesmith_cli.local.controlplane import ControlPlane
 from tests.patience import eventually, patient

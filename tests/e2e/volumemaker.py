@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from nodesmith.model.labels import ZONE
+from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith_cli.local.objects import Objects
 from tests.e2e.system import Manifest
 from tests.storage import volume

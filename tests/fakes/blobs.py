@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from hashlib import md5
 
-from nodesmith.blobports import NONE_THERE, Version
 from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.ports.blobs import NONE_THERE, Version
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nodesmith.errors import Rejected
-from nodesmith.model.catalog import Catalog
+from nodesmith.model.ec2.catalog import Catalog
 
 
 @dataclass(slots=True)

@@ -10,11 +10,10 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from nodesmith.decisions.launch import dealt, launch_obstacle
-from nodesmith.decisions.launch.tags import CLUSTER_TAG, FLEET_TAG, MANAGED_BY_TAG, NODECLAIM_TAG, claim_tags
-from nodesmith.model.ec2events import STATES
-from nodesmith.model.garbage import Kind, Owned
-from nodesmith.model.labels import ARCH, AWS_DOMAIN
-from nodesmith.model.launches import (
+from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN
+from nodesmith.model.apimachinery.requirements import Requirements, requirement
+from nodesmith.model.ec2.events import STATES
+from nodesmith.model.ec2.launches import (
     Instance,
     Launched,
     LaunchOutcome,
@@ -27,8 +26,17 @@ from nodesmith.model.launches import (
     Shortfall,
     TemplateMissing,
 )
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclassstatus import (
+from nodesmith.model.ec2.notices import Notice
+from nodesmith.model.garbage import Kind, Owned
+from nodesmith.model.karpenter.instancetags import (
+    CLUSTER_TAG,
+    FLEET_TAG,
+    MANAGED_BY_TAG,
+    NODECLAIM_TAG,
+    claim_tags,
+)
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.status import (
     ClusterInfo,
     Image,
     NodeClassStatus,
@@ -36,8 +44,6 @@ from nodesmith.model.nodeclassstatus import (
     StatusCondition,
     Subnet,
 )
-from nodesmith.model.notices import Notice
-from nodesmith.model.requirements import Requirements, requirement
 
 CLUSTER = ClusterInfo(
     "express", "https://api.express.test", "Q0E=", "10.100.0.0/16", "1.33", dns_ip="10.100.0.10"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from nodesmith.adapters.evictions import ends_by, runs_on
-from nodesmith.adapters.statuses import (
+from nodesmith.adapters.kubernetes.evictions import ends_by, runs_on
+from nodesmith.adapters.kubernetes.statuspatches import (
     is_left_of,
     is_of,
     merged_status,
@@ -17,14 +17,14 @@ from nodesmith.adapters.statuses import (
     with_finalizers,
     without_finalizer,
 )
-from nodesmith.model.evictions import Evicted, Eviction, Gone, PodOnNode
-from nodesmith.model.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
-from nodesmith.model.nodes import NodePatch
-from nodesmith.model.objectevents import ObjectEvent
-from nodesmith.model.times import format_time
-from nodesmith.observation.ages import Todays, todays
+from nodesmith.model.apimachinery.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.kubernetes.evictions import Evicted, Eviction, Gone, PodOnNode
+from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.observation.observed import Observed
-from nodesmith.observation.reduction import reduce_custom
+from nodesmith.observation.olderversions import Todays, todays
+from nodesmith.observation.reduction.objects import reduce_custom
 from tests.fakes.cloud import Call
 from tests.fakes.disruptions import counted, ending, ends_at, guarding, is_ending, is_ready, refusal
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.model.evictions import BUDGET, SEVERAL_BUDGETS, EvictionRefused
-from nodesmith.model.selectors import parse_selector
-from nodesmith.model.times import format_time, parse_time
+from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.times import format_time, parse_time
+from nodesmith.model.kubernetes.evictions import BUDGET, SEVERAL_BUDGETS, EvictionRefused
 
 Manifest = Mapping[str, Any]
 _USUAL_GRACE_SECONDS = 30

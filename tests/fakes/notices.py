@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from nodesmith.model.notices import KeptEvent
+from nodesmith.model.ec2.notices import KeptEvent
 from tests import builders
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from nodesmith.model.labels import RESERVATION_ID
-from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.apimachinery.labels import RESERVATION_ID
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from tests import builders
 
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from nodesmith.errors import Conflict
-from nodesmith.model import moves
-from nodesmith.model.backoffs import Backoff
-from nodesmith.model.draintimes import DrainTime
-from nodesmith.model.events import Concern
-from nodesmith.model.launches import OfferingKey
-from nodesmith.model.learned import Boot, Offered
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.ledgeritems import (
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.ledger import moves
+from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.draintimes import DrainTime
+from nodesmith.model.ledger.items import (
     drain_time_item,
     health_item,
     offered_item,
@@ -25,13 +24,14 @@ from nodesmith.model.ledgeritems import (
     read_risk,
     risk_item,
 )
-from nodesmith.model.moves import Move, MoveKind
-from nodesmith.model.nodeclaimitems import from_item, to_item
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
-from nodesmith.model.pauses import Departure, Pause, departure_of
-from nodesmith.model.registrationhealth import RegistrationHealth
-from nodesmith.model.risks import Risk
+from nodesmith.model.ledger.learned import Boot, Offered
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.moves import Move, MoveKind
+from nodesmith.model.ledger.nodeclaimitems import from_item, to_item
+from nodesmith.model.ledger.pauses import Departure, Pause, departure_of
+from nodesmith.model.ledger.registrationhealth import RegistrationHealth
+from nodesmith.model.ledger.risks import Risk
+from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
 
 def _nothing(method: str) -> None:

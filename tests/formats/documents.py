@@ -13,30 +13,30 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from nodesmith.adapters import catalogformat
-from nodesmith.adapters.healthrecords import HealthRecords, HealthWriter
-from nodesmith.adapters.heartbeats import DynamoHeartbeats
-from nodesmith.adapters.notices import DynamoNotices, DynamoRegionNotices
-from nodesmith.adapters.store import DynamoStore
-from nodesmith.controllers.unplaced import Refused, write_unplaced
+from nodesmith.adapters.catalog import encoding
+from nodesmith.adapters.dynamodb.healthrecords import HealthRecords, HealthWriter
+from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
+from nodesmith.adapters.dynamodb.ledger import DynamoStore
+from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices
+from nodesmith.controllers.launching.unschedulable import Refused, write_unplaced
 from nodesmith.decisions.provisioning import Plan
 from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.decisions.provisioning.plan import Unplaced
 from nodesmith.decisions.provisioning.record import inputs_of, record
-from nodesmith.model import onsale
-from nodesmith.model.events import Concern, DelayedInvocation, Hint, hints_of, hints_payload
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.health import Finding, Record
-from nodesmith.model.launches import LaunchRequest
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.marks import Heartbeat
-from nodesmith.model.metrics import Metrics, labelled
-from nodesmith.model.metricsobject import MetricsObject
-from nodesmith.model.notices import KeptEvent
-from nodesmith.model.onsale import OfferingOnSale, TypeOnSale
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.ec2.launches import LaunchRequest
+from nodesmith.model.ec2.notices import KeptEvent
+from nodesmith.model.functions.health import Finding, Record
+from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_of, hints_payload
+from nodesmith.model.functions.marks import Heartbeat
+from nodesmith.model.kubernetes.unschedulable import Reason
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.metrics import onsale
+from nodesmith.model.metrics.metrics import Metrics, labelled
+from nodesmith.model.metrics.metricsobject import MetricsObject
+from nodesmith.model.metrics.onsale import OfferingOnSale, TypeOnSale
 from nodesmith.model.policies import DefaultSpread
-from nodesmith.model.reasons import Reason
-from nodesmith.observation import wire
+from nodesmith.observation import decoding
 from nodesmith.registration import Registration, Trial, read_registration, read_trial
 from nodesmith.settings import unplaced_key
 from tests import builders, versions
@@ -225,12 +225,12 @@ def _bytes(document: Any) -> bytes:
 
 
 def _snapshot() -> bytes:
-    return wire.encode(CLUSTER, NOW, OBSERVED)
+    return decoding.encode(CLUSTER, NOW, OBSERVED)
 
 
 def _said(document: Any) -> object:
     """Give what lifecycle and provisioning read of the pods that stay without a node."""
-    from nodesmith.controllers.unplaced import _messages, read_hopeless, read_tried
+    from nodesmith.controllers.launching.unschedulable import _messages, read_hopeless, read_tried
 
     blobs = FakeBlobs({unplaced_key(CLUSTER): _bytes(document)})
     at, hopeless = read_hopeless(blobs, CLUSTER, NOW)
@@ -266,15 +266,15 @@ def _formats() -> list[Format]:
         Format(
             "snapshot",
             lambda: _unzipped(_snapshot()),
-            lambda document: repr(wire.read(_bytes(document))),  # shapes compare by identity
-            repr(wire.decode(_snapshot())),
+            lambda document: repr(decoding.read(_bytes(document))),  # shapes compare by identity
+            repr(decoding.decode(_snapshot())),
             versions.SNAPSHOT,
         ),
         Format(
             "catalog",
-            lambda: _unzipped(catalogformat.encode(told)),
-            lambda document: catalogformat.decode(gzip.compress(_bytes(document))),
-            catalogformat.decode(catalogformat.encode(told)),
+            lambda: _unzipped(encoding.encode(told)),
+            lambda document: encoding.decode(gzip.compress(_bytes(document))),
+            encoding.decode(encoding.encode(told)),
             versions.CATALOG,
         ),
         Format(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodesmith.observation.budgetreduction import reduce_budget
 from nodesmith.observation.endingnodes import ReducedAttachment
 from nodesmith.observation.observed import Observed
-from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
-from nodesmith.observation.reduction import reduce_custom, reduce_node
+from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
+from nodesmith.observation.reduction.poddisruptionbudgets import reduce_budget
+from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
 from tests import builders
 from tests.world import pod_manifest
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from nodesmith.model.backoffs import Backoff
-from nodesmith.model.budgets import Budget
-from nodesmith.model.draintimes import DrainTime
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.launches import FleetShare, LaunchRequest, OfferingKey, Override
-from nodesmith.model.learned import Boot, Offered
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.moves import Move, MoveKind, Reason, Stage
-from nodesmith.model.nodeclaims import NodeClaim, Phase, Transition
-from nodesmith.model.nodeclassstatus import (
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.requirements import Requirements, requirement
+from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.taints import Effect, Taint
+from nodesmith.model.ec2.launches import FleetShare, LaunchRequest, OfferingKey, Override
+from nodesmith.model.karpenter.budgets import Budget
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, Transition
+from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.draintimes import DrainTime
+from nodesmith.model.ledger.learned import Boot, Offered
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage
+from nodesmith.model.ledger.pauses import Departure, Pause, departure_of
+from nodesmith.model.ledger.registrationhealth import Ending, RegistrationHealth
+from nodesmith.model.ledger.risks import Risk
+from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
     ClusterInfo,
     Image,
@@ -23,13 +30,6 @@ from nodesmith.model.nodeclassstatus import (
     StatusCondition,
     Subnet,
 )
-from nodesmith.model.nodespec import NodeClassRef
-from nodesmith.model.pauses import Departure, Pause, departure_of
-from nodesmith.model.registrationhealth import Ending, RegistrationHealth
-from nodesmith.model.requirements import Requirements, requirement
-from nodesmith.model.resources import parse_resources
-from nodesmith.model.risks import Risk
-from nodesmith.model.taints import Effect, Taint
 
 NOW = datetime(2026, 11, 21, 8, 30, 15, 250000, tzinfo=UTC)
 POOL = OfferingKey("spot", "m5.large", "us-east-1a")

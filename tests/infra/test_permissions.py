@@ -216,9 +216,14 @@ def test_a_function_may_wake_whom_its_controller_wakes_where_its_clusters_are_re
 ) -> None:
     controllers = ROOT / "layers/core/python/nodesmith/controllers"
     source = (controllers / f"{concern}.py").read_text()
-    for part in ("provisioning", "look", "moves", "secondlooks"):  # of its story some is told in there
+    for part in (
+        "provisioning",
+        "moves.look",
+        "moves.moves",
+        "moves.validation",
+    ):  # which do some of its work
         if f"controllers.{part} import" in source:
-            source += (controllers / f"{part}.py").read_text()
+            source += (controllers / f"{part.replace('.', '/')}.py").read_text()
     woken = set(re.findall(r"(?<!_turn\()Concern\.([A-Z]+)", source))
     woken |= {each.name for each in INFORMED if "INFORMED" in source}
     for place in ("", PRIVATE) if concern in TALKING else ("",):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.events import Concern
+from nodesmith.model.functions.hints import Concern
 from nodesmith.settings import TALKING, TICK_MINUTES, function_name, function_vpc
 from tests.infra.deployment import ACCOUNT, REGION, code_on_empty_layers, synthesise
 from tests.infra.iam import allows

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from infra.concerns import CLUSTER_CONCERNS
-from nodesmith.model.events import MOST_ATTEMPTS, retry_seconds
+from nodesmith.model.functions.hints import MOST_ATTEMPTS, retry_seconds
 from nodesmith.settings import TALKING, function_name
 from tests.infra.deployment import (
     ACCOUNT,

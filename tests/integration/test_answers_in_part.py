@@ -10,12 +10,12 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.ec2 import AwsCloud
-from nodesmith.adapters.store import DynamoStore
+from nodesmith.adapters.cloud import AwsCloud
+from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.errors import Conflict, Transient
-from nodesmith.model.backoffs import Backoff
-from nodesmith.model.launches import Launched, LaunchOutcome, LaunchRequest, NoCapacity, OfferingKey
+from nodesmith.model.ec2.launches import Launched, LaunchOutcome, LaunchRequest, NoCapacity, OfferingKey
+from nodesmith.model.ledger.backoffs import Backoff
 from nodesmith.parts import system_time
 from nodesmith_cli.local.cloud.strict import answers
 from tests import builders

@@ -8,13 +8,21 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.apiserver import ApiServer, Expired, NotServed, Unfit, connect, failure, read_status
-from nodesmith.adapters.kubernetes import ApiCluster
-from nodesmith.adapters.observer import Observer
+from nodesmith.adapters.kubernetes.apiserver import (
+    ApiServer,
+    Expired,
+    NotServed,
+    Unfit,
+    connect,
+    failure,
+    read_status,
+)
+from nodesmith.adapters.kubernetes.cluster import ApiCluster
+from nodesmith.adapters.kubernetes.observer import Observer
 from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
-from nodesmith.model.nodes import NodePatch
-from nodesmith.model.objectevents import ObjectEvent
-from nodesmith.observation.wire import decode, encode
+from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.kubernetes.nodes import NodePatch
+from nodesmith.observation.decoding import decode, encode
 from nodesmith.parts import system_time
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from tests.clusters import cluster, deployment_pod, node, rolled

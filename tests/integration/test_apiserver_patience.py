@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.errors import Transient
 from nodesmith_cli.local.apiserver import ApiError
 from nodesmith_cli.local.serverobjects import ServerObjects

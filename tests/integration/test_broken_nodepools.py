@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from nodesmith.model.labels import NODEPOOL
-from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclassstatus import StatusCondition
-from nodesmith.model.registrationhealth import RegistrationHealth
+from nodesmith.model.apimachinery.labels import NODEPOOL
+from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.ledger.registrationhealth import RegistrationHealth
+from nodesmith.model.nodeclasses.status import StatusCondition
 from tests import builders
 from tests.fakes.cloud import ready_status
 from tests.world import BOOT, World, pod_manifest

@@ -8,11 +8,11 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.controllers.allowance import FEW, MANY, TURN, Allowance
+from nodesmith.controllers.launching.allowance import FEW, MANY, TURN, Allowance
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.errors import PutOff
-from nodesmith.model.events import Concern
-from nodesmith.model.launches import Deferred, LaunchOutcome, LaunchRequest
+from nodesmith.model.ec2.launches import Deferred, LaunchOutcome, LaunchRequest
+from nodesmith.model.functions.hints import Concern
 from tests import builders
 from tests.fakes.cloud import FakeCloud
 from tests.fakes.store import FakeStore

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nodesmith.adapters.ec2 import AwsCloud
+from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.parts import system_time
 from tests.account import NODECLASS, REGION, SETTINGS, Account, account, client

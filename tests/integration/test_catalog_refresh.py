@@ -7,11 +7,16 @@ from datetime import UTC, datetime
 import boto3
 import pytest
 
-from nodesmith.adapters.catalogs import StoredCatalogs, embedded_catalog, embedded_prices, published_limits
-from nodesmith.adapters.pricing import AwsMarket
+from nodesmith.adapters.catalog.catalogs import (
+    StoredCatalogs,
+    embedded_catalog,
+    embedded_prices,
+    published_limits,
+)
+from nodesmith.adapters.catalog.pricing import AwsMarket
 from nodesmith.controllers.catalog import refresh_catalog
-from nodesmith.model.instancetypes import instance_types
-from nodesmith.model.nodeconfiguration import NodeConfiguration
+from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith.settings import catalog_key
 from tests.account import strict_aws
 

@@ -14,22 +14,22 @@ from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.controllers.observation import Observation, observe
 from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
-from nodesmith.controllers.sidebyside import Spread, in_turn
-from nodesmith.controllers.snapshots import own_snapshot
+from nodesmith.controllers.runs.concurrently import Spread, in_turn
+from nodesmith.controllers.runs.snapshots import own_snapshot
 from nodesmith.decisions.provisioning import rehearse, unread
 from nodesmith.decisions.scheduling.compatibility import matching_types
-from nodesmith.decisions.scheduling.stock import cheapest_shares
+from nodesmith.decisions.scheduling.offerings.options import cheapest_shares
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.model.backoffs import Backoff
-from nodesmith.model.events import INFORMED, Concern
-from nodesmith.model.instancetypes import instance_types
-from nodesmith.model.marks import Heartbeat
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeconfiguration import NodeSettings
-from nodesmith.model.times import format_time
-from nodesmith.observation.podreduction import reduce_pod
-from nodesmith.observation.reduction import reduce_custom, reduce_node
-from nodesmith.observation.wire import Observed, decode, encode
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.functions.hints import INFORMED, Concern
+from nodesmith.model.functions.marks import Heartbeat
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.observation.decoding import Observed, decode, encode
+from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
+from nodesmith.observation.reduction.pods import reduce_pod
 from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.builders import CLUSTER, NOW

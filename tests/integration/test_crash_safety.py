@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.model.events import Concern
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.statichashes import hash_in_cluster
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.hashes.statichashes import hash_in_cluster
+from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders, crashes, crashpairs, passages
 from tests.branches import branches, copied
 from tests.crashes import STORIES, Story
@@ -86,7 +86,7 @@ def test_a_function_that_stands_still_at_any_call_until_its_time_is_up_doubles_n
 
 
 def test_a_function_that_would_go_on_after_its_lease_is_what_the_time_limit_forbids() -> None:
-    from nodesmith.controllers.launching import LEASE
+    from nodesmith.controllers.launching.pendingclaims import LEASE
     from nodesmith_cli.local.deployment import CONCERNS
 
     longest = next(c.timeout_seconds for c in CONCERNS if c.name == "provisioning")

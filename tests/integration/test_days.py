@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.model.events import Concern
+from nodesmith.model.functions.hints import Concern
 from tests.weeks import DAY, MINUTE, Fleet
 
 NODES, DAILY_FAULTS = 50, 0.14

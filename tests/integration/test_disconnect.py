@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith.model.labels import TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
 from nodesmith.registration import parameter_name
 from tests import builders
 from tests.account import REGION, client

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.model.moves import Stage
-from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.ledger.moves import Stage
 from tests.moves import LIVES
 from tests.world import STEP, World
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.dryruns import BELIEVED
-from nodesmith.adapters.ec2 import AwsCloud
+from nodesmith.adapters.cloud import AwsCloud
+from nodesmith.adapters.nodeclasses.dryruns import BELIEVED
 from nodesmith.errors import Transient
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclassstatus import NodeClassStatus, StatusCondition
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.status import NodeClassStatus, StatusCondition
 from tests.account import NODECLASS, SETTINGS, account, client
 from tests.fakes.cloud import CLUSTER
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.labels import NODECLASS, NODEPOOL, REGISTERED, TERMINATION_FINALIZER
-from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.apimachinery.labels import NODECLASS, NODEPOOL, REGISTERED, TERMINATION_FINALIZER
+from nodesmith.model.karpenter.nodeclaims import Phase
 from tests.integration.test_ends_in_every_phase import Moment, a_world, delete_objects, is_there, set_up
 from tests.world import World
 

@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
-from nodesmith.model.events import Concern
-from nodesmith.model.labels import INITIALIZED
-from nodesmith.model.times import format_time
+from nodesmith.model.apimachinery.labels import INITIALIZED
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.functions.hints import Concern
 from tests import builders
 from tests.binding import Manifest, bind
 from tests.world import CONCERNS, STEP, World, pod_manifest

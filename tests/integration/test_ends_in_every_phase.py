@@ -14,9 +14,9 @@ import pytest
 
 from nodesmith.controllers.termination import TURN, Termination, end_nodes
 from nodesmith.errors import Conflict, Transient
-from nodesmith.model.events import Concern
-from nodesmith.model.evictions import DENIED, EvictionRefused, Postponed
-from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.kubernetes.evictions import DENIED, EvictionRefused, Postponed
 from nodesmith.runtime import NODES_AT_ONCE
 from tests import builders
 from tests.crashes import throttled

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.events import Concern
-from nodesmith.model.labels import TERMINATION_FINALIZER
-from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from tests.world import Boundaries, World, node_manifest, pod_manifest
 
 BACKUP = "example.com/backup"

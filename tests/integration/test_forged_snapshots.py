@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.instancetypes import instance_types
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.nodeconfiguration import NodeConfiguration
+from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from tests import builders, forgeries
 from tests.forgeries import FORGERIES, WATCHED_FOR, ForgedWorld, forged_world, launches
 from tests.world import pod_manifest

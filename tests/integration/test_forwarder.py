@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.apiserver import ApiServer, connect
-from nodesmith.model.events import Concern, Hint
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
+from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.kubernetes.volumeattachments import VolumeAttachment
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.volumeattachments import VolumeAttachment
-from nodesmith.observation.wire import decode
+from nodesmith.observation.decoding import decode
 from nodesmith.settings import snapshot_key
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from nodesmith_cli.local.apiserver import Store, Write

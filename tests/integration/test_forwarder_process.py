@@ -17,8 +17,8 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from nodesmith.model.events import Concern, Hint
-from nodesmith.observation.wire import decode
+from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.observation.decoding import decode
 from nodesmith.settings import snapshot_key
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from nodesmith_cli.local.cloud.lambdas import Lambdas

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import yaml
 
-from nodesmith.adapters.apiserver import ApiServer, Method, connect
-from nodesmith.adapters.kubernetes import ApiCluster
-from nodesmith.adapters.observer import Observer
-from nodesmith.adapters.statuses import patched_node
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, Method, connect
+from nodesmith.adapters.kubernetes.cluster import ApiCluster
+from nodesmith.adapters.kubernetes.observer import Observer
+from nodesmith.adapters.kubernetes.statuspatches import patched_node
 from nodesmith.decisions.lifecycle import registration_patch
-from nodesmith.model.evictions import PodOnNode
-from nodesmith.model.nodeclaimobjects import manifest
-from nodesmith.model.nodes import NodePatch
-from nodesmith.model.objectevents import ObjectEvent
-from nodesmith.model.taints import Taint
+from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.kubernetes.evictions import PodOnNode
+from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.parts import system_time
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from tests import builders

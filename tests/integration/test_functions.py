@@ -14,16 +14,16 @@ import pytest
 from moto.ec2 import ec2_backends
 from moto.sqs import sqs_backends
 
-from nodesmith.adapters.apiserver import ApiServer as ApiClient
-from nodesmith.adapters.apiserver import connect
-from nodesmith.adapters.blobs import S3Blobs
-from nodesmith.adapters.catalogs import embedded_catalog
-from nodesmith.adapters.notices import DynamoRegionNotices
-from nodesmith.adapters.store import DynamoStore
-from nodesmith.model.events import Concern, DelayedInvocation, Hint, hints_payload
-from nodesmith.model.nodeclaims import Phase
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.adapters.dynamodb.ledger import DynamoStore
+from nodesmith.adapters.dynamodb.notices import DynamoRegionNotices
+from nodesmith.adapters.kubernetes.apiserver import ApiServer as ApiClient
+from nodesmith.adapters.kubernetes.apiserver import connect
+from nodesmith.adapters.s3.blobs import S3Blobs
+from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_payload
+from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.schema.crds import custom_resource_definitions
-from nodesmith.observation.wire import decode
+from nodesmith.observation.decoding import decode
 from nodesmith.registration import Registration
 from nodesmith.settings import QUEUE_NAME, catalog_key, metrics_key, role_name, snapshot_key
 from nodesmith_cli.local.apiserver import ApiServer
@@ -281,7 +281,7 @@ def test_provisioning_never_imports_the_kubernetes_client(site: Site) -> None:
 def test_a_run_that_needs_nothing_of_the_api_server_imports_no_kubernetes_client(site: Site) -> None:
     for concern in ("repair", "garbagecollection"):
         imported = site.runs[concern].imported
-        assert "nodesmith.adapters.kubernetes" in imported
+        assert "nodesmith.adapters.kubernetes.cluster" in imported
         assert [name for name in imported if name.split(".")[0] == "kubernetes"] == []
 
 

@@ -12,15 +12,15 @@ import pytest
 
 from nodesmith.controllers.garbagecollection import GarbageCollection, GarbageReport, collect_garbage
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.model.events import Concern
+from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.ec2.launches import Instance, LaunchTemplate
+from nodesmith.model.functions.hints import Concern
 from nodesmith.model.garbage import Kind, Owned
-from nodesmith.model.labels import TERMINATION_FINALIZER
-from nodesmith.model.launches import Instance, LaunchTemplate
-from nodesmith.model.nodeclaimobjects import manifest
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.times import format_time
-from nodesmith.observation.reduction import reduce_custom, reduce_node
-from nodesmith.observation.wire import Observed, encode
+from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.observation.decoding import Observed, encode
+from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
 from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.builders import CLUSTER, NOW, ZONES

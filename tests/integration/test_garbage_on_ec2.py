@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.ec2 import AwsCloud
-from nodesmith.adapters.instanceprofiles import profile_name
+from nodesmith.adapters.cloud import AwsCloud
+from nodesmith.adapters.nodeclasses.instanceprofiles import profile_name
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.errors import Transient
+from nodesmith.model.ec2.launches import Launched
 from nodesmith.model.garbage import Kind, Owned
-from nodesmith.model.launches import Launched
 from nodesmith.parts import system_time
 from tests.account import NODECLASS, REGION, SETTINGS, Account, account, client
 from tests.awscalls.acting import Role, acting

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.pauses import Pause
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.ledger.pauses import Pause
 from tests import builders
 from tests.moves import MOVING, ON_DEMAND, settled, shrink
 from tests.world import STEP, World, pod_manifest

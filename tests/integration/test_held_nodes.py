@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.labels import INITIALIZED
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.times import format_time
+from nodesmith.model.apimachinery.labels import INITIALIZED
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders, crashes
 from tests.crashes import Story
 from tests.world import World

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from nodesmith.controllers.interruption import Interruption, handle_notices
 from nodesmith.controllers.provisioning import provision
-from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders
 from tests.world import World, pod_manifest
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.model.moves import Stage
+from nodesmith.model.ledger.moves import Stage
 from tests.moves import LIVES
 from tests.world import STEP, World
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.reckoning import Reckoning
+from nodesmith.controllers.metrics.interruptions import Reckoning
 from nodesmith.controllers.termination import Termination, end_nodes
-from nodesmith.model.events import Concern
-from nodesmith.model.labels import RESERVATION_ID
-from nodesmith.model.launches import LaunchOutcome, LaunchRequest, OfferingKey
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.notices import Fate, Notice
-from nodesmith.model.times import format_time
+from nodesmith.model.apimachinery.labels import RESERVATION_ID
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest, OfferingKey
+from nodesmith.model.ec2.notices import Fate, Notice
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from tests import builders
 from tests.crashes import throttled
 from tests.fakes.cloud import Call

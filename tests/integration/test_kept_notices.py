@@ -10,11 +10,11 @@ import pytest
 
 from nodesmith.controllers.interruption import LOOKS, TURN, Interruption, handle_notices
 from nodesmith.controllers.provisioning import Outcome, provision
-from nodesmith.controllers.report import Report
+from nodesmith.controllers.runs.report import Report
 from nodesmith.errors import Transient
-from nodesmith.model.events import Concern
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.notices import WARNING, Fate, Notice
+from nodesmith.model.ec2.notices import WARNING, Fate, Notice
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from tests import builders
 from tests.benchmarks.notices import running
 from tests.fakes.cloud import Call

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.ec2 import AwsCloud
+from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.errors import Transient
-from nodesmith.model.launches import (
+from nodesmith.model.ec2.launches import (
     Deferred,
     Launched,
     LaunchRequest,
@@ -24,7 +24,7 @@ from nodesmith.model.launches import (
     TemplateMissing,
     Unfulfilled,
 )
-from nodesmith.model.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.parts import system_time
 from tests.account import NODECLASS, REGION, SETTINGS, Account, account, client
 from tests.awscalls.acting import Role, acting

@@ -6,9 +6,9 @@ import gzip
 import json
 from typing import Any
 
-from nodesmith.model.events import Concern
-from nodesmith.model.learned import Boot
-from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.ledger.learned import Boot
 from nodesmith.settings import decision_key
 from tests import builders
 from tests.world import World, pod_manifest

@@ -15,12 +15,12 @@ import boto3
 import pytest
 from moto.core import serialize
 
-from nodesmith.adapters.catalogs import embedded_catalog
-from nodesmith.adapters.ec2 import AwsCloud
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.errors import Rejected
-from nodesmith.model.launches import Instance, Launched
-from nodesmith.model.nodeclassstatus import ClusterInfo
+from nodesmith.model.ec2.launches import Instance, Launched
+from nodesmith.model.nodeclasses.status import ClusterInfo
 from nodesmith.parts import system_time
 from nodesmith_cli.local.apiserver import Store
 from nodesmith_cli.local.cloud import Endpoint, LocalAws

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nodesmith.model.taints import DISRUPTED
+from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith_cli.explain import replayed
 from nodesmith_cli.local.commands import place_of
 from nodesmith_cli.local.functions import shipped

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from nodesmith.decisions.disruption.moves.stages import READY_WITHIN, REMEMBERED, SECOND_LOOK
 from nodesmith.decisions.disruption.record import replay
-from nodesmith.decisions.disruption.stages import READY_WITHIN, REMEMBERED, SECOND_LOOK
 from nodesmith.decisions.provisioning import canonical
-from nodesmith.model.backoffs import FIRST_BACKOFF
-from nodesmith.model.events import Concern
-from nodesmith.model.moves import MoveKind, Stage
-from nodesmith.model.nodeclaimobjects import CREATED_FOR
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.taints import DISRUPTED
-from nodesmith.observation.wire import decode
+from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.ledger.backoffs import FIRST_BACKOFF
+from nodesmith.model.ledger.moves import MoveKind, Stage
+from nodesmith.observation.decoding import decode
 from nodesmith.settings import decision_key, decision_snapshot_key
 from nodesmith_cli.explain import explain, summary
 from tests import builders, moves

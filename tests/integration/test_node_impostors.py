@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.resources import parse_resources
+from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from tests.world import BOOT, World, node_manifest, pod_manifest
 
 OFFERED = parse_resources({"cpu": "2", "memory": "4Gi", "pods": "29"})

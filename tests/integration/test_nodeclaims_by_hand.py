@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Transient
-from nodesmith.model.events import Concern
-from nodesmith.model.nodeclaims import BY_HAND, Phase
-from nodesmith.model.times import format_time
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodeclaims import BY_HAND, Phase
 from tests import builders, crashes
 from tests.crashes import Story
 from tests.fakes.cloud import Call

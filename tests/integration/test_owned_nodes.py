@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.model.labels import TERMINATION_FINALIZER
-from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from tests.world import Manifest, World, pod_manifest
 
 THEIRS = {"apiVersion": "example.com/v1", "kind": "Machine", "name": "m", "uid": "uid-m"}

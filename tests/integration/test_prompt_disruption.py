@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.disruption.stages import SECOND_LOOK
-from nodesmith.model.events import Concern
-from nodesmith.model.moves import Reason
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.times import format_time
+from nodesmith.decisions.disruption.moves.stages import SECOND_LOOK
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.ledger.moves import Reason
 from tests.builders import EXPRESS, NOW, nodepool_manifest
 from tests.moves import MOVING
 from tests.world import World, pod_manifest

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from nodesmith.model.events import INFORMED, Concern
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.times import format_time
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.functions.hints import INFORMED, Concern
+from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders, moves
 from tests.builders import EXPRESS, nodepool_manifest
 from tests.moves import LIVES

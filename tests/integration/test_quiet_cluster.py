@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.disruptions import MOST_AN_HOUR
-from nodesmith.model.events import Concern
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.functions.hints import Concern
 from nodesmith.model.garbage import Kind, Owned
-from nodesmith.model.labels import DO_NOT_DISRUPT
-from nodesmith.model.nodepoolannotations import NODE_REPAIR
-from nodesmith.model.times import format_time
+from nodesmith.model.karpenter.disruption import MOST_AN_HOUR
+from nodesmith.model.karpenter.nodepoolannotations import NODE_REPAIR
 from tests import builders
 from tests.fakes.cloud import IMAGES, ready_status
 from tests.quietness import QuietWorld, TracedWorld

@@ -9,9 +9,9 @@ from datetime import timedelta
 
 from nodesmith.decisions.disruption.record import replay
 from nodesmith.decisions.provisioning import canonical
-from nodesmith.model.disruptions import REBALANCE_ZONES
-from nodesmith.model.labels import ZONE
-from nodesmith.observation.wire import decode
+from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.karpenter.disruption import REBALANCE_ZONES
+from nodesmith.observation.decoding import decode
 from nodesmith.settings import decision_key, decision_snapshot_key
 from tests import builders
 from tests.moves import MOVING, ON_DEMAND

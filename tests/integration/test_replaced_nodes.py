@@ -10,9 +10,9 @@ import pytest
 
 from nodesmith.controllers.repair import Repair, repair_nodes
 from nodesmith.errors import Conflict, Transient
-from nodesmith.model.events import Concern
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.times import format_time
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders
 from tests.fakes.cloud import Call
 from tests.world import TICK, Boundaries, World, pod_manifest

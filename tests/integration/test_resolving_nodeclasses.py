@@ -11,12 +11,16 @@ import pytest
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2 import ec2_backends
 
-from nodesmith.adapters.ec2 import AwsCloud
-from nodesmith.adapters.instanceprofiles import profile_name
+from nodesmith.adapters.cloud import AwsCloud
+from nodesmith.adapters.nodeclasses.instanceprofiles import profile_name
 from nodesmith.errors import Rejected
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclassstatus import NodeClassStatus, StatusCondition
-from nodesmith.model.selectorterms import AMISelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.selectorterms import (
+    AMISelectorTerm,
+    SecurityGroupSelectorTerm,
+    SubnetSelectorTerm,
+)
+from nodesmith.model.nodeclasses.status import NodeClassStatus, StatusCondition
 from nodesmith.parts import system_time
 from nodesmith_cli.local.cloud.account import make_role
 from tests.account import DISCOVERY, NODECLASS, REGION, SETTINGS, ZONES, Account, account, client
@@ -212,7 +216,9 @@ def test_of_equal_images_the_newest_is_kept_and_a_deprecated_one_only_for_want_o
         ([new, twin], "ami-newer-name"),
         ([mac, old], "ami-old"),
     ):
-        monkeypatch.setattr("nodesmith.adapters.images._describe", lambda *_, found=found, **__: iter(found))
+        monkeypatch.setattr(
+            "nodesmith.adapters.nodeclasses.images._describe", lambda *_, found=found, **__: iter(found)
+        )
         (image_kept,) = resolved(with_images(AMISelectorTerm(id="ami-any"))).images
         assert image_kept.id == kept
         assert image_kept.deprecated == (kept == "ami-stale")

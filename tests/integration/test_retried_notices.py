@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.model.notices import WARNING
+from nodesmith.model.ec2.notices import WARNING
 from tests.retries import Attempt, RetriedWorld
 
 

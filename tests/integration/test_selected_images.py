@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from nodesmith.adapters.images import images
-from nodesmith.model.labels import ARCH
-from nodesmith.model.selectorterms import AMISelectorTerm
+from nodesmith.adapters.nodeclasses.images import images
+from nodesmith.model.apimachinery.labels import ARCH
+from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm
 from nodesmith_cli.local.cloud.selectedimages import publish_selected
 from tests.account import REGION, account, client
 from tests.fakes.cloud import CLUSTER

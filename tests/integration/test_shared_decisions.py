@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nodesmith.model.events import Concern
+from nodesmith.model.functions.hints import Concern
 from nodesmith.settings import unplaced_key
 from tests.builders import CLUSTER
 from tests.world import Manifest, World, pod_manifest

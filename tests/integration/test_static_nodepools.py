@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any
 
-from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders, crashes
 from tests.crashes import Story
 from tests.moves import MOVING

@@ -10,12 +10,12 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from nodesmith.adapters.ec2 import AwsCloud
-from nodesmith.adapters.reservations import capacity_reservations
+from nodesmith.adapters.cloud import AwsCloud
+from nodesmith.adapters.nodeclasses.reservations import capacity_reservations
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.errors import Transient
-from nodesmith.model.launches import Launched, LaunchRequest, LaunchTemplate, Refused, TemplateMissing
-from nodesmith.model.selectorterms import CapacityReservationSelectorTerm
+from nodesmith.model.ec2.launches import Launched, LaunchRequest, LaunchTemplate, Refused, TemplateMissing
+from nodesmith.model.nodeclasses.selectorterms import CapacityReservationSelectorTerm
 from nodesmith.parts import system_time
 from nodesmith_cli.local.cloud.strict import StrictAws
 from nodesmith_cli.local.cloud.strict.ec2buckets import RESOURCES, Ec2Buckets, rate_of

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.apiserver import ApiServer, connect
-from nodesmith.adapters.kubernetes import ApiCluster
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
+from nodesmith.adapters.kubernetes.cluster import ApiCluster
 from nodesmith.errors import Rejected
-from nodesmith.model.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
-from nodesmith.model.nodeclaimobjects import manifest
-from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.apimachinery.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
+from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith_cli.local.apiserver import ApiServer as InMemory
 from nodesmith_cli.sharing.checkcommand import check_cluster

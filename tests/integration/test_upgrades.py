@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import versions
 from tests.fakes.table import FakeTable
 from tests.tables import TABLE

@@ -8,9 +8,9 @@ from math import fsum
 
 import pytest
 
-from nodesmith.model.disruptions import REBALANCE_ZONES
-from nodesmith.model.labels import INSTANCE_TYPE, ZONE
-from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.apimachinery.labels import INSTANCE_TYPE, ZONE
+from nodesmith.model.karpenter.disruption import REBALANCE_ZONES
+from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders
 from tests.moves import MOVING, ON_DEMAND
 from tests.world import World, pod_manifest

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodepools import parse_nodepool
-from nodesmith.model.statichashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
+from nodesmith.model.hashes.statichashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from tests.karpenterhashes import KEPT, Hashed
 from tests.karpenterhashes.drawing import Manifest, ca_bundle, nodeclass, nodepool
 

@@ -13,20 +13,20 @@ from dataclasses import replace
 from math import fsum
 
 from nodesmith.decisions.disruption.candidates import Candidate
-from nodesmith.decisions.disruption.cheaper import cut, for_spot
-from nodesmith.decisions.disruption.judging import proposal
-from nodesmith.decisions.disruption.passing import Pass
 from nodesmith.decisions.disruption.proposals import Proposal
-from nodesmith.decisions.disruption.simulation import Fleet
-from nodesmith.decisions.disruption.worth import LEAST_SAVING
+from nodesmith.decisions.disruption.search.judgement import proposal
+from nodesmith.decisions.disruption.search.searchpass import Pass
+from nodesmith.decisions.disruption.simulation.simulation import Fleet
+from nodesmith.decisions.disruption.worth.replacements import cut, for_spot
+from nodesmith.decisions.disruption.worth.worth import LEAST_SAVING
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.decisions.provisioning.purchase import Order, Purchase
+from nodesmith.decisions.provisioning.purchase.order import Order, Purchase
 from nodesmith.decisions.scheduling.demands import Assignment, Demand
-from nodesmith.decisions.scheduling.templates import Template
-from nodesmith.decisions.scheduling.units import united
-from nodesmith.model.labels import CAPACITY_TYPE, SPOT
-from nodesmith.model.moves import Reason
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.decisions.scheduling.placement.units import united
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, SPOT
+from nodesmith.model.ledger.moves import Reason
 
 _MOST, _STEPS = 100, 10**9
 _CHEAPER = 1 - 1e-9

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs, decide
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.planning import plan_inputs, plan_json, read_manifests
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from nodesmith.decisions.disruption.proposals import Proposal, Proposals
 from nodesmith.decisions.provisioning import Inputs, Plan
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.disruptions import REBALANCE_ZONES
-from nodesmith.model.instancetypes import InstanceType, instance_types
-from nodesmith.model.labels import CAPACITY_TYPE
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.resources import parse_resources
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE
+from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.karpenter.disruption import REBALANCE_ZONES
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith_cli.audit import audit
 from nodesmith_cli.planning import plan_json
 from nodesmith_cli.planning.fleet import fleet_of

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.labels import ARCH, CAPACITY_TYPE, HOSTNAME, ZONE
-from nodesmith.model.pods import Pod
-from nodesmith.model.shapes import Shape
+from nodesmith.model.apimachinery.labels import ARCH, CAPACITY_TYPE, HOSTNAME, ZONE
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
 from nodesmith.model.snapshot import Snapshot
 from tests.builders import (
     ZONES,

@@ -6,6 +6,7 @@ from typing import Any, assert_never
 
 from hypothesis import strategies as st
 
+from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.schema.fields import (
     Array,
     Boolean,
@@ -18,7 +19,6 @@ from nodesmith.model.schema.fields import (
     Rule,
     Text,
 )
-from nodesmith.model.times import format_time
 
 LABEL_KEYS = (
     "example.com/team",

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodesmith.decisions.attempts import Standing, standings
-from nodesmith.decisions.provisioning.repeating import Repeating
+from nodesmith.decisions.provisioning.search.attempts import Repeating
 from nodesmith.decisions.workloads import Workloads
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.pauses import Departure, departure_of
-from nodesmith.model.pods import Pod
-from nodesmith.model.reasons import Reason
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.unschedulable import Reason
+from nodesmith.model.ledger.pauses import Departure, departure_of
 from tests.builders import NOW, READY, claim, ledger, node, pods, shape, snapshot
 
 WEB = shape()

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.adapters.catalogformat import decode, encode
-from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.adapters.catalog.encoding import decode, encode
 from nodesmith.errors import Rejected
-from nodesmith.model.catalog import Accelerator, Catalog, InstanceFacts, NeuronDevice, Offering
+from nodesmith.model.ec2.catalog import Accelerator, Catalog, InstanceFacts, NeuronDevice, Offering
 
 WHOLE = encode(embedded_catalog("ap-east-1"))
 words = st.text("abcXYZ 0123456789-.", min_size=1, max_size=12)

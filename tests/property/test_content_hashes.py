@@ -10,14 +10,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nodesmith.model.apimachinery.problems import Parsed
+from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.manifests import read_manifest
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodepools import parse_nodepool
-from nodesmith.model.problems import Parsed
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith.model.schema.fields import Kind
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS
 from nodesmith.model.schema.nodepools import NODE_POOL
-from nodesmith.observation.reduction import reduce_custom
+from nodesmith.observation.reduction.objects import reduce_custom
 from tests import builders
 
 Manifest = dict[str, Any]

@@ -12,8 +12,8 @@ from nodesmith.model.conversion.changes import Fate
 from nodesmith.model.conversion.converting import KINDS, convert
 from nodesmith.model.conversion.labelkeys import MISTAKEN, RENAMED
 from nodesmith.model.conversion.pods import KINDS as WORKLOADS
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from tests.property.manifestsofold import old_objects, todays_objects
 
 _WORDS = (

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodesmith.decisions.garbagecollection import Facts, garbage, suspects
+from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.garbage import End, Lift, Release, TakeBack, Terminate
-from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodes import Condition, Node
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.nodes import Condition, Node
 from tests import builders
 from tests.builders import NOW, ZONES
 

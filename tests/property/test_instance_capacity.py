@@ -3,12 +3,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.model.capacity import allocatable, capacity, overhead
-from nodesmith.model.catalog import InstanceFacts
-from nodesmith.model.devices import DEFAULT_BLOCK_DEVICES
-from nodesmith.model.kubelet import KubeletConfiguration
-from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
-from nodesmith.model.resources import Resources
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.ec2.capacity import allocatable, capacity, overhead
+from nodesmith.model.ec2.catalog import InstanceFacts
+from nodesmith.model.nodeclasses.devices import DEFAULT_BLOCK_DEVICES
+from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 
 facts = st.builds(
     InstanceFacts,

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from nodesmith.decisions.garbagecollection.facts import YOUNG
-from nodesmith.model.events import Concern
-from nodesmith.model.labels import REGISTERED
+from nodesmith.model.apimachinery.labels import REGISTERED
+from nodesmith.model.functions.hints import Concern
 from tests import builders
 from tests.world import COLLECTIONS, CONCERNS, STEP, TICK, Boundaries, Manifest, Messages, World, pod_manifest
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodesmith.model.nodeclaimobjects import parse_nodeclaim
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodepools import parse_nodepool
-from nodesmith.model.problems import Parsed
+from nodesmith.model.apimachinery.problems import Parsed
+from nodesmith.model.karpenter.nodeclaimobjects import parse_nodeclaim
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith.model.schema.fields import Field, Kind, Rule
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nodesmith.decisions.disruption.costs import price_of
 from nodesmith.decisions.disruption.proposals import Proposals
-from nodesmith.decisions.disruption.search import propose
+from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs
 from tests.problems.shrunk import moved, shrunk, violations
 

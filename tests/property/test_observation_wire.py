@@ -9,12 +9,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.model.nodes import parse_node
-from nodesmith.model.pods import Pod, pod_requests
-from nodesmith.model.times import parse_time
-from nodesmith.observation.podreduction import reduce_pod
-from nodesmith.observation.reduction import reduce_node
-from nodesmith.observation.wire import Observed, decode, encode
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.kubernetes.nodes import parse_node
+from nodesmith.model.kubernetes.pods import Pod, pod_requests
+from nodesmith.observation.decoding import Observed, decode, encode
+from nodesmith.observation.reduction.objects import reduce_node
+from nodesmith.observation.reduction.pods import reduce_pod
 from tests.clusters import deployment_pod, node, rolled
 
 MOMENTS = st.integers(1_600_000_000, 2_000_000_000).map(lambda seconds: datetime.fromtimestamp(seconds, UTC))

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodesmith.decisions.packing import Bin, Item, Packing, lower_bound, pack
-from nodesmith.decisions.packing.basket import Basket
-from nodesmith.decisions.packing.covering import cheapest_cover
-from nodesmith.decisions.packing.enumeration import exact_mix, fillings
+from nodesmith.decisions.packing.columngeneration.covering import cheapest_cover
+from nodesmith.decisions.packing.columngeneration.enumeration import exact_mix, fillings
+from nodesmith.decisions.packing.columngeneration.solve import buy_by_columns
 from nodesmith.decisions.packing.greedy import fill_greedily
-from nodesmith.decisions.packing.linear import buy_by_columns
-from nodesmith.decisions.packing.usable import usable
+from nodesmith.decisions.packing.plan import Basket
+from nodesmith.decisions.packing.usablecapacity import usable
 
 AXES = 3
 Counts = tuple[int, ...]

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, canonical, decide, plan_item, record, replay
 from nodesmith.decisions.scheduling.compatibility import label_refusal
-from nodesmith.decisions.scheduling.neighbours import Neighbours
-from nodesmith.model.instancetypes import InstanceType, instance_types
-from nodesmith.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
-from nodesmith.model.launches import Override
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.nodepools import NodePool, parse_nodepool
-from nodesmith.model.pods import Pod
-from nodesmith.model.resources import total
+from nodesmith.decisions.scheduling.nodes.conflicts import Neighbours
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
+from nodesmith.model.apimachinery.resources import total
+from nodesmith.model.apimachinery.taints import first_untolerated
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.ec2.launches import Override
+from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith.model.schema.nodepools import NODE_POOL
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.taints import first_untolerated
 from tests.builders import nodepool_manifest, pods, shape, snapshot
 from tests.property.clusters import CATALOG, clusters, made_from
 from tests.property.fields import JSON, damaged

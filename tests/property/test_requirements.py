@@ -3,8 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.model.nodespec import read_requirements, write_requirements
-from nodesmith.model.requirements import NO_REQUIREMENTS, Operator, Requirement, Requirements, requirement
+from nodesmith.model.apimachinery.requirements import (
+    NO_REQUIREMENTS,
+    Operator,
+    Requirement,
+    Requirements,
+    requirement,
+)
+from nodesmith.model.karpenter.nodespec import read_requirements, write_requirements
 
 WORDS = ("a", "b", "c")
 NUMBERS = tuple(str(number) for number in range(-2, 8))

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodesmith.decisions.scheduling.assign import assign
-from nodesmith.decisions.scheduling.neighbours import Neighbours
-from nodesmith.decisions.scheduling.rooms import rooms
-from nodesmith.decisions.scheduling.spread import Tally, share_out
-from nodesmith.decisions.scheduling.vacancies import Vacancies
-from nodesmith.model.shapes import Shape, Spread
+from nodesmith.decisions.scheduling.nodes.available import Vacancies
+from nodesmith.decisions.scheduling.nodes.conflicts import Neighbours
+from nodesmith.decisions.scheduling.nodes.existing import rooms
+from nodesmith.decisions.scheduling.spreadshares import Tally, share_out
+from nodesmith.model.kubernetes.shapes import Shape, Spread
 from nodesmith.model.snapshot import Snapshot
 from tests.builders import ZONES, pods, shape
 from tests.property.clusters import clusters, shapes

@@ -7,8 +7,8 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.controllers.selfhints import SelfHints
-from nodesmith.model.events import Concern, Hint
+from nodesmith.controllers.runs.selfhints import SelfHints
+from nodesmith.model.functions.hints import Concern, Hint
 from tests import builders
 from tests.fakes.hints import FakeHints
 

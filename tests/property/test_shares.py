@@ -9,9 +9,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.decisions.provisioning.shares import MOST_STEPS, MOST_STEPS_OF_SEVERAL, shared_out, steps_of
-from nodesmith.model.pods import Pod
-from nodesmith.model.shapes import PodAffinityTerm, Shape
+from nodesmith.decisions.provisioning.fairness import MOST_STEPS, MOST_STEPS_OF_SEVERAL, shared_out, steps_of
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import PodAffinityTerm, Shape
 from tests.builders import NOW, shape
 
 RULE = PodAffinityTerm("kubernetes.io/hostname", None, anti=True, namespaces=None)

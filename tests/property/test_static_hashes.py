@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from tests.karpenterhashes.drawing import Manifest, nodeclass, nodepool
 
 RANDOMS = st.integers(0, 2**32).map(Random)

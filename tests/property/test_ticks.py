@@ -9,10 +9,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.decisions.ticks import QUIET_AFTER, QUIET_TICK_MINUTES, due_concerns
-from nodesmith.model.events import TICK_MINUTES, Concern
-from nodesmith.model.health import Record
-from nodesmith.model.marks import Heartbeat, Marks
+from nodesmith.decisions.dispatch.ticks import QUIET_AFTER, QUIET_TICK_MINUTES, due_concerns
+from nodesmith.model.functions.health import Record
+from nodesmith.model.functions.hints import TICK_MINUTES, Concern
+from nodesmith.model.functions.marks import Heartbeat, Marks
 
 NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)
 MINUTE, STALE = timedelta(minutes=1), timedelta(seconds=90)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.decisions.launch.userdata import node_labels, registered_taints, user_data
-from nodesmith.model.catalog import Offering
-from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.taints import Effect, Taint
+from nodesmith.model.apimachinery.taints import Effect, Taint
+from nodesmith.model.ec2.catalog import Offering
+from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith_cli.local.cloud.userdata import parse_user_data
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NODECLASS, options, status

@@ -11,14 +11,22 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.apiserver import ApiServer, Manifest, Method
-from nodesmith.adapters.evictions import delete, evict
-from nodesmith.adapters.kubernetes import ApiCluster
-from nodesmith.adapters.objectevents import publish
-from nodesmith.decisions.termination.telling import of_evictions
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, Manifest, Method
+from nodesmith.adapters.kubernetes.cluster import ApiCluster
+from nodesmith.adapters.kubernetes.events import publish
+from nodesmith.adapters.kubernetes.evictions import delete, evict
+from nodesmith.decisions.termination.notifications import of_evictions
 from nodesmith.errors import Transient
-from nodesmith.model.evictions import BUDGET, DENIED, Evicted, EvictionRefused, Gone, PodOnNode, Postponed
-from nodesmith.model.metrics import Metrics
+from nodesmith.model.kubernetes.evictions import (
+    BUDGET,
+    DENIED,
+    Evicted,
+    EvictionRefused,
+    Gone,
+    PodOnNode,
+    Postponed,
+)
+from nodesmith.model.metrics.metrics import Metrics
 from tests.builders import NOW, claim
 
 PODS = [PodOnNode(f"default/web-{number}", "n1") for number in range(100)]

@@ -11,12 +11,12 @@ import pytest
 from botocore.config import Config
 from botocore.stub import Stubber
 
-from nodesmith.adapters.blobs import S3Blobs
-from nodesmith.adapters.delayedinvocations import SqsDelayedInvocations
-from nodesmith.adapters.hints import LambdaHints
-from nodesmith.adapters.invocations import LambdaInvocations
+from nodesmith.adapters.functions.delayedinvocations import SqsDelayedInvocations
+from nodesmith.adapters.functions.hints import LambdaHints
+from nodesmith.adapters.functions.invocations import LambdaInvocations
+from nodesmith.adapters.s3.blobs import S3Blobs
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.events import Concern, DelayedInvocation, Hint, hints_payload
+from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_payload
 from tests.account import strict_aws
 
 BUCKET = "nodesmith-snapshots"

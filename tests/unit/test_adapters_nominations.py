@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.apiserver import ApiServer, Manifest, Unfit
-from nodesmith.adapters.nominations import nominate
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, Manifest, Unfit
+from nodesmith.adapters.kubernetes.nominations import nominate
 from nodesmith.errors import Conflict, NodesmithError, Transient
 
 PODS = [f"default/web-{number}" for number in range(100)]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.statuses import difference, merged_status, patched_node
-from nodesmith.model.nodes import NodePatch
+from nodesmith.adapters.kubernetes.statuspatches import difference, merged_status, patched_node
+from nodesmith.model.kubernetes.nodes import NodePatch
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 EARLIER = "2026-11-21T07:00:00Z"

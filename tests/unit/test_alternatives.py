@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from nodesmith.decisions.provisioning.alternatives import best
-from nodesmith.decisions.provisioning.purchase import Purchase
+from nodesmith.decisions.provisioning.purchase.order import Purchase
+from nodesmith.decisions.provisioning.search.alternatives import best
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment, Demand
-from nodesmith.decisions.scheduling.unsold import Unsold
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.labels import ZONE
+from nodesmith.decisions.scheduling.offerings.unavailable import Unsold
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import ZONE
 from tests.builders import ZONES, pods, shape
 
 _OFFERINGS = 100

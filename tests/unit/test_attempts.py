@@ -12,11 +12,11 @@ import pytest
 from nodesmith.decisions.attempts import LONGEST_WAIT, Standing, standings, stayed, wait_after
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.decisions.workloads import Workloads
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.notices import Fate
-from nodesmith.model.pauses import departure_of
-from nodesmith.model.pods import Pod
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.pauses import departure_of
 from tests.builders import JOINED, NOW, READY, claim, inputs, ledger, node, pods, shape, snapshot
 
 MINUTE = timedelta(minutes=1)

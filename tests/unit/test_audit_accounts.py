@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import MinValuesPolicy
 from nodesmith_cli.audit import Kind, Violation, audit
 from tests.audits import (

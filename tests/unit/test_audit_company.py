@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import DefaultSpread
 from nodesmith_cli.audit import audit
 from tests.audits import (

@@ -6,7 +6,13 @@ from pathlib import Path
 import nodesmith_cli.audit
 
 ROOM = Path(nodesmith_cli.audit.__file__).parent
-GIVEN = {"catalog", "instancetypes", "nodeclasses", "nodeconfiguration", "quantities"}
+GIVEN = {
+    "apimachinery.quantities",
+    "ec2.catalog",
+    "ec2.instancetypes",
+    "nodeclasses.nodeclasses",
+    "nodeclasses.nodeconfiguration",
+}
 """of nodesmith.model: what can be bought, as given data, and how to read an amount"""
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.reservations import capacity_reservations
-from nodesmith.model.ledgeritems import nodeclass_item, read_nodeclass
-from nodesmith.model.nodeclassstatus import CapacityReservation
-from nodesmith.model.selectorterms import CapacityReservationSelectorTerm
+from nodesmith.adapters.nodeclasses.reservations import capacity_reservations
+from nodesmith.model.ledger.items import nodeclass_item, read_nodeclass
+from nodesmith.model.nodeclasses.selectorterms import CapacityReservationSelectorTerm
+from nodesmith.model.nodeclasses.status import CapacityReservation
 from tests.builders import NOW, nodeclass_status
 
 OPEN = {

@@ -85,7 +85,7 @@ class QuietMarket:
 def test_what_aws_does_not_answer_is_taken_from_the_package_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nodesmith.adapters.pricing.aws_market", lambda _: QuietMarket())
+    monkeypatch.setattr("nodesmith.adapters.catalog.pricing.aws_market", lambda _: QuietMarket())
     result = run("m5.large", "--source", "aws", "--zone", "us-east-1a", "-o", "json")
     offerings = {o["capacityType"]: o for o in json.loads(result.stdout)[0]["offerings"]}
     assert (offerings["spot"]["priceHourly"], offerings["spot"]["estimated"]) == (0.0123, False)

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.catalogfiles import read_catalog_file
-from nodesmith.adapters.catalogformat import encode
-from nodesmith.adapters.catalogs import embedded_catalog
-from nodesmith.adapters.listedtypes import list_types
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.adapters.catalog.encoding import encode
+from nodesmith.adapters.catalog.files import read_catalog_file
+from nodesmith.adapters.catalog.listing import list_types
 from nodesmith.errors import Rejected
-from nodesmith.model.catalog import Catalog, Offering
-from nodesmith.model.instancetypes import InstanceType, instance_types
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.problems import Problem
+from nodesmith.model.apimachinery.problems import Problem
+from nodesmith.model.ec2.catalog import Catalog, Offering
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 
 NOW = datetime(2026, 8, 1, tzinfo=UTC)
 ZONE, CAPACITY_TYPE = "topology.kubernetes.io/zone", "karpenter.sh/capacity-type"

@@ -9,8 +9,8 @@ import pytest
 
 from nodesmith.controllers.catalog import refresh_catalog
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.catalog import Catalog, InstanceFacts, Offering
-from nodesmith.model.news import ListPrices, News, merge
+from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, Offering
+from nodesmith.model.ec2.catalogmerge import ListPrices, News, merge
 from tests.fakes.catalogs import FakeCatalogs
 
 T = TypeVar("T")

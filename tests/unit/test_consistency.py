@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodesmith.decisions.lifecycle import next_steps, trouble
+from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.taints import UNREGISTERED
 from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register, Show, Wait
-from nodesmith.model.nodeclaimobjects import manifest
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodes import Node
-from nodesmith.model.resources import parse_resources
-from nodesmith.model.taints import UNREGISTERED
+from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.nodes import Node
 from tests import builders
 from tests.builders import NOW
 

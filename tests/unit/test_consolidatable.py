@@ -10,11 +10,17 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.consolidatable import MOST_A_MINUTE, SOONEST, TICK, Pace, show_consolidatable
+from nodesmith.controllers.nodeclaims.consolidatable import (
+    MOST_A_MINUTE,
+    SOONEST,
+    TICK,
+    Pace,
+    show_consolidatable,
+)
 from nodesmith.decisions.consolidatable import MOST_AT_ONCE, Consolidatable, consolidatable
 from nodesmith.errors import Failures, Transient
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.snapshot import Snapshot
 from tests.builders import NOW, claim, node, nodepool_manifest, snapshot
 from tests.fakes.cloud import Call

@@ -11,8 +11,8 @@ import yaml
 from nodesmith.model.conversion.changes import Conversion, Fate, Origin
 from nodesmith.model.conversion.converting import convert, loud
 from nodesmith.model.conversion.nodetemplates import Surroundings
-from nodesmith.model.nodeclasses import DEFAULT_ROLE, parse_nodeclass
-from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.nodeclasses.nodeclasses import DEFAULT_ROLE, parse_nodeclass
 
 PROVISIONER = """
 apiVersion: karpenter.sh/v1alpha5

@@ -1,6 +1,6 @@
 import pytest
 
-from nodesmith.model.cron import MACROS, CronError, parse_cron
+from nodesmith.model.apimachinery.cron import MACROS, CronError, parse_cron
 
 
 def test_a_schedule_names_its_moments() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.deepjson import DEEPEST_LEVEL, read_json
-from nodesmith.model.nodeclasses import parse_nodeclass
+from nodesmith.adapters.kubernetes.deepjson import DEEPEST_LEVEL, read_json
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
+from nodesmith.observation.decoding import decode, encode
 from nodesmith.observation.mirror import NODECLASSES, Mirror, observed
-from nodesmith.observation.reduction import reduce_custom
-from nodesmith.observation.wire import decode, encode
+from nodesmith.observation.reduction.objects import reduce_custom
 from nodesmith_forwarder.watching import _events
 from tests import builders
 

@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import Any
 
 from nodesmith.decisions.disruption.proposals import Proposal, Proposals
-from nodesmith.decisions.disruption.search import look_again, propose
-from nodesmith.model.backoffs import Backoff
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.labels import DO_NOT_DISRUPT
-from nodesmith.model.moves import Move, MoveKind, Reason, Stage
-from nodesmith.model.taints import DISRUPTED
+from nodesmith.decisions.disruption.search.search import look_again, propose
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
+from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage
 from tests.builders import NOW, expression, shape
 from tests.fleets import Worker, changed, fleet, pool, running, worker
 

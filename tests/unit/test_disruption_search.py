@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.disruption.passing import FEW, Pass
 from nodesmith.decisions.disruption.proposals import Proposal
-from nodesmith.decisions.disruption.search import DEFAULT_STEPS, look_again, may_end, propose
-from nodesmith.decisions.disruption.worth import LEAST_SAVING
+from nodesmith.decisions.disruption.search.search import DEFAULT_STEPS, look_again, may_end, propose
+from nodesmith.decisions.disruption.search.searchpass import FEW, Pass
+from nodesmith.decisions.disruption.worth.worth import LEAST_SAVING
 from nodesmith.decisions.packing import GOOD_ENOUGH
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.model.disruptions import MOST_AN_HOUR
-from nodesmith.model.moves import Move, Reason, Stage
-from nodesmith.model.taints import DISRUPTED
+from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.karpenter.disruption import MOST_AN_HOUR
+from nodesmith.model.ledger.moves import Move, Reason, Stage
 from tests.builders import NOW, anti_affinity, claim, expression, shape
 from tests.fleets import Worker, changed, fleet, pool, running, worker
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from nodesmith.decisions.disruption.notifications import of_approval, of_staying
 from nodesmith.decisions.disruption.proposals import BUDGET, NOT_YET, Blocker, Proposals
-from nodesmith.decisions.disruption.telling import of_approval, of_staying
-from nodesmith.model.moves import Move, Reason, Stage
-from nodesmith.model.nodepools import NodePool, parsed_nodepools
-from nodesmith.model.objectevents import ObjectEvent
+from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.ledger.moves import Move, Reason, Stage
 from tests.builders import NOW, claim, nodepool_manifest
 
 NODES = [claim(f"default-{number}", node_name=f"n{number}") for number in range(2)]

@@ -12,12 +12,12 @@ import pytest
 from nodesmith.decisions.disruption.candidates import Survey
 from nodesmith.decisions.disruption.costs import DELETION_COST, eviction_cost
 from nodesmith.decisions.disruption.proposals import Proposals
-from nodesmith.decisions.disruption.search import propose
-from nodesmith.decisions.disruption.worth import totals, worth_usd
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, SPOT, ZONE
-from nodesmith.model.moves import Reason
-from nodesmith.model.nodepoolannotations import SPOT_TYPES
+from nodesmith.decisions.disruption.search.search import propose
+from nodesmith.decisions.disruption.worth.worth import totals, worth_usd
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, SPOT, ZONE
+from nodesmith.model.karpenter.nodepoolannotations import SPOT_TYPES
+from nodesmith.model.ledger.moves import Reason
 from tests import builders
 from tests.builders import NOW, ZONES, expression, pods, shape, spread
 from tests.fleets import Worker, fleet, kinds, pool, running, worker

@@ -7,17 +7,17 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.controllers.drains import Drains
+from nodesmith.controllers.runs.draintimes import Drains
 from nodesmith.decisions.termination.draining import PRESSING, drain
 from nodesmith.decisions.termination.protection import Allowances
 from nodesmith.model.commands import Advance, Evict
-from nodesmith.model.decay import HALF_LIFE
-from nodesmith.model.draintimes import MOST_SECONDS, DrainTime, learned
-from nodesmith.model.evictions import PodOnNode
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.ledgeritems import ledger_item, read_ledger
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.pods import Pod
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.kubernetes.evictions import PodOnNode
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.decay import HALF_LIFE
+from nodesmith.model.ledger.draintimes import MOST_SECONDS, DrainTime, learned
+from nodesmith.model.ledger.items import ledger_item, read_ledger
+from nodesmith.model.ledger.ledger import Ledger
 from tests import builders
 from tests.builders import NOW
 

@@ -9,20 +9,23 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.catalogs import embedded_catalog
-from nodesmith.controllers.drifting import note_drift
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.controllers.moves.drift import note_drift
 from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER, Today, drifted, drifting, noted
 from nodesmith.decisions.provisioning import as_read, decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.errors import Failures
-from nodesmith.model.catalog import Catalog, Offering
-from nodesmith.model.instancetypes import instance_types
-from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclaimitems import from_item, to_item
-from nodesmith.model.nodeclaimobjects import manifest
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodeclassstatus import (
+from nodesmith.model.apimachinery.requirements import Requirements, requirement
+from nodesmith.model.ec2.catalog import Catalog, Offering
+from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.ledger.nodeclaimitems import from_item, to_item
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
     Image,
     NodeClassStatus,
@@ -30,9 +33,6 @@ from nodesmith.model.nodeclassstatus import (
     StatusCondition,
     Subnet,
 )
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.nodepools import parse_nodepool
-from nodesmith.model.requirements import Requirements, requirement
 from nodesmith.model.snapshot import Snapshot
 from tests import builders
 from tests.builders import EXPRESS, NOW

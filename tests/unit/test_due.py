@@ -14,23 +14,23 @@ from nodesmith.decisions.disruption import moments as disruption
 from nodesmith.decisions.due import first, first_after
 from nodesmith.decisions.garbagecollection import Facts
 from nodesmith.decisions.garbagecollection import moments as garbagecollection
-from nodesmith.decisions.leftfinalizers import next_hold
 from nodesmith.decisions.lifecycle import moments as lifecycle_moments
 from nodesmith.decisions.provisioning import moments as provisioning
-from nodesmith.decisions.resolution import next_resolution
+from nodesmith.decisions.readiness.leftfinalizers import next_hold
+from nodesmith.decisions.readiness.resolution import next_resolution
 from nodesmith.decisions.termination.beginning import to_end_later
-from nodesmith.model.backoffs import Backoff
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, NODECLASS_FINALIZER
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.ec2.launches import Instance, OfferingKey
 from nodesmith.model.garbage import Kind, Owned
-from nodesmith.model.labels import DO_NOT_DISRUPT, NODECLASS_FINALIZER
-from nodesmith.model.launches import Instance, OfferingKey
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeclassstatus import StatusCondition
-from nodesmith.model.nodepools import parsed_nodepools
-from nodesmith.model.nodes import Condition
-from nodesmith.model.registrationhealth import RegistrationHealth
-from nodesmith.model.risks import Risk
-from nodesmith.model.times import format_time
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.kubernetes.nodes import Condition
+from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.registrationhealth import RegistrationHealth
+from nodesmith.model.ledger.risks import Risk
+from nodesmith.model.nodeclasses.status import StatusCondition
 from tests import builders
 from tests.builders import NOW, ZONES
 from tests.fleets import Worker, changed, fleet, pool, running, worker

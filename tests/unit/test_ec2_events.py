@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith.model.ec2events import read_event
-from nodesmith.model.notices import Fate, Notice
-from nodesmith.model.times import format_time
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.ec2.events import read_event
+from nodesmith.model.ec2.notices import Fate, Notice
 from tests.builders import ACCOUNT, NOW, ec2_event, spot_warning, state_change
 
 INSTANCE = "i-0123456789abcdef0"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning.effectivezones import waiting_by_zone
-from nodesmith.model.labels import ZONE
-from nodesmith.model.reasons import NOT_ALL_VOLUMES
-from nodesmith.model.shapes import Shape
+from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.unschedulable import NOT_ALL_VOLUMES
 from tests.builders import bind, daemon, expression, node_affinity, pods, shape
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nodesmith.effects import show
-from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from tests.builders import NOW, claim
 from tests.fakes.cluster import FakeCluster
 

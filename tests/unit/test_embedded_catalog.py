@@ -8,11 +8,11 @@ from decimal import Decimal
 
 import pytest
 
-from nodesmith.adapters.catalogs import EMBEDDED, embedded_catalog, embedded_prices, embedded_regions
+from nodesmith.adapters.catalog.catalogs import EMBEDDED, embedded_catalog, embedded_prices, embedded_regions
 from nodesmith.errors import Rejected
-from nodesmith.model.catalog import InstanceFacts
-from nodesmith.model.instancetypes import instance_types
-from nodesmith.model.nodeconfiguration import NodeConfiguration
+from nodesmith.model.ec2.catalog import InstanceFacts
+from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 
 
 def test_us_east_1_sells_over_1300_types_at_prices_of_its_own() -> None:

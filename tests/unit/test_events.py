@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith.model.events import (
+from nodesmith.model.functions.hints import (
     MOST_ATTEMPTS,
     RETRY_SECONDS,
     Concern,

@@ -16,15 +16,15 @@ from nodesmith.decisions.expiration import (
     next_deadline,
     replaceable_from,
 )
-from nodesmith.model.labels import DO_NOT_DISRUPT
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.moves import Move, Reason, Stage
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodepools import NodePool, parsed_nodepools
-from nodesmith.model.nodes import Condition, Node
-from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
-from nodesmith.model.pods import Pod
-from nodesmith.model.selectors import parse_selector
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
+from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.kubernetes.nodes import Condition, Node
+from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.moves import Move, Reason, Stage
 from tests import builders
 from tests.builders import NOW
 

@@ -12,16 +12,16 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from nodesmith.model.nodeclaimobjects import manifest
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodes import Node, parse_node
-from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
-from nodesmith.model.pods import Pod
-from nodesmith.model.selectors import parse_selector
+from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.nodes import Node, parse_node
+from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.volumeattachments import VolumeAttachment
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.times import format_time
-from nodesmith.model.volumeattachments import VolumeAttachment
-from nodesmith.observation.wire import Observed, encode
+from nodesmith.observation.decoding import Observed, encode
 from nodesmith.settings import snapshot_key
 from nodesmith_cli.explainnode import Told, named, nobody, subjects, tell
 from nodesmith_cli.explainstay import why_it_stays

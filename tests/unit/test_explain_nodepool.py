@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from nodesmith.decisions.provisioning.considered import Considered, considered
-from nodesmith.model.backoffs import Backoff
-from nodesmith.model.launches import OfferingKey
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ledger.backoffs import Backoff
 from nodesmith_cli.poolview import pool_item, pool_lines
 from tests.builders import NOW, catalog, expression, inputs, ledger, nodepool_manifest, snapshot
 

@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from nodesmith.decisions.provisioning import Plan, canonical, decide, record
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.pods import Pod
-from nodesmith.observation.podreduction import ReducedPod
-from nodesmith.observation.wire import Observed, encode
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.observation.decoding import Observed, encode
+from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith.settings import decision_key, decision_snapshot_key, snapshot_key
 from nodesmith_cli.explainpod import Search, nobody, pod_key, tell
 from nodesmith_cli.main import app

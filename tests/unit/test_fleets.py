@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.fleetanswers import (
+from nodesmith.adapters.ec2.fleetanswers import (
     FleetError,
     call_failure,
     fleet_errors,
@@ -17,8 +17,8 @@ from nodesmith.adapters.fleetanswers import (
     subnet_shortfalls,
     unfulfilled,
 )
-from nodesmith.adapters.fleets import client_token, fleet_request
-from nodesmith.model.launches import (
+from nodesmith.adapters.ec2.fleets import client_token, fleet_request
+from nodesmith.model.ec2.launches import (
     LaunchOutcome,
     LaunchRequest,
     NoCapacity,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.events import Concern
+from nodesmith.model.functions.hints import Concern
 from nodesmith.observation.mirror import (
     ATTACHMENTS,
     BUDGETS,

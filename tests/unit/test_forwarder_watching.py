@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from nodesmith.adapters.apiserver import ApiServer, Expired, NotServed
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, Expired, NotServed
 from nodesmith.errors import Transient
 from nodesmith.observation.mirror import NODEPOOLS, NODES, WatchedKind
 from nodesmith_forwarder.clock import SystemClock

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nodesmith.model.events import Concern
+from nodesmith.model.functions.hints import Concern
 from nodesmith.observation.mirror import (
     NODECLAIMS,
     NODES,

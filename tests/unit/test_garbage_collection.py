@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.garbagecollection import MOST, Facts, garbage, still_detached, suspects
+from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.garbage import (
     Correct,
     End,
@@ -22,10 +23,9 @@ from nodesmith.model.garbage import (
     TakeBack,
     Terminate,
 )
-from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodes import Condition, Node
-from nodesmith.model.nodespec import NodeClassRef
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.kubernetes.nodes import Condition, Node
 from tests import builders
 from tests.builders import NOW, ZONES
 

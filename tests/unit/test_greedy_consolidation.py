@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodesmith.decisions.disruption.search import propose
+from nodesmith.decisions.disruption.search.search import propose
 from tests import builders
 from tests.builders import expression, shape
 from tests.fleets import fleet, pool, running, worker

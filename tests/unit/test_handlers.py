@@ -11,11 +11,11 @@ import boto3
 import pytest
 
 from nodesmith import handlers, parts
-from nodesmith.adapters.registrations import READ_AGAIN
-from nodesmith.controllers.report import Report
+from nodesmith.adapters.aws.registrations import READ_AGAIN
+from nodesmith.controllers.runs.report import Report
 from nodesmith.errors import PutOff, Rejected, Transient
 from nodesmith.handlers import Handler, looking
-from nodesmith.model.events import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
+from nodesmith.model.functions.hints import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.parts import ClusterParts, Parts
 from nodesmith.registration import CANARY_PARAMETER, Registration, Trial, parameter_name
 from nodesmith.settings import function_name, function_vpc
@@ -25,8 +25,8 @@ from tests import builders
 from tests.account import REGION, client, deployed
 
 if TYPE_CHECKING:
-    from nodesmith.adapters.delayedinvocations import SqsDelayedInvocations
-    from nodesmith.adapters.invocations import LambdaInvocations
+    from nodesmith.adapters.functions.delayedinvocations import SqsDelayedInvocations
+    from nodesmith.adapters.functions.invocations import LambdaInvocations
 
 VPC = "vpc-01234567"
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.hashes import renew_hashes, state_hashes
-from nodesmith.decisions import hashes
+from nodesmith.controllers.nodeclaims.hashes import renew_hashes, state_hashes
 from nodesmith.decisions.disruption.drift import Today, drifted
-from nodesmith.decisions.hashes import rehashed, unstated
+from nodesmith.decisions.readiness import hashes
+from nodesmith.decisions.readiness.hashes import rehashed, unstated
 from nodesmith.errors import Failures
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodepools import NodePool, parse_nodepool
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from tests import builders
 from tests.builders import NOW
 from tests.fakes.cluster import FakeCluster

@@ -10,14 +10,19 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.healthrecords import HealthEvents, HealthRecords, HealthWriter, SqsDeadLetters
-from nodesmith.adapters.registrations import SsmTrials
+from nodesmith.adapters.aws.registrations import SsmTrials
+from nodesmith.adapters.dynamodb.healthrecords import (
+    HealthEvents,
+    HealthRecords,
+    HealthWriter,
+    SqsDeadLetters,
+)
 from nodesmith.controllers.health import HealthCheck, check_health, is_due
-from nodesmith.decisions.health import KINDS, findings
-from nodesmith.decisions.trials import PATIENCE
+from nodesmith.decisions.dispatch.health import KINDS, findings
+from nodesmith.decisions.dispatch.trials import PATIENCE
 from nodesmith.errors import Transient
-from nodesmith.model.events import REGION_TICK_MINUTES, TICK_MINUTES, Concern
-from nodesmith.model.health import AT_ONCE, GOES_ON, SYMPTOMS, Finding, Record, Symptom
+from nodesmith.model.functions.health import AT_ONCE, GOES_ON, SYMPTOMS, Finding, Record, Symptom
+from nodesmith.model.functions.hints import REGION_TICK_MINUTES, TICK_MINUTES, Concern
 from nodesmith.registration import NO_TRIAL, Registration, Trial
 from nodesmith_cli.local.deployment import TABLE_NAME, deploy
 from tests.account import REGION, client, strict_aws

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodesmith.model.events import Concern
+from nodesmith.model.functions.hints import Concern
 
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "layers/core/python/nodesmith"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nodesmith.adapters.aliases import alias_parameters
-from nodesmith.adapters.unresolved import Unresolved
+from nodesmith.adapters.nodeclasses.imagealiases import alias_parameters
+from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 
 EKS = "/aws/service/eks/optimized-ami/1.32"
 

@@ -4,14 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from nodesmith.adapters.catalogs import embedded_catalog
-from nodesmith.model.capacity import allocatable, capacity, overhead, pods
-from nodesmith.model.catalog import InstanceFacts
-from nodesmith.model.devices import BlockDevice, BlockDeviceMapping, ConnectionTracking, NetworkInterface
-from nodesmith.model.kubelet import KubeletConfiguration
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
-from nodesmith.model.resources import Resources
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.ec2.capacity import allocatable, capacity, overhead, pods
+from nodesmith.model.ec2.catalog import InstanceFacts
+from nodesmith.model.nodeclasses.devices import (
+    BlockDevice,
+    BlockDeviceMapping,
+    ConnectionTracking,
+    NetworkInterface,
+)
+from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 
 MIB, GIB = 2**20, 2**30
 EBS = "attachable-volumes-csi-ebs.csi.aws.com"

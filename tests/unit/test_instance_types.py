@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from nodesmith.adapters.catalogs import embedded_catalog
-from nodesmith.model.catalog import Accelerator, Catalog, InstanceFacts, NeuronDevice, Offering
-from nodesmith.model.devices import NetworkInterface
-from nodesmith.model.instancetypes import InstanceType, instance_types
-from nodesmith.model.labels import AWS_KEYS, CAPACITY_TYPE, OS, WINDOWS_BUILD, ZONE, ZONE_ID
-from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
-from nodesmith.model.requirements import Operator, Requirements, requirement
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.model.apimachinery.labels import AWS_KEYS, CAPACITY_TYPE, OS, WINDOWS_BUILD, ZONE, ZONE_ID
+from nodesmith.model.apimachinery.requirements import Operator, Requirements, requirement
+from nodesmith.model.ec2.catalog import Accelerator, Catalog, InstanceFacts, NeuronDevice, Offering
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.nodeclasses.devices import NetworkInterface
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 
 AL2023 = NodeConfiguration()
 PLAIN = InstanceFacts("m9z.large", "amd64", 2, 8192, ("on-demand", "spot"), 3, 10)

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.interruption import LAST_CALL, Answer, answer, expiries, next_expiry, of_instances
-from nodesmith.model.backoffs import FIRST_BACKOFF, Backoff
-from nodesmith.model.events import Concern
-from nodesmith.model.labels import RESERVATION_ID
-from nodesmith.model.launches import OfferingKey
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeclassstatus import CapacityReservation
-from nodesmith.model.nodepools import parsed_nodepools
-from nodesmith.model.notices import Fate, Notice
+from nodesmith.model.apimachinery.labels import RESERVATION_ID
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ec2.notices import Fate, Notice
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.ledger.backoffs import FIRST_BACKOFF, Backoff
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.nodeclasses.status import CapacityReservation
 from tests import builders
 from tests.builders import NOW, ZONES
 

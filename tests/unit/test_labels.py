@@ -1,13 +1,13 @@
 import pytest
 
-from nodesmith.model.labels import (
+from nodesmith.model.apimachinery.labels import (
     WELL_KNOWN,
     in_domain,
     kubelet_may_set,
     normalised,
     restriction,
 )
-from nodesmith.model.spelling import did_you_mean
+from nodesmith.model.apimachinery.spelling import did_you_mean
 
 
 @pytest.mark.parametrize(

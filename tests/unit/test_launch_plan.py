@@ -9,11 +9,11 @@ import pytest
 
 from nodesmith.decisions.launch import MAX_OVERRIDES, launch_plan, subnet_by_zone
 from nodesmith.errors import Rejected
-from nodesmith.model.devices import BlockDevice, BlockDeviceMapping
-from nodesmith.model.launches import LaunchRequest
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclassstatus import Subnet
-from nodesmith.model.resources import Resources
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.ec2.launches import LaunchRequest
+from nodesmith.model.nodeclasses.devices import BlockDevice, BlockDeviceMapping
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.status import Subnet
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NODECLASS, NOW, options, plan, status
 

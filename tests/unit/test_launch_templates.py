@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 from nodesmith.decisions.launch import launch_plan
-from nodesmith.model.devices import (
+from nodesmith.model.apimachinery.requirements import Requirements, requirement
+from nodesmith.model.nodeclasses.devices import (
     BlockDevice,
     BlockDeviceMapping,
     ConnectionTracking,
     MetadataOptions,
     NetworkInterface,
 )
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.requirements import Requirements, requirement
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NODECLASS, options, plan, status
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from nodesmith.decisions.launch import launch_obstacle
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.selectorterms import AMISelectorTerm, PlacementGroupSelector
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm, PlacementGroupSelector
 from tests.fakes.cloud import CLUSTER
 from tests.launching import NODECLASS
 

@@ -34,7 +34,7 @@ def whole_model(service: str = "ec2") -> dict[str, Any]:
     ],
 )
 def test_every_operation_that_the_code_asks_for_is_in_the_layer(service: str, one: str) -> None:
-    source = "\n".join(p.read_text() for p in ROOT.glob("layers/core/python/nodesmith/adapters/*.py"))
+    source = "\n".join(p.read_text() for p in ROOT.glob("layers/core/python/nodesmith/adapters/**/*.py"))
     words = set(re.findall(r"[a-z_]+", source))
     asked = {name for name in whole_model(service)["operations"] if xform_name(name) in words}
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import decide
-from nodesmith.model.capacity import MIB
-from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.learned import Boot, Offered, boot_of, learned
-from nodesmith.model.learnedtypes import known_types
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
-from nodesmith.model.resources import MEMORY, Resources
-from nodesmith.model.statichashes import NODECLASS_HASH_VERSION, hash_in_cluster
+from nodesmith.model.apimachinery.resources import MEMORY, Resources
+from nodesmith.model.ec2.capacity import MIB
+from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.hashes.statichashes import NODECLASS_HASH_VERSION, hash_in_cluster
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.ledger.learned import Boot, Offered, boot_of, learned
+from nodesmith.model.ledger.learnedtypes import known_types
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from tests import builders
 
 TYPE, IMAGE = "m5.large", "ami-amd64"

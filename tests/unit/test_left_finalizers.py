@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.leftfinalizers import held_nodeclasses
-from nodesmith.model.labels import NODECLASS_FINALIZER
-from nodesmith.model.nodeclaimobjects import manifest
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.times import format_time
+from nodesmith.decisions.readiness.leftfinalizers import held_nodeclasses
+from nodesmith.model.apimachinery.labels import NODECLASS_FINALIZER
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders, foreign
 from tests.builders import NOW
 from tests.world import World

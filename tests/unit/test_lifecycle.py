@@ -17,13 +17,13 @@ from nodesmith.decisions.lifecycle import (
     to_name,
 )
 from nodesmith.decisions.lifecycle.steps import MENDED_AT_ONCE
+from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.taints import UNREGISTERED, Effect, Taint
 from nodesmith.model.commands import Command, End, Forget, GiveUp, Initialize, Open, Register, Show, Wait
-from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclaimobjects import manifest
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodes import Condition, Node
-from nodesmith.model.resources import parse_resources
-from nodesmith.model.taints import UNREGISTERED, Effect, Taint
+from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.nodes import Condition, Node
 from tests import builders
 from tests.builders import NOW
 

@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 import pytest
 
-from nodesmith.model.times import parse_time
+from nodesmith.model.apimachinery.times import parse_time
 from nodesmith_cli.local import lineage
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.lambdas import Lambdas

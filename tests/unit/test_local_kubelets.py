@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.launch.userdata import user_data
-from nodesmith.model.devices import GIB
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.resources import Resources, parse_resources
-from nodesmith.model.taints import Taint
+from nodesmith.model.apimachinery.resources import Resources, parse_resources
+from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.nodeclasses.devices import GIB
 from nodesmith_cli.local.apiserver import ApiServer, Store
 from nodesmith_cli.local.apiserver.kinds import Resource
 from nodesmith_cli.local.apiserver.objects import View, condition_of

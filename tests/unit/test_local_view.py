@@ -11,7 +11,7 @@ import yaml
 from rich.console import Console, RenderableType
 
 from nodesmith.errors import Rejected
-from nodesmith.model.resources import Resources
+from nodesmith.model.apimachinery.resources import Resources
 from nodesmith_cli.local.kubeconfigs import kubeconfig_at
 from nodesmith_cli.local.latency import Latency
 from nodesmith_cli.local.progress import RunProgress

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from nodesmith.adapters.metricswriter import LOOK_AGAIN, TRIES, MetricsWriter
-from nodesmith.blobports import NONE_THERE, Version
+from nodesmith.adapters.s3.metricswriter import LOOK_AGAIN, TRIES, MetricsWriter
 from nodesmith.errors import Conflict, Transient
-from nodesmith.model.metrics import Metrics, labelled
-from nodesmith.model.metricseries import SELDOM, SOON
-from nodesmith.model.metricsobject import MetricsObject
+from nodesmith.model.metrics.metrics import Metrics, labelled
+from nodesmith.model.metrics.metricsobject import MetricsObject
+from nodesmith.model.metrics.series import SELDOM, SOON
+from nodesmith.ports.blobs import NONE_THERE, Version
 from tests.builders import NOW
 from tests.fakes.blobs import FakeBlobs
 

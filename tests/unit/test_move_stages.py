@@ -8,9 +8,17 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.disruption.leftovers import ABANDONED
-from nodesmith.decisions.disruption.lots import LARGEST_LOT, in_lots
-from nodesmith.decisions.disruption.movesteps import (
+from nodesmith.decisions.disruption.moves.leftovers import ABANDONED
+from nodesmith.decisions.disruption.moves.stages import (
+    PROPOSED_WITHIN,
+    READY_WITHIN,
+    REMEMBERED,
+    SECOND_LOOK,
+    Scene,
+    next_step,
+    strays,
+)
+from nodesmith.decisions.disruption.moves.steps import (
     Abandon,
     Await,
     Conclude,
@@ -22,20 +30,12 @@ from nodesmith.decisions.disruption.movesteps import (
     TidyUp,
 )
 from nodesmith.decisions.disruption.proposals import Proposal
-from nodesmith.decisions.disruption.stages import (
-    PROPOSED_WITHIN,
-    READY_WITHIN,
-    REMEMBERED,
-    SECOND_LOOK,
-    Scene,
-    next_step,
-    strays,
-)
-from nodesmith.model.moves import Move, Reason, Stage
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.pauses import Pause
-from nodesmith.model.pods import Pod
-from nodesmith.model.taints import DISRUPTED
+from nodesmith.decisions.disruption.search.emptybatches import LARGEST_LOT, in_lots
+from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.moves import Move, Reason, Stage
+from nodesmith.model.ledger.pauses import Pause
 from tests import builders
 from tests.builders import NOW
 

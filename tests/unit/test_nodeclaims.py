@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.budgets import Budget
-from nodesmith.model.nodeclaimitems import from_item, to_item
-from nodesmith.model.nodeclaimobjects import labels_of, manifest, parse_nodeclaim
-from nodesmith.model.nodeclaims import NodeClaim, Phase, Transition
-from nodesmith.model.nodespec import NodeClassRef
-from nodesmith.model.requirements import Requirements, requirement
-from nodesmith.model.resources import Resources
-from nodesmith.model.taints import Taint
+from nodesmith.model.apimachinery.requirements import Requirements, requirement
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.karpenter.budgets import Budget
+from nodesmith.model.karpenter.nodeclaimobjects import labels_of, manifest, parse_nodeclaim
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, Transition
+from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.ledger.nodeclaimitems import from_item, to_item
 
 CREATED = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
 SMALLEST = NodeClaim("a", "default", NodeClassRef("default"), CREATED, Phase.PENDING, CREATED)

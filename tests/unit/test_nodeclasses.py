@@ -3,7 +3,9 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.devices import (
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.nodeclasses.devices import (
     DEFAULT_BLOCK_DEVICES,
     GIB,
     BlockDevice,
@@ -12,18 +14,16 @@ from nodesmith.model.devices import (
     MetadataOptions,
     NetworkInterface,
 )
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.kubelet import DEFAULT_KUBELET, KubeletConfiguration, write_kubelet
-from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
-from nodesmith.model.resources import Resources
-from nodesmith.model.schema.selectors import ALIAS_FAMILIES
-from nodesmith.model.selectorterms import (
+from nodesmith.model.nodeclasses.kubelet import DEFAULT_KUBELET, KubeletConfiguration, write_kubelet
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclass
+from nodesmith.model.nodeclasses.selectorterms import (
     AMISelectorTerm,
     CapacityReservationSelectorTerm,
     PlacementGroupSelector,
     SecurityGroupSelectorTerm,
     SubnetSelectorTerm,
 )
+from nodesmith.model.schema.selectors import ALIAS_FAMILIES
 
 DISCOVERY = {"karpenter.sh/discovery": "demo"}
 SMALLEST: dict[str, Any] = {

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.budgets import Budget
-from nodesmith.model.nodepools import NodePool, parse_nodepool
-from nodesmith.model.nodespec import NodeClassRef
-from nodesmith.model.requirements import Requirements, requirement
-from nodesmith.model.resources import NOTHING, Resources
-from nodesmith.model.taints import Taint
+from nodesmith.model.apimachinery.requirements import Requirements, requirement
+from nodesmith.model.apimachinery.resources import NOTHING, Resources
+from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.karpenter.budgets import Budget
+from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool
+from nodesmith.model.karpenter.nodespec import NodeClassRef
 from tests import builders
 
 SMALLEST: dict[str, Any] = {

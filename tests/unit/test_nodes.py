@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.nodes import REGISTERED_UNSCHEDULABLE, Condition, parse_node
-from nodesmith.model.resources import parse_resources
-from nodesmith.model.taints import Taint
-from nodesmith.observation.reduction import reduce_node
+from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Condition, parse_node
+from nodesmith.observation.reduction.objects import reduce_node
 
 
 def manifest(**parts: Any) -> dict[str, Any]:

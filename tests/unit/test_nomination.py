@@ -11,12 +11,12 @@ import pytest
 from nodesmith.decisions.lifecycle import next_steps
 from nodesmith.decisions.nomination import preempting_only, to_clear, to_nominate
 from nodesmith.decisions.provisioning import Plan, decide
-from nodesmith.decisions.scheduling.rooms import NOMINATION
+from nodesmith.decisions.scheduling.nodes.existing import NOMINATION
+from nodesmith.model.apimachinery.labels import INITIALIZED
 from nodesmith.model.commands import ClearNominations, Command, Initialize, Nominate, Open, Register
-from nodesmith.model.labels import INITIALIZED
-from nodesmith.model.nodeclaimobjects import manifest
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.pods import Pod
+from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.pods import Pod
 from tests.builders import (
     JOINED,
     NOW,

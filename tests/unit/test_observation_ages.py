@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
+from nodesmith.observation.decoding import decode, encode
 from nodesmith.observation.mirror import WATCHED, Mirror, observed
-from nodesmith.observation.podreduction import reduce_pod
-from nodesmith.observation.reduction import reduce_node
-from nodesmith.observation.wire import decode, encode
+from nodesmith.observation.reduction.objects import reduce_node
+from nodesmith.observation.reduction.pods import reduce_pod
 from tests.clusters import deployment_pod, node, rolled
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.pods import Pod
-from nodesmith.model.resources import NOTHING
+from nodesmith.model.apimachinery.resources import NOTHING
+from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
+from nodesmith.observation.decoding import decode, encode
 from nodesmith.observation.mirror import (
     CSI_NODES,
     NODES,
@@ -20,7 +21,6 @@ from nodesmith.observation.mirror import (
     Mirror,
     observed,
 )
-from nodesmith.observation.wire import decode, encode
 from tests.builders import NOW
 from tests.clusters import node, rolled
 from tests.storage import Manifest, claim, mounting, pod_with, storage_class, volume

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.labels import ARCH
-from nodesmith.model.shapes import Shape
-from nodesmith.observation.limitranges import reduce_limit_range, reduce_runtime_class
-from nodesmith.observation.podreduction import ReducedPod, reduce_daemonset, reduce_pod
-from nodesmith.observation.wire import Observed, decode, encode
+from nodesmith.model.apimachinery.labels import ARCH
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.observation.decoding import Observed, decode, encode
+from nodesmith.observation.reduction.limitranges import reduce_limit_range, reduce_runtime_class
+from nodesmith.observation.reduction.pods import ReducedPod, reduce_daemonset, reduce_pod
 from tests.clusters import Manifest
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

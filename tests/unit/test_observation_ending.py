@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.pods import Pod
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.volumeattachments import VolumeAttachment
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.times import parse_time
-from nodesmith.model.volumeattachments import VolumeAttachment
+from nodesmith.observation.decoding import decode, encode
 from nodesmith.observation.mirror import (
     ATTACHMENTS,
     BUDGETS,
@@ -22,8 +23,7 @@ from nodesmith.observation.mirror import (
     Mirror,
     observed,
 )
-from nodesmith.observation.reduction import reduce_custom, reduce_node
-from nodesmith.observation.wire import decode, encode
+from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
 from tests.builders import NOW
 from tests.clusters import budget, cluster, deployment_pod, node, rolled
 from tests.storage import Manifest, attachment, claim, mounting

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from datetime import UTC, datetime
 
+from nodesmith.observation.decoding import decode, encode
 from nodesmith.observation.mirror import NODES, PODS, WATCHED, Mirror, key_of, observed
-from nodesmith.observation.wire import decode, encode
 from tests.clusters import deployment_pod, node, rolled
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.pods import Pod
-from nodesmith.model.resources import Resources
-from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
-from nodesmith.observation.reduction import reduce_custom, reduce_node
-from nodesmith.observation.wire import Observed, decode, encode
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.observation.decoding import Observed, decode, encode
+from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
+from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
 from tests.clusters import Manifest, deployment_pod, node, rolled
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

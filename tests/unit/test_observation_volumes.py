@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.pods import Pod
-from nodesmith.model.requirements import Requirements
+from nodesmith.model.apimachinery.requirements import Requirements
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.observation.decoding import decode, encode
 from nodesmith.observation.mirror import (
     PODS,
     STORAGE_CLASSES,
@@ -17,7 +18,6 @@ from nodesmith.observation.mirror import (
     Mirror,
     observed,
 )
-from nodesmith.observation.wire import decode, encode
 from tests.builders import NOW
 from tests.storage import EBS_ZONE, ZONE, Manifest, claim, mounting, pod_with, storage_class, volume
 from tests.world import pod_manifest

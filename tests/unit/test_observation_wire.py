@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected
+from nodesmith.observation.decoding import LARGEST_BYTES, Observed, decode, encode
 from nodesmith.observation.observed import VERSION
-from nodesmith.observation.podreduction import reduce_pod
-from nodesmith.observation.reduction import reduce_namespace, reduce_node
-from nodesmith.observation.wire import LARGEST_BYTES, Observed, decode, encode
+from nodesmith.observation.reduction.objects import reduce_namespace, reduce_node
+from nodesmith.observation.reduction.pods import reduce_pod
 from tests.clusters import cluster, deployment_pod, node, rolled
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -245,7 +245,7 @@ def test_a_thousand_nodes_and_twenty_thousand_pods_take_less_than_two_megabytes(
 def test_a_snapshot_that_blows_up_is_refused_before_it_fills_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nodesmith.observation.wire.LARGEST_BYTES", 2**20)
+    monkeypatch.setattr("nodesmith.observation.decoding.LARGEST_BYTES", 2**20)
 
     with pytest.raises(Rejected, match="more than 1 MiB once decompressed"):
         decode(gzip.compress(b" " * 2**22))

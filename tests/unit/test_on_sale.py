@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from nodesmith.blobports import NONE_THERE, Version
-from nodesmith.controllers.onsale import AGAIN_AFTER, OnSaleKeeper
+from nodesmith.controllers.metrics.onsale import AGAIN_AFTER, OnSaleKeeper
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.onsale import on_sale
 from nodesmith.errors import Rejected
-from nodesmith.model.backoffs import Backoff
-from nodesmith.model.catalog import InstanceFacts
-from nodesmith.model.launches import OfferingKey
-from nodesmith.model.onsale import MOST_OFFERINGS, OfferingOnSale, TypeOnSale, from_bytes, to_bytes
+from nodesmith.model.ec2.catalog import InstanceFacts
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.metrics.onsale import MOST_OFFERINGS, OfferingOnSale, TypeOnSale, from_bytes, to_bytes
+from nodesmith.ports.blobs import NONE_THERE, Version
 from nodesmith.settings import on_sale_key
 from nodesmith_forwarder.metrics.offerings import AVAILABLE, OfferingMetrics
 from tests.builders import (

@@ -6,11 +6,17 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.nodeclaimobjects import manifest
-from nodesmith.model.nodeclaims import BY_HAND
-from nodesmith.model.ownership import is_foreign, is_foreign_node, is_karpenters, is_marked, server_of
+from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.karpenter.nodeclaims import BY_HAND
+from nodesmith.model.karpenter.ownership import (
+    is_foreign,
+    is_foreign_node,
+    is_karpenters,
+    is_marked,
+    server_of,
+)
+from nodesmith.observation.decoding import decode, encode
 from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, Mirror, observed
-from nodesmith.observation.wire import decode, encode
 from tests import builders, foreign
 from tests.builders import NOW
 

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from nodesmith.decisions.packing import Bin, Item, Packing, pack
-from nodesmith.decisions.packing.many import buy_for_many
-from nodesmith.decisions.packing.spending import Spending
+from nodesmith.decisions.packing.limits import Spending
+from nodesmith.decisions.packing.sequential.sequential import buy_for_many
 
 GROUP = 7
 

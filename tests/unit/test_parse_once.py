@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nodesmith.model.problems import Parsed, ParseOnce
+from nodesmith.model.apimachinery.problems import Parsed, ParseOnce
 
 
 class Counting:

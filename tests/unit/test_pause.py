@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.decisions.disruption.search import propose
-from nodesmith.decisions.readiness import nodepool_update
+from nodesmith.decisions.disruption.search.search import propose
+from nodesmith.decisions.readiness.readiness import nodepool_update
 from nodesmith.errors import Rejected
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.nodepools import parse_nodepool
-from nodesmith.model.pauses import Pause, shown_pause
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.ledger.pauses import Pause, shown_pause
 from nodesmith_cli.pause import pause, resume
 from nodesmith_cli.status import lines, tell
 from tests import builders

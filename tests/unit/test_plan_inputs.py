@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.provisioning import Inputs, canonical, decide
 from nodesmith.errors import Rejected
-from nodesmith.model.catalog import Catalog, InstanceFacts, Offering, StatedFacts
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.resources import CPU, MEMORY, PODS, Resources
+from nodesmith.model.apimachinery.resources import CPU, MEMORY, PODS, Resources
+from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, Offering, StatedFacts
+from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.observation.mirror import WATCHED
 from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.planning import Manifests, plan_inputs, plan_json, read_manifests

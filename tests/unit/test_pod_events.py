@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.podevents import stamp
+from nodesmith.controllers.nodeclaims.podevents import stamp
 from nodesmith.decisions.podevents import MOST_AT_ONCE, to_stamp
 from nodesmith.errors import Failures, Transient
-from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.times import format_time
 from tests.builders import NOW, claim, node, snapshot
 from tests.fakes.cloud import Call
 from tests.fakes.cluster import FakeCluster

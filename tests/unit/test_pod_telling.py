@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.unplaced import PODS_AT_ONCE, tell_pods
-from nodesmith.decisions.podtelling import LATELY, of_pods
-from nodesmith.model.labels import DO_NOT_DISRUPT
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.objectevents import ObjectEvent
+from nodesmith.controllers.launching.unschedulable import PODS_AT_ONCE, tell_pods
+from nodesmith.decisions.podnotifications import LATELY, of_pods
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.kubernetes.events import ObjectEvent
 from tests.builders import NOW, bind, claim, pods, shape, snapshot
 from tests.fakes.cluster import FakeCluster
 

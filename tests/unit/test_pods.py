@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.pods import pod_requests
-from nodesmith.model.quantities import QuantityError
-from nodesmith.model.resources import parse_resources
+from nodesmith.model.apimachinery.quantities import QuantityError
+from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.kubernetes.pods import pod_requests
 
 
 def container(

@@ -8,10 +8,10 @@ from typing import Any
 
 from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.provisioning.plan import Plan
-from nodesmith.model.moves import Move, Reason, Stage
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.pods import Pod
-from nodesmith.model.taints import DISRUPTED
+from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.moves import Move, Reason, Stage
 from tests import builders
 from tests.builders import NOW
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, decide
-from nodesmith.decisions.provisioning.claims import any_value, claim_name
-from nodesmith.model.instancetypes import instance_types
-from nodesmith.model.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL, ZONE
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.requirements import Requirement
-from nodesmith.model.resources import Resources
+from nodesmith.decisions.provisioning.purchase.claims import any_value, claim_name
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL, ZONE
+from nodesmith.model.apimachinery.requirements import Requirement
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.taints import Taint
 from tests.builders import (
     EXPRESS,
     NOW,

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from nodesmith.controllers.buying import committable
+from nodesmith.controllers.launching.launch import committable
 from nodesmith.decisions.provisioning import decide
-from nodesmith.model.durations import LONGEST_SECONDS, duration_seconds
-from nodesmith.model.nodeclaimitems import to_item
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.pods import Pod
+from nodesmith.model.apimachinery.durations import LONGEST_SECONDS, duration_seconds
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.nodeclaimitems import to_item
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from tests.builders import inputs, nodeclass_manifest, nodepool_manifest, pods, shape, snapshot
 
 

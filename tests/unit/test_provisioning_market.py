@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, decide
-from nodesmith.model.backoffs import Backoff
-from nodesmith.model.instancetypes import InstanceType, instance_types
-from nodesmith.model.launches import OfferingKey
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.nodeclassstatus import Image
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.resources import Resources
-from nodesmith.model.shapes import Shape
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.status import Image
 from tests.builders import (
     EXPRESS,
     NOW,

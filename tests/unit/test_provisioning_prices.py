@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import Plan, decide
-from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import MinValuesPolicy
-from nodesmith.model.shapes import Shape
 from tests.builders import expression, inputs, nodepool_manifest, pods, shape, snapshot
 
 ONE = shape("900m", "1Gi")

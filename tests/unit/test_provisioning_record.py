@@ -17,14 +17,14 @@ from nodesmith.decisions.provisioning import (
     record,
     replay,
 )
-from nodesmith.model.backoffs import Backoff
-from nodesmith.model.launches import OfferingKey
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import SYSTEM_SPREADS, MinValuesPolicy, PreferencePolicy
-from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
-from nodesmith.observation.reduction import reduce_custom
-from nodesmith.observation.wire import Observed, decode, encode
+from nodesmith.observation.decoding import Observed, decode, encode
+from nodesmith.observation.reduction.objects import reduce_custom
+from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
 from tests.builders import (
     CLUSTER,
     NOW,

@@ -7,11 +7,11 @@ from datetime import timedelta
 from typing import Any
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, decide
-from nodesmith.model.backoffs import Backoff
-from nodesmith.model.labels import RESERVED
-from nodesmith.model.launches import OfferingKey
-from nodesmith.model.nodeclassstatus import CapacityReservation
-from nodesmith.model.shapes import Shape
+from nodesmith.model.apimachinery.labels import RESERVED
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.nodeclasses.status import CapacityReservation
 from tests.builders import (
     NOW,
     ZONES,

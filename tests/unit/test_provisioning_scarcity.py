@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from nodesmith.decisions.provisioning import Plan, decide
-from nodesmith.model.backoffs import Backoff
-from nodesmith.model.launches import OfferingKey
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ledger.backoffs import Backoff
 from tests import builders
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import Plan, decide
-from nodesmith.model.attachlimits import AttachLimits
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.labels import HOSTNAME, ZONE
-from nodesmith.model.pods import Pod
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
+from nodesmith.model.ec2.attachlimits import AttachLimits
+from nodesmith.model.kubernetes.pods import Pod
 from tests.builders import (
     ZONES,
     anti_affinity,

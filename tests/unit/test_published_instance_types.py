@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from nodesmith.adapters.catalogs import embedded_catalog
-from nodesmith.model.instancetypes import InstanceType, instance_types
-from nodesmith.model.nodeconfiguration import NodeConfiguration
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 
 GOLDEN = Path(__file__).parent / "golden" / "instance-types.txt"
 LINES = [line.split() for line in GOLDEN.read_text().splitlines() if not line.startswith("#")]

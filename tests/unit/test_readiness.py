@@ -9,25 +9,25 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.statuses import merged_status
-from nodesmith.decisions.poolusage import usage
-from nodesmith.decisions.readiness import (
+from nodesmith.adapters.kubernetes.statuspatches import merged_status
+from nodesmith.decisions.readiness.poolusage import usage
+from nodesmith.decisions.readiness.readiness import (
     StatusUpdate,
     nodeclass_update,
     nodepool_update,
     ready_condition,
 )
-from nodesmith.decisions.resolution import to_resolve
-from nodesmith.model.messages import AWAITING
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodeclassstatus import CapacityReservation, Image, NodeClassStatus, StatusCondition
-from nodesmith.model.nodepools import parse_nodepool
-from nodesmith.model.problems import Parsed
-from nodesmith.model.registrationhealth import Ending, RegistrationHealth
-from nodesmith.model.resources import Resources
+from nodesmith.decisions.readiness.resolution import to_resolve
+from nodesmith.model.apimachinery.problems import Parsed
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.kubernetes.messages import AWAITING
+from nodesmith.model.ledger.registrationhealth import Ending, RegistrationHealth
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
+from nodesmith.model.nodeclasses.status import CapacityReservation, Image, NodeClassStatus, StatusCondition
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.observation.reduction import reduce_custom
+from nodesmith.observation.reduction.objects import reduce_custom
 from tests import builders
 from tests.builders import NOW
 

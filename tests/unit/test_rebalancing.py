@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.disruption.proposals import Proposal, Proposals
-from nodesmith.decisions.disruption.search import look_again, propose
+from nodesmith.decisions.disruption.search.search import look_again, propose
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.model.backoffs import Backoff
-from nodesmith.model.disruptions import REBALANCE_ZONES
-from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
-from nodesmith.model.moves import Move, MoveKind, Reason, Stage
-from nodesmith.model.nodepools import parse_nodepool
-from nodesmith.model.pods import Pod
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from nodesmith.model.karpenter.disruption import REBALANCE_ZONES
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage
 from nodesmith.model.policies import PreferencePolicy
-from nodesmith.model.shapes import Shape
 from tests.benchmarks.disruption.fleets import launched
 from tests.builders import NOW, ZONES, expression, shape
 from tests.fleets import Worker, begun, fleet, pool, running, worker

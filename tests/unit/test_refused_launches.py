@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from nodesmith.controllers.provisioning import provision
-from nodesmith.model.launches import LaunchOutcome, LaunchRequest, Refused
+from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest, Refused
 from tests import builders
 from tests.fakes.cloud import FakeCloud
 from tests.world import World, pod_manifest

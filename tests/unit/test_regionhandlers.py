@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from nodesmith.controllers.report import Report
+from nodesmith.controllers.runs.report import Report
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.events import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
+from nodesmith.model.functions.hints import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.parts import Parts
 from nodesmith.regionhandlers import delayed_or_scheduled, routing_events
 from tests import builders
 from tests.account import REGION, deployed
 
 if TYPE_CHECKING:
-    from nodesmith.adapters.delayedinvocations import SqsDelayedInvocations
-    from nodesmith.adapters.invocations import LambdaInvocations
+    from nodesmith.adapters.functions.delayedinvocations import SqsDelayedInvocations
+    from nodesmith.adapters.functions.invocations import LambdaInvocations
 
 EVENT = {"id": "e-1", "account": builders.ACCOUNT, "detail": {"instance-id": "i-1"}}
 CONTEXT = SimpleNamespace(

@@ -12,14 +12,14 @@ import pytest
 
 from nodesmith.decisions.lifecycle import registrations
 from nodesmith.decisions.provisioning import decide
-from nodesmith.model.backoffs import Backoff
 from nodesmith.model.commands import Command, Forget, GiveUp, Register
-from nodesmith.model.launches import OfferingKey
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.ledgeritems import health_item, read_health
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodepools import parsed_nodepools
-from nodesmith.model.registrationhealth import Ending, RegistrationHealth
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.items import health_item, read_health
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.registrationhealth import Ending, RegistrationHealth
 from tests import builders
 from tests.builders import NOW
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.repair import PATIENCE, POLICIES, Finding, diagnosis, findings
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodepools import NodePool, parse_nodepool, parsed_nodepools
-from nodesmith.model.nodes import Condition, Node
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool, parsed_nodepools
+from nodesmith.model.kubernetes.nodes import Condition, Node
 from tests import builders
 from tests.builders import NOW, ZONES
 

@@ -10,11 +10,11 @@ import pytest
 
 from nodesmith.decisions.termination import next_steps
 from nodesmith.decisions.termination.replacing import FIRST_LOOK, LONGEST_WAIT
+from nodesmith.model.apimachinery.labels import EXCLUDE_FROM_LOAD_BALANCERS
+from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.commands import DeletePods, Evict, TerminateInstances, TerminationCommand, Wait
-from nodesmith.model.labels import EXCLUDE_FROM_LOAD_BALANCERS
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodes import Condition, Node
-from nodesmith.model.taints import DISRUPTED
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.nodes import Condition, Node
 from tests import builders
 from tests.builders import NOW
 

@@ -1,13 +1,13 @@
 import pytest
 
-from nodesmith.model.nodespec import read_requirements, write_requirements
-from nodesmith.model.requirements import (
+from nodesmith.model.apimachinery.requirements import (
     NO_REQUIREMENTS,
     Operator,
     Requirement,
     Requirements,
     requirement,
 )
+from nodesmith.model.karpenter.nodespec import read_requirements, write_requirements
 
 ZONE, ARCH = "topology.kubernetes.io/zone", "kubernetes.io/arch"
 INT64 = 2**63 - 1

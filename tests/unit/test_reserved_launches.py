@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.fleets import fleet_request
+from nodesmith.adapters.ec2.fleets import fleet_request
 from nodesmith.decisions.launch import launch_plan
-from nodesmith.model.catalog import Offering
-from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.labels import ON_DEMAND, RESERVED
-from nodesmith.model.launches import LaunchRequest, LaunchTemplate
-from nodesmith.model.nodeclassstatus import CapacityReservation
+from nodesmith.model.apimachinery.labels import ON_DEMAND, RESERVED
+from nodesmith.model.ec2.catalog import Offering
+from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate
+from nodesmith.model.nodeclasses.status import CapacityReservation
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NODECLASS, options, status
 

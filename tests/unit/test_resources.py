@@ -1,7 +1,7 @@
 import pytest
 
-from nodesmith.model.quantities import QuantityError
-from nodesmith.model.resources import (
+from nodesmith.model.apimachinery.quantities import QuantityError
+from nodesmith.model.apimachinery.resources import (
     NOTHING,
     Resources,
     format_resources,

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from nodesmith.controllers.report import Report
 from nodesmith.controllers.routing import Routing, route, wake_warned
+from nodesmith.controllers.runs.report import Report
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.events import Concern, Hint
+from nodesmith.model.functions.hints import Concern, Hint
 from tests import builders
 from tests.builders import NOW
 from tests.fakes.notices import FakeNotices

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import Plan, decide
-from nodesmith.model.instancetypes import instance_types
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.shapes import Shape
+from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from tests.builders import (
     EXPRESS,
     ZONES,

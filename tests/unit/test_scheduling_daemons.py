@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodesmith.decisions.provisioning import Plan, decide
-from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from tests.builders import daemon, expression, inputs, node_affinity, nodepool_manifest, pods, shape, snapshot
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.termination.protection import kept
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget, parse_budget
-from nodesmith.model.pods import Pod
-from nodesmith.model.shapes import Shape
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget, parse_budget
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
 from tests.builders import (
     NOW,
     anti_affinity,

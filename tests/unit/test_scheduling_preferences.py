@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import Plan, decide
-from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import PreferencePolicy
-from nodesmith.model.shapes import Shape
-from nodesmith.model.taints import Taint
 from tests.builders import ZONES, expression, inputs, node, nodepool_manifest, pods, shape, snapshot, spread
 
 ZONE, HOSTNAME, CAPACITY = (

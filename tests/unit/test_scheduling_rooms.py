@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.scheduling.neighbours import Neighbours
-from nodesmith.decisions.scheduling.rooms import NOMINATION, Room, nominations, room_of, rooms
-from nodesmith.decisions.scheduling.vacancies import Vacancies
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodes import Node, parse_node
-from nodesmith.model.pods import Pod
-from nodesmith.model.requirements import Requirements, requirement
-from nodesmith.model.resources import parse_resources
-from nodesmith.model.shapes import Shape
-from nodesmith.model.taints import DISRUPTED, UNREGISTERED, Taint
+from nodesmith.decisions.scheduling.nodes.available import Vacancies
+from nodesmith.decisions.scheduling.nodes.conflicts import Neighbours
+from nodesmith.decisions.scheduling.nodes.existing import NOMINATION, Room, nominations, room_of, rooms
+from nodesmith.model.apimachinery.requirements import Requirements, requirement
+from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.taints import DISRUPTED, UNREGISTERED, Taint
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.nodes import Node, parse_node
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
 from tests.builders import NOW, ZONES, anti_affinity, bind, claim, daemon, node, pods, shape, snapshot, spread
 
 HOSTNAME = "kubernetes.io/hostname"

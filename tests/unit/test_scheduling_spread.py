@@ -12,14 +12,14 @@ import pytest
 from nodesmith.decisions.scheduling.assign import assign
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment, by_shape
-from nodesmith.decisions.scheduling.rooms import rooms
-from nodesmith.decisions.scheduling.spread import Domain, Tally, share_out
-from nodesmith.model.labels import HOSTNAME, ZONE
-from nodesmith.model.nodes import Node
-from nodesmith.model.pods import Pod
+from nodesmith.decisions.scheduling.nodes.existing import rooms
+from nodesmith.decisions.scheduling.spreadshares import Domain, Tally, share_out
+from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
+from nodesmith.model.apimachinery.taints import Taint, Toleration
+from nodesmith.model.kubernetes.nodes import Node
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
 from nodesmith.model.policies import PreferencePolicy
-from nodesmith.model.shapes import Shape
-from nodesmith.model.taints import Taint, Toleration
 from tests.builders import (
     ZONES,
     anti_affinity,

@@ -6,11 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from nodesmith.decisions.scheduling.stock import Choice, Stock, Way, bargains, cheapest_shares, rooms
-from nodesmith.model.catalog import Offering
-from nodesmith.model.instancetypes import InstanceType, instance_types
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.resources import Resources
+from nodesmith.decisions.scheduling.offerings.options import (
+    Choice,
+    Stock,
+    Way,
+    bargains,
+    cheapest_shares,
+    rooms,
+)
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.ec2.catalog import Offering
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from tests.builders import catalog
 
 SPOT = Way("us-east-1a", "", "spot", "")

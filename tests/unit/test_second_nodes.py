@@ -8,27 +8,27 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.disruption.budgets import room
-from nodesmith.decisions.disruption.leftovers import empty
+from nodesmith.decisions.budgets import room
 from nodesmith.decisions.disruption.moments import next_change
-from nodesmith.decisions.disruption.movesteps import LookAgain
+from nodesmith.decisions.disruption.moves.leftovers import empty
+from nodesmith.decisions.disruption.moves.stages import SECOND_LOOK, Scene, next_step, strays
+from nodesmith.decisions.disruption.moves.steps import LookAgain
 from nodesmith.decisions.disruption.proposals import Proposal
-from nodesmith.decisions.disruption.search import look_again, propose
-from nodesmith.decisions.disruption.stages import SECOND_LOOK, Scene, next_step, strays
+from nodesmith.decisions.disruption.search.search import look_again, propose
 from nodesmith.decisions.podevents import to_stamp
 from nodesmith.decisions.provisioning import Inputs, decide
-from nodesmith.decisions.readiness import nodepool_update
-from nodesmith.decisions.scheduling.rooms import room_of, rooms
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.labels import DO_NOT_DISRUPT, REGISTERED
-from nodesmith.model.moves import Move, Reason, Stage
-from nodesmith.model.nodeclaimobjects import manifest
-from nodesmith.model.nodepools import parse_nodepool
-from nodesmith.model.nodes import Condition
-from nodesmith.model.resources import NOTHING
+from nodesmith.decisions.readiness.readiness import nodepool_update
+from nodesmith.decisions.scheduling.nodes.existing import room_of, rooms
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, REGISTERED
+from nodesmith.model.apimachinery.resources import NOTHING
+from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.kubernetes.nodes import Condition
+from nodesmith.model.ledger.moves import Move, Reason, Stage
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.taints import DISRUPTED
-from nodesmith.observation.reduction import reduce_custom
+from nodesmith.observation.reduction.objects import reduce_custom
 from nodesmith_cli.explainnode import subjects
 from nodesmith_cli.planning.fleet import fleet_of
 from nodesmith_cli.planning.moves import moves_json

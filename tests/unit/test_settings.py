@@ -6,7 +6,7 @@ import pytest
 
 from nodesmith import settings
 from nodesmith.errors import Rejected
-from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import SYSTEM_SPREADS, MinValuesPolicy, PreferencePolicy
 from nodesmith.settings import Settings, read_settings
 

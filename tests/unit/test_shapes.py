@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.labels import HOSTNAME, ZONE
-from nodesmith.model.namespaces import Namespaces
-from nodesmith.model.shapereading import parse_shape
-from nodesmith.model.shapes import Shape, Spread
-from nodesmith.model.taints import Toleration
+from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
+from nodesmith.model.apimachinery.taints import Toleration
+from nodesmith.model.kubernetes.namespaces import Namespaces
+from nodesmith.model.kubernetes.shapereading import parse_shape
+from nodesmith.model.kubernetes.shapes import Shape, Spread
 from tests.builders import anti_affinity, expression, node_affinity, shape
 
 

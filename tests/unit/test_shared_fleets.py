@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.fleetcalls import FleetCalls
-from nodesmith.adapters.fleets import fleet_request
-from nodesmith.adapters.launchtemplates import Templates
+from nodesmith.adapters.ec2.fleetcalls import FleetCalls
+from nodesmith.adapters.ec2.fleets import fleet_request
+from nodesmith.adapters.ec2.launchtemplates import Templates
 from nodesmith.decisions.launch import dealt, launch_plan, shared
 from nodesmith.decisions.provisioning.outcomes import launched_claim, tags_due
-from nodesmith.model.launches import (
+from nodesmith.model.ec2.launches import (
     Deferred,
     FleetShare,
     Instance,

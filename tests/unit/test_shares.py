@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodesmith.decisions.provisioning import Plan, canonical, decide, plan_item, record, replay
-from nodesmith.decisions.provisioning.shares import (
+from nodesmith.decisions.provisioning.fairness import (
     MOST_STEPS,
     MOST_STEPS_OF_SEVERAL,
     by_turns,
@@ -15,8 +15,8 @@ from nodesmith.decisions.provisioning.shares import (
     shared_out,
     steps_of,
 )
-from nodesmith.model.pods import Pod
-from nodesmith.model.shapes import PodAffinityTerm, Shape
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import PodAffinityTerm, Shape
 from tests.builders import NOW, anti_affinity, inputs, pods, shape, spread
 
 

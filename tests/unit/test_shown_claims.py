@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.nodeclaimobjects import manifest
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.shownclaims import shown_claim
+from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.shownclaims import shown_claim
 from tests.builders import claim
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.disruption.costs import EVICTION_MINUTES, lost_usd, startups
-from nodesmith.decisions.disruption.search import propose
-from nodesmith.observation.podreduction import reduce_pod
-from nodesmith.observation.startups import startup_minutes
-from nodesmith.observation.wire import Observed, decode, encode
+from nodesmith.decisions.disruption.search.search import propose
+from nodesmith.observation.decoding import Observed, decode, encode
+from nodesmith.observation.reduction.pods import reduce_pod
+from nodesmith.observation.reduction.startups import startup_minutes
 from tests import builders
 from tests.builders import NOW, shape
 from tests.clusters import deployment_pod, rolled

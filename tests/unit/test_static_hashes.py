@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.durations import nanoseconds
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodepools import parse_nodepool
-from nodesmith.model.statichashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION, hash_in_cluster
+from nodesmith.model.apimachinery.durations import nanoseconds
+from nodesmith.model.hashes.statichashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION, hash_in_cluster
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from tests import builders
 from tests.karpenterhashes import Hashed, kept
 

@@ -11,12 +11,12 @@ import pytest
 
 from nodesmith.decisions.provisioning import PlannedNode, replicas
 from nodesmith.decisions.surplus import surplus
-from nodesmith.model.backoffs import Backoff
-from nodesmith.model.labels import ZONE
-from nodesmith.model.launches import OfferingKey
-from nodesmith.model.moves import Move, Reason, Stage
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodepools import parsed_nodepools
+from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.moves import Move, Reason, Stage
 from tests import builders
 from tests.builders import NOW
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 from typing import Any
 
 from nodesmith.decisions.termination.replacing import replacement
-from nodesmith.model.nodeclaimobjects import manifest
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodes import Node
+from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.taints import DISRUPTED
 from nodesmith_cli.status import lines, tell
 from tests.builders import NOW, bind, claim, node, shape, snapshot
 

@@ -9,12 +9,12 @@ from datetime import timedelta
 from nodesmith.controllers.provisioning import provision
 from nodesmith.decisions.launch import Templates, launch_plan, usable
 from nodesmith.decisions.provisioning.decide import decide
-from nodesmith.model.backoffs import Backoff
-from nodesmith.model.launches import LaunchOutcome, LaunchRequest, NoCapacity, SubnetShortfall
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.nodeclassstatus import NodeClassStatus, Subnet
-from nodesmith.model.resources import Resources
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest, NoCapacity, SubnetShortfall
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.nodeclasses.status import NodeClassStatus, Subnet
 from tests import builders
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NODECLASS, NOW, options, status

@@ -10,9 +10,9 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from nodesmith.adapters.sweeping import told
+from nodesmith.adapters.ec2.instancestatus import told
 from nodesmith.errors import Transient
-from nodesmith.model.notices import Fate
+from nodesmith.model.ec2.notices import Fate
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MARKED_AND_OURS = {

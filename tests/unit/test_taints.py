@@ -1,6 +1,6 @@
 import pytest
 
-from nodesmith.model.taints import (
+from nodesmith.model.apimachinery.taints import (
     DISRUPTED,
     UNREGISTERED,
     Taint,

@@ -7,10 +7,10 @@ from typing import Any
 
 from nodesmith.decisions.termination.foreseen import obstacles
 from nodesmith.decisions.termination.waiting import Waiting, why_not_gone
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget, parse_budget
-from nodesmith.model.pods import Pod
-from nodesmith.model.shapes import Shape
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget, parse_budget
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
 from tests.builders import NOW, bind, claim, daemon, node, shape, snapshot
 
 

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.termination.draining import PRESSING
 from nodesmith.decisions.termination.moments import next_change
 from nodesmith.decisions.termination.replacing import FIRST_LOOK, HEAD_START, LONGEST_WAIT
-from nodesmith.model.draintimes import DrainTime
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.labels import DO_NOT_DISRUPT, TERMINATION_TIMESTAMP
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.pods import Pod
-from nodesmith.model.times import format_time
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, TERMINATION_TIMESTAMP
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.draintimes import DrainTime
 from tests import builders
 from tests.builders import NOW
 

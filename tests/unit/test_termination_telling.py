@@ -7,17 +7,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nodesmith.decisions.termination.telling import (
+from nodesmith.decisions.termination.notifications import (
     of_deadline,
     of_deletions,
     of_evictions,
     of_interruption,
     of_waiting,
 )
-from nodesmith.model.evictions import BUDGET, Evicted, Eviction, EvictionRefused, Gone, PodOnNode
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.notices import Fate
-from nodesmith.model.objectevents import ObjectEvent
+from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.kubernetes.evictions import BUDGET, Evicted, Eviction, EvictionRefused, Gone, PodOnNode
 from tests.builders import claim
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.termination.toll import Toll, displaced, noticed_at, toll, waiting_since
+from nodesmith.decisions.termination.interruptioncosts import Toll, displaced, noticed_at, toll, waiting_since
 from nodesmith.model.commands import Advance, DeletePods, Release, TerminateInstances, TerminationCommand
-from nodesmith.model.evictions import PodOnNode
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.notices import Fate
-from nodesmith.model.pods import Pod
+from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.evictions import PodOnNode
+from nodesmith.model.kubernetes.pods import Pod
 from tests import builders
 from tests.builders import NOW
 

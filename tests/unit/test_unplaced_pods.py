@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.news import Told
-from nodesmith.controllers.unplaced import EVENTS_AT_ONCE, tell_unplaced, write_unplaced
+from nodesmith.controllers.launching.unschedulable import EVENTS_AT_ONCE, tell_unplaced, write_unplaced
+from nodesmith.controllers.runs.eventdeduplication import Told
 from nodesmith.decisions.provisioning import Plan, Unplaced, decide
-from nodesmith.model.reasons import Reason
+from nodesmith.model.kubernetes.unschedulable import Reason
 from tests.builders import CLUSTER, NOW, bind, expression, inputs, nodepool_manifest, pods, shape, snapshot
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.cluster import FakeCluster

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from nodesmith.decisions.launch.userdata import MalformedUserData, node_labels, own_parts, registered_taints
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.kubelet import KubeletConfiguration
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.resources import parse_resources
-from nodesmith.model.taints import Taint
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith_cli.local.cloud.userdata import parse_user_data
 from tests.launching import CLAIM, NODECLASS, plan
 

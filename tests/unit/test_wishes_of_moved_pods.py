@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.disruption.proposals import Proposal
-from nodesmith.decisions.disruption.search import look_again, propose
+from nodesmith.decisions.disruption.search.search import look_again, propose
 from nodesmith.decisions.provisioning import Inputs, decide
-from nodesmith.model.disruptions import REBALANCE_ZONES
-from nodesmith.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
-from nodesmith.model.moves import Reason
-from nodesmith.model.shapes import Shape
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
+from nodesmith.model.karpenter.disruption import REBALANCE_ZONES
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.ledger.moves import Reason
 from tests.benchmarks.disruption.fleets import launched
 from tests.builders import (
     NOW,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.workloads import Workloads, controller
-from nodesmith.model.pods import Pod
+from nodesmith.model.kubernetes.pods import Pod
 from tests.builders import anti_affinity, pods, shape, spread
 
 

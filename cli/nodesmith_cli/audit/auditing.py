@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith_cli.audit.accounts import check_pods, check_prices, check_requests
 from nodesmith_cli.audit.apart import Aversions, check_anti_affinity
 from nodesmith_cli.audit.choices import check_min_values

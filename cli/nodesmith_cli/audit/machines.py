@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nodesmith.model.instancetypes import InstanceType
+from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith_cli.audit.nodeclasses import RESERVED, boots
 from nodesmith_cli.audit.pools import Pool
 from nodesmith_cli.audit.reading import ZONE, node_labels, today

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nodesmith.model.instancetypes import InstanceType
+from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith_cli.audit.reading import Manifest, dig, node_labels, today
 from nodesmith_cli.audit.selectors import holds
 

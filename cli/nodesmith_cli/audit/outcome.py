@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith_cli.audit.cluster import Cluster
 from nodesmith_cli.audit.machines import Machine, Refusal, machine
 from nodesmith_cli.audit.nodeclasses import RESERVATION_ID

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.instancetypes import InstanceType, instance_types
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
-from nodesmith.model.quantities import whole_units
+from nodesmith.model.apimachinery.quantities import whole_units
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith_cli.audit.cluster import Cluster
 from nodesmith_cli.audit.nodeclasses import Reservation, read_images, read_reservations
 from nodesmith_cli.audit.places import NODEPOOL

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import quote
 
-from nodesmith.adapters.apiserver import ApiServer, NotServed
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, NotServed
 
 MANAGER = "nodesmith"
 _APPLY = "application/apply-patch+yaml"

@@ -9,8 +9,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.awserrors import error_code
-from nodesmith.model.events import Concern
+from nodesmith.adapters.aws.errors import error_code
+from nodesmith.model.functions.hints import Concern
 from nodesmith_cli.connecting.asking import Asker
 from nodesmith_cli.connecting.findings import Finding, error, info, warning
 from nodesmith_cli.connecting.observed import Account

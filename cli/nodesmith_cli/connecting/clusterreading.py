@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from nodesmith.adapters.apiserver import ApiServer
+from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith_cli.connecting.applying import Applier, State, path_of
 from nodesmith_cli.connecting.crdages import Age, age
 from nodesmith_cli.connecting.manifests import CRD, FORWARDER, NAMESPACE

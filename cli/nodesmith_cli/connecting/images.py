@@ -21,7 +21,7 @@ def image_in_registry(client: Client) -> str:
 def _pushed(client: Client) -> str:
     from botocore.exceptions import ClientError
 
-    from nodesmith.adapters.awserrors import error_code
+    from nodesmith.adapters.aws.errors import error_code
 
     ecr = client("ecr")
     try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nodesmith.adapters.instanceprofiles import profile_path
-from nodesmith.decisions.launch.tags import MANAGED_BY_TAG
+from nodesmith.adapters.nodeclasses.instanceprofiles import profile_path
+from nodesmith.model.karpenter.instancetags import MANAGED_BY_TAG
 from nodesmith.settings import (
     forwarder_partition_key,
     health_partition_key,

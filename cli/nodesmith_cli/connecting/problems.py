@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from nodesmith import __version__
-from nodesmith.model.events import TALKING
+from nodesmith.model.functions.hints import TALKING
 from nodesmith.registration import CLUSTER_NAME
 from nodesmith.settings import role_name
 from nodesmith_cli.connecting.findings import Finding, error, warning

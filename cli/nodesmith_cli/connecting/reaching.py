@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from nodesmith.adapters.apiclient import api_client
-from nodesmith.adapters.apiserver import connect
-from nodesmith.adapters.ekstoken import EksToken
+from nodesmith.adapters.kubernetes.apiclient import api_client
+from nodesmith.adapters.kubernetes.apiserver import connect
+from nodesmith.adapters.kubernetes.ekstoken import EksToken
 from nodesmith.errors import Rejected, Transient
 from nodesmith_cli.connecting.applying import Applier
 from nodesmith_cli.connecting.kubeconfigs import configuration, has_current_context

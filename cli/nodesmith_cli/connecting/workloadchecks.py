@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from nodesmith.adapters.apiserver import ApiServer
-from nodesmith.model.ownership import nodeclass_name
-from nodesmith.model.poddisruptionbudgets import parse_budget
-from nodesmith.model.spelling import did_you_mean
-from nodesmith.observation.wire import UNREADABLE
+from nodesmith.adapters.kubernetes.apiserver import ApiServer
+from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.karpenter.ownership import nodeclass_name
+from nodesmith.model.kubernetes.poddisruptionbudgets import parse_budget
+from nodesmith.observation.decoding import UNREADABLE
 from nodesmith_cli.connecting.findings import Finding, error, warning
 from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.sharing.survey import Manifest, Survey, listed, name_of

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from nodesmith.model.apimachinery.problems import Parsed, Problem
 from nodesmith.model.conversion.changes import Change, Conversion, Converted, Fate
 from nodesmith.model.conversion.converting import convert, loud
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodepools import parse_nodepool
-from nodesmith.model.problems import Parsed, Problem
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith_cli.local.manifests import Document, Fault
 
 _SERVERS = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")

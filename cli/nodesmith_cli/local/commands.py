@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith_cli.explain import price_and_bound, summary
 from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.local.interrupting import Interrupted, drawn, interrupt_two

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.durations import duration_seconds
-from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, SPOT, ZONE
-from nodesmith.model.notices import WARNING
-from nodesmith.model.spelling import did_you_mean
+from nodesmith.model.apimachinery.durations import duration_seconds
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, SPOT, ZONE
+from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.ec2.notices import WARNING
 from nodesmith_cli.local.reaching import Reached, default_kubeconfig, reach
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ def _subject(name: str, snapshot: Snapshot, now: datetime) -> Subject | None:
 
 
 def _snapshot(system: Reached, context: str, now: datetime) -> Snapshot:
-    from nodesmith.adapters.observer import Observer
-    from nodesmith.observation.wire import decode, encode
+    from nodesmith.adapters.kubernetes.observer import Observer
+    from nodesmith.observation.decoding import decode, encode
     from nodesmith_cli.planning.cluster import server_of
 
     try:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from nodesmith.model.labels import SPOT
-from nodesmith.model.notices import WARNING
+from nodesmith.model.apimachinery.labels import SPOT
+from nodesmith.model.ec2.notices import WARNING
 from nodesmith_cli.local.cloud.announcing import announce_interruption
 from nodesmith_cli.local.running import wait_for
 from nodesmith_cli.local.served import ServedCluster

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from nodesmith.model.times import format_time
+from nodesmith.model.apimachinery.times import format_time
 from nodesmith.settings import (
     DEAD_LETTER_QUEUE_NAME,
     QUEUE_NAME,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodesmith.model.catalog import Catalog
+from nodesmith.model.ec2.catalog import Catalog
 from nodesmith_cli.local.report import Price, PriceOf
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, ZONE
-from nodesmith.model.pods import pod_requests
-from nodesmith.model.resources import NOTHING, Resources, parse_resources, total
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, ZONE
+from nodesmith.model.apimachinery.resources import NOTHING, Resources, parse_resources, total
+from nodesmith.model.kubernetes.pods import pod_requests
 from nodesmith_cli.local.timeline import Entry, View, condition, pod_key
 
 HOURS_A_MONTH, HOURS_A_YEAR = 730, 8760

@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from nodesmith.adapters.apiserver import ApiServer, connect
-from nodesmith.adapters.blobs import S3Blobs
-from nodesmith.adapters.heartbeats import DynamoHeartbeats
-from nodesmith.adapters.hints import LambdaHints
-from nodesmith.adapters.invocations import LambdaInvocations
-from nodesmith.model.catalog import Catalog
+from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
+from nodesmith.adapters.functions.hints import LambdaHints
+from nodesmith.adapters.functions.invocations import LambdaInvocations
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
+from nodesmith.adapters.s3.blobs import S3Blobs
+from nodesmith.model.ec2.catalog import Catalog
 from nodesmith_cli.local.apiserver.history import Watcher
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws

@@ -11,8 +11,8 @@ from urllib.parse import quote, urlencode
 from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
-from nodesmith.adapters.apiserver import ApiServer, connect
-from nodesmith.adapters.retryafter import passes, send_patiently
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
+from nodesmith.adapters.kubernetes.retryafter import passes, send_patiently
 from nodesmith.errors import Transient
 from nodesmith_cli.local.apiserver.errors import ApiError
 from nodesmith_cli.local.apiserver.history import Watcher

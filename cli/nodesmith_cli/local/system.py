@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, assert_never
 
 from nodesmith import parts
-from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.registration import Registration
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 
 View = Mapping[str, Any]
 

@@ -10,8 +10,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from nodesmith.model.labels import SPOT
-from nodesmith.model.resources import CPU, MEMORY, total
+from nodesmith.model.apimachinery.labels import SPOT
+from nodesmith.model.apimachinery.resources import CPU, MEMORY, total
 from nodesmith_cli.local.latency import Latency
 from nodesmith_cli.local.report import HOURS_A_MONTH, NodeReport, PendingPod, Price, Report
 from nodesmith_cli.printing import counted

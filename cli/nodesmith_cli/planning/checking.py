@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from nodesmith.model.nodeclaimobjects import parse_nodeclaim
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodepools import parse_nodepool
-from nodesmith.model.ownership import is_foreign
-from nodesmith.model.problems import Parsed
-from nodesmith.model.times import parse_time
-from nodesmith.observation.wire import UNREADABLE
+from nodesmith.model.apimachinery.problems import Parsed
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.karpenter.nodeclaimobjects import parse_nodeclaim
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.karpenter.ownership import is_foreign
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
+from nodesmith.observation.decoding import UNREADABLE
 from nodesmith_cli.local.apiserver.builtin import fields_of, schema_of_kind, type_of
 from nodesmith_cli.local.apiserver.defaults import with_defaults
 from nodesmith_cli.local.apiserver.errors import FieldProblem

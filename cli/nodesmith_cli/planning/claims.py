@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
-from nodesmith.model.nodeclaimobjects import parse_nodeclaim
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.ownership import is_foreign
-from nodesmith.model.resources import parse_resources
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.karpenter.nodeclaimobjects import parse_nodeclaim
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.ownership import is_foreign
 
 _REACHED = {"Launched": Phase.LAUNCHED, "Registered": Phase.REGISTERED, "Initialized": Phase.INITIALIZED}
 """Conditions in the order in which a claim comes by them."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, load_kube_config
 
-from nodesmith.adapters.apiclient import api_client
-from nodesmith.adapters.apiserver import ApiServer, NotServed
+from nodesmith.adapters.kubernetes.apiclient import api_client
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, NotServed
 from nodesmith.errors import Rejected
 from nodesmith.observation.mirror import WATCHED
 from nodesmith_cli.local.manifests import Document

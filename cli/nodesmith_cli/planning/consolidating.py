@@ -9,7 +9,7 @@ from datetime import datetime
 import yaml
 from rich.console import Console
 
-from nodesmith.decisions.disruption.search import propose
+from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith_cli.local.view import console
 from nodesmith_cli.planning.fleet import fleet_of

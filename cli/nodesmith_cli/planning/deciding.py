@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide, replicas
-from nodesmith.model.resources import total
-from nodesmith.model.shapes import Shape
+from nodesmith.model.apimachinery.resources import total
+from nodesmith.model.kubernetes.shapes import Shape
 
 
 def planned(inputs: Inputs) -> Plan:

@@ -12,11 +12,18 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.model.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODECLASS, NODEPOOL, ZONE
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodepools import NodePool, parsed_nodepools
-from nodesmith.model.nodes import Node
-from nodesmith.model.nodespec import NodeClassRef
+from nodesmith.model.apimachinery.labels import (
+    CAPACITY_TYPE,
+    INITIALIZED,
+    INSTANCE_TYPE,
+    NODECLASS,
+    NODEPOOL,
+    ZONE,
+)
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.kubernetes.nodes import Node
 
 _QUIET = timedelta(days=1)
 

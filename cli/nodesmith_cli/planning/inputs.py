@@ -10,12 +10,12 @@ from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs, as_read, decision_id
 from nodesmith.errors import Rejected
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclassstatus import ClusterInfo
-from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.nodeclasses.status import ClusterInfo
+from nodesmith.observation.decoding import decode, encode
 from nodesmith.observation.mirror import WATCHED, Mirror, observed
-from nodesmith.observation.wire import decode, encode
 from nodesmith_cli.planning.claims import claims
 from nodesmith_cli.planning.launching import judged
 from nodesmith_cli.planning.manifests import Manifests

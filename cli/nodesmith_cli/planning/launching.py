@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from nodesmith.decisions.launch.validation import launch_obstacle
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus, StatusCondition
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
+from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus, StatusCondition
 from nodesmith_cli.local.manifests import Document, Fault
 from nodesmith_cli.planning.nodeclasses import KUBERNETES
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from math import fsum
 from typing import Any
 
-from nodesmith.decisions.disruption.budgets import room
+from nodesmith.decisions.budgets import room
 from nodesmith.decisions.disruption.costs import price_of
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal, Proposals
 from nodesmith.decisions.provisioning import Inputs, Plan
-from nodesmith.model.moves import Reason
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodepools import parsed_nodepools
-from nodesmith.model.nodes import Node
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.kubernetes.nodes import Node
+from nodesmith.model.ledger.moves import Reason
 from nodesmith_cli.local.report import HOURS_A_YEAR
 from nodesmith_cli.planning.report import plan_json
 

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from nodesmith.adapters.aliases import alias_parameters
-from nodesmith.adapters.unresolved import Unresolved
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.nodeclasses import EC2NodeClass, parse_nodeclass
-from nodesmith.model.nodeclassstatus import (
+from nodesmith.adapters.nodeclasses.imagealiases import alias_parameters
+from nodesmith.adapters.nodeclasses.unresolved import Unresolved
+from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.karpenter.nodespec import read_requirements
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclass
+from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
     Image,
     NodeClassStatus,
@@ -18,8 +20,6 @@ from nodesmith.model.nodeclassstatus import (
     StatusCondition,
     Subnet,
 )
-from nodesmith.model.nodespec import read_requirements
-from nodesmith.model.requirements import NO_REQUIREMENTS
 
 Manifest = Mapping[str, Any]
 _ZONES = 3

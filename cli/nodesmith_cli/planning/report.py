@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, plan_item
-from nodesmith.model.resources import format_resources
+from nodesmith.model.apimachinery.resources import format_resources
 
 _DIGITS = 9
 

@@ -14,12 +14,12 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from nodesmith.adapters.catalogfiles import read_catalog_file
-from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.adapters.catalog.files import read_catalog_file
 from nodesmith.decisions.provisioning import Inputs, Plan
 from nodesmith.errors import Rejected
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.settings import Settings, read_settings
 from nodesmith_cli.foreign import name_of, said_of
 from nodesmith_cli.local.places import region_of

@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode
-from nodesmith.decisions.provisioning.pools import parsed_nodeclasses
-from nodesmith.model.instancetypes import InstanceType, instance_types
-from nodesmith.model.labels import SPOT
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.resources import CPU, MEMORY, Resources
+from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
+from nodesmith.model.apimachinery.labels import SPOT
+from nodesmith.model.apimachinery.resources import CPU, MEMORY, Resources
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith_cli.explain import price_and_bound
 from nodesmith_cli.local.report import Price
 from nodesmith_cli.local.view import gauge, price_text

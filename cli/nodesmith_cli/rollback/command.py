@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from nodesmith.errors import Rejected
-from nodesmith.model.events import Concern
-from nodesmith.model.times import format_time
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.functions.hints import Concern
 from nodesmith.settings import function_name
 from nodesmith_cli.options import Output
 from nodesmith_cli.rollback.functions import Functions

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from nodesmith.model.times import parse_time
+from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.settings import ALIAS, function_name
 from nodesmith_cli.connecting.clients import asking, if_there
 from nodesmith_cli.rollback.releases import FunctionVersion

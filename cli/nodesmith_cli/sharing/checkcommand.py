@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Literal
 
-from nodesmith.adapters.apiserver import ApiServer
+from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith_cli.printing import print_told
 from nodesmith_cli.sharing.findings import Finding, Severity, findings, overlay
 from nodesmith_cli.sharing.survey import take_survey

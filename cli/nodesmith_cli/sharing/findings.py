@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from nodesmith.model.ownership import nodeclass_group, server_of
+from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
 from nodesmith_cli.printing import some
 from nodesmith_cli.sharing.survey import AUTO_MODE_CRD, SHARED_CRDS, Manifest, Survey, name_of
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from urllib.parse import quote
 
-from nodesmith.adapters.apiserver import ApiServer
-from nodesmith.adapters.statuses import without_finalizer
+from nodesmith.adapters.kubernetes.apiserver import ApiServer
+from nodesmith.adapters.kubernetes.statuspatches import without_finalizer
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.model.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
-from nodesmith.model.ownership import provider_id
+from nodesmith.model.apimachinery.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
+from nodesmith.model.karpenter.ownership import provider_id
 from nodesmith.observation.mirror import NODECLAIMS, NODECLASSES, NODES
 from nodesmith_cli.sharing import parts
 from nodesmith_cli.sharing.awaited import Awaited, awaited

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from nodesmith.adapters.apiserver import ApiServer, NotServed
-from nodesmith.adapters.leases import karpenter_runs
-from nodesmith.model.labels import NODECLASS, NODEPOOL
-from nodesmith.model.ownership import is_foreign, is_karpenters, provider_id
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, NotServed
+from nodesmith.adapters.kubernetes.leases import karpenter_runs
+from nodesmith.model.apimachinery.labels import NODECLASS, NODEPOOL
+from nodesmith.model.karpenter.ownership import is_foreign, is_karpenters, provider_id
 from nodesmith.observation.mirror import (
     NODE_TEMPLATES,
     NODECLAIMS,

@@ -11,7 +11,7 @@ from typing import Literal
 
 import typer
 
-from nodesmith.adapters.apiserver import ApiServer
+from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.errors import Rejected
 from nodesmith_cli.printing import counted, printable
 from nodesmith_cli.sharing import parts

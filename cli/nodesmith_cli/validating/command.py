@@ -13,9 +13,9 @@ from typing import Literal
 import typer
 
 from nodesmith.errors import Rejected
-from nodesmith.model.nodeclasses import parse_nodeclass
-from nodesmith.model.nodepools import parse_nodepool
-from nodesmith.model.ownership import is_foreign
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.karpenter.ownership import is_foreign
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith_cli.converting.objects import todays_documents
 from nodesmith_cli.foreign import said_of
 from nodesmith_cli.local.manifests import Document, Fault, read_documents

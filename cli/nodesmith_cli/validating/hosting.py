@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nodesmith.adapters.catalogs import embedded_catalog
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.local.places import region_of

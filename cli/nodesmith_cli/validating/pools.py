@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.considered import Considered, considered
-from nodesmith.decisions.provisioning.pools import pools
-from nodesmith.decisions.scheduling.templates import Template
-from nodesmith.model.nodepools import NODES, parse_nodepool
-from nodesmith.model.requirements import Requirements
-from nodesmith.model.resources import NOTHING, Resources, format_resources
-from nodesmith.model.taints import Effect, Taint
+from nodesmith.decisions.provisioning.nodepooltiers import pools
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.model.apimachinery.requirements import Requirements
+from nodesmith.model.apimachinery.resources import NOTHING, Resources, format_resources
+from nodesmith.model.apimachinery.taints import Effect, Taint
+from nodesmith.model.karpenter.nodepools import NODES, parse_nodepool
 from nodesmith_cli.local.manifests import Document, Fault
 from nodesmith_cli.validating.findings import Finding, warning
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from threading import Lock, Thread
 
-from nodesmith.blobports import NONE_THERE, VersionedBlobs
 from nodesmith.errors import NodesmithError, Rejected
-from nodesmith.model.events import MEASURED, Concern
-from nodesmith.model.metrics import Labels, Recorded, labelled
-from nodesmith.model.metricseries import SERIES
-from nodesmith.model.metricsobject import MetricsObject
+from nodesmith.model.functions.hints import MEASURED, Concern
+from nodesmith.model.metrics.metrics import Labels, Recorded, labelled
+from nodesmith.model.metrics.metricsobject import MetricsObject
+from nodesmith.model.metrics.series import SERIES
+from nodesmith.ports.blobs import NONE_THERE, VersionedBlobs
 from nodesmith.settings import metrics_key
 from nodesmith_forwarder.clock import Clock
 from nodesmith_forwarder.metrics.exposition import Family, written

@@ -11,19 +11,19 @@ from platform import machine
 from typing import Any
 
 from nodesmith import __version__
-from nodesmith.decisions.disruption.budgets import allowed
-from nodesmith.model.labels import INITIALIZED, NODEPOOL
-from nodesmith.model.metrics import Labels, labelled
-from nodesmith.model.moves import Reason
-from nodesmith.model.nodepools import parsed_nodepools
-from nodesmith.model.ownership import is_foreign
-from nodesmith.model.pods import pod_requests
-from nodesmith.model.quantities import QuantityError
-from nodesmith.model.resources import CPU, Resources, parse_resources, total
-from nodesmith.model.shapereading import parse_shape
+from nodesmith.decisions.budgets import allowed
+from nodesmith.model.apimachinery.labels import INITIALIZED, NODEPOOL
+from nodesmith.model.apimachinery.quantities import QuantityError
+from nodesmith.model.apimachinery.resources import CPU, Resources, parse_resources, total
+from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.karpenter.ownership import is_foreign
+from nodesmith.model.kubernetes.pods import pod_requests
+from nodesmith.model.kubernetes.shapereading import parse_shape
+from nodesmith.model.ledger.moves import Reason
+from nodesmith.model.metrics.metrics import Labels, labelled
 from nodesmith.observation.endingnodes import ending_nodes
 from nodesmith.observation.observed import UNREADABLE, Observed
-from nodesmith.observation.podreduction import ReducedPod
+from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith_forwarder.metrics.conditions import condition_gauges
 from nodesmith_forwarder.metrics.exposition import Family
 from nodesmith_forwarder.metrics.objects import is_true, moment

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from nodesmith.model.times import parse_time
+from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.observation.observed import UNREADABLE
 
 

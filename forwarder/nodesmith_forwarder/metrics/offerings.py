@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nodesmith.blobports import NONE_THERE, VersionedBlobs
-from nodesmith.model.onsale import OnSale, from_bytes
+from nodesmith.model.metrics.onsale import OnSale, from_bytes
+from nodesmith.ports.blobs import NONE_THERE, VersionedBlobs
 from nodesmith.settings import on_sale_key
 from nodesmith_forwarder.metrics.exposition import PREFIX
 

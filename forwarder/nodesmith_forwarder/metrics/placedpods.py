@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodesmith.observation.mirror import NODES, PODS, Change
-from nodesmith.observation.podreduction import ReducedPod
+from nodesmith.observation.reduction.pods import ReducedPod
 
 _OF_THEIR_NODE = frozenset({"DaemonSet", "Node"})
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from nodesmith.model.labels import CAPACITY_TYPE, MIN_VALUES_RELAXED, NODEPOOL, REGISTERED, ZONE
-from nodesmith.model.metrics import Histogram, Labels, labelled, snake_case
-from nodesmith.model.nodeclaimobjects import CREATED_FOR, DECISION, PROVISIONED
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, MIN_VALUES_RELAXED, NODEPOOL, REGISTERED, ZONE
+from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR, DECISION, PROVISIONED
+from nodesmith.model.metrics.metrics import Histogram, Labels, labelled, snake_case
 from nodesmith.observation.mirror import NODECLAIMS, NODES, PODS, Change
-from nodesmith.observation.podreduction import ReducedPod
+from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith_forwarder.metrics.conditions import KINDS, Transitions
 from nodesmith_forwarder.metrics.exposition import Family, Summary
 from nodesmith_forwarder.metrics.objects import conditions_of, is_true, moment, says_true, time_of

@@ -10,9 +10,9 @@ from statistics import mean
 
 from nodesmith.decisions.disruption.costs import price_of
 from nodesmith.decisions.disruption.proposals import Proposal
-from nodesmith.decisions.disruption.search import propose
+from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.model.pods import Pod
+from nodesmith.model.kubernetes.pods import Pod
 from tests import builders
 from tests.benchmarks.disruption.fleets import launched, machine
 from tests.benchmarks.figures import Figure

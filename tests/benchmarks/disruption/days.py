@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.pods import Pod
-from nodesmith.model.shapes import Shape
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.ledger.ledger import Ledger
 from tests import builders
 
 HOUR = timedelta(hours=1)

@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.model.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL, ZONE
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.nodes import Condition, Node
-from nodesmith.model.pods import Pod
-from nodesmith.model.shapes import Shape
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL, ZONE
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.kubernetes.nodes import Condition, Node
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
 from tests import builders
 from tests.fleets import Worker, fleet, kinds, pool
 

@@ -6,10 +6,10 @@ import time
 from datetime import timedelta
 from types import SimpleNamespace
 
-from nodesmith.adapters.blobs import S3Blobs
-from nodesmith.adapters.store import DynamoStore
+from nodesmith.adapters.dynamodb.ledger import DynamoStore
+from nodesmith.adapters.s3.blobs import S3Blobs
 from nodesmith.controllers.disruption import Disruption, disrupt
-from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from tests import builders
 from tests.benchmarks.figures import Figure, median_ms
 from tests.benchmarks.ticks import Scene

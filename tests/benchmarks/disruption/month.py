@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from nodesmith.decisions.disruption.emptying import let_go
-from nodesmith.decisions.disruption.passing import Pass
 from nodesmith.decisions.disruption.proposals import Proposal
-from nodesmith.decisions.disruption.renewing import renew
-from nodesmith.decisions.disruption.search import DEFAULT_STEPS, propose
+from nodesmith.decisions.disruption.search.driftreplacement import renew
+from nodesmith.decisions.disruption.search.emptiness import let_go
+from nodesmith.decisions.disruption.search.search import DEFAULT_STEPS, propose
+from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.model.moves import Reason
-from nodesmith.model.pods import Pod
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.moves import Reason
 from tests import builders
 from tests.benchmarks.disruption.consolidated import price_hourly_usd
 from tests.benchmarks.disruption.days import HOUR, Outside, begun_anew, image_of

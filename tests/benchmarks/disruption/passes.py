@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from nodesmith.decisions.disruption.proposals import Proposals
-from nodesmith.decisions.disruption.search import propose
+from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs
 from tests.benchmarks.disruption.fleets import large
 from tests.benchmarks.figures import Figure, reference_ms

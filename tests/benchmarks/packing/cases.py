@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import PreferencePolicy
 from tests.benchmarks.packing import markets, workloads
 from tests.benchmarks.packing.clusters import existing

@@ -7,11 +7,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.instancetypes import InstanceType, instance_types
-from nodesmith.model.labels import CAPACITY_TYPE, HOSTNAME, INITIALIZED, NODEPOOL, REGISTERED, ZONE
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.resources import format_resources
+from nodesmith.model.apimachinery.labels import (
+    CAPACITY_TYPE,
+    HOSTNAME,
+    INITIALIZED,
+    NODEPOOL,
+    REGISTERED,
+    ZONE,
+)
+from nodesmith.model.apimachinery.resources import format_resources
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from tests.problems.planning import Planned, planned
 
 Manifest = dict[str, Any]

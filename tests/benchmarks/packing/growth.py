@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nodesmith.model.catalog import Catalog
+from nodesmith.model.ec2.catalog import Catalog
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.packing import markets
 from tests.benchmarks.packing.clusters import existing

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from nodesmith.adapters.catalogfiles import read_catalog_file
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.instancetypes import instance_types
-from nodesmith.model.labels import CAPACITY_TYPE, ZONE
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.nodepools import parse_nodepool
+from nodesmith.adapters.catalog.files import read_catalog_file
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ZONE
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from tests.builders import NOW, ZONES, catalog, expression, nodepool_manifest
 from tests.problems.firstfit import Kind
 

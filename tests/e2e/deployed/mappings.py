@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from nodesmith.model.times import format_time
+from nodesmith.model.apimachinery.times import format_time
 from nodesmith.settings import function_name
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.queues import PolledQueues

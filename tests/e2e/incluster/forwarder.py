@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 
-from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.errors import NodesmithError
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.controlplane import ControlPlane

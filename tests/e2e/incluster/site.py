@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nodesmith.adapters.apiserver import ApiServer, connect
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.observation.wire import decode
+from nodesmith.observation.decoding import decode
 from nodesmith.settings import WOKEN, snapshot_key
 from nodesmith_cli.local.asynchronous import AsyncInvocations
 from nodesmith_cli.local.clock import LocalClock

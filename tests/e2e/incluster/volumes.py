@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nodesmith.adapters.apiserver import ApiServer
+from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.errors import Transient
 
 Manifest = Mapping[str, Any]

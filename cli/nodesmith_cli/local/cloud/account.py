@@ -17,9 +17,9 @@ from moto.eks import eks_backends
 from moto.ssm import ssm_backends
 from moto.ssm.models import Parameter
 
-from nodesmith.adapters.aliases import alias_parameters
-from nodesmith.model.imagealiases import LATEST
-from nodesmith.model.labels import ARCH
+from nodesmith.adapters.nodeclasses.imagealiases import alias_parameters
+from nodesmith.model.apimachinery.labels import ARCH
+from nodesmith.model.nodeclasses.imagealiases import LATEST
 
 RELEASES = ("20261015", "20261112")
 BOTTLEROCKET = "v1.50.0"

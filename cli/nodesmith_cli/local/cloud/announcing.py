@@ -8,7 +8,7 @@ from typing import Any
 
 from moto.core import DEFAULT_ACCOUNT_ID
 
-from nodesmith.model.ec2events import SPOT_WARNING, STATE_CHANGE
+from nodesmith.model.ec2.events import SPOT_WARNING, STATE_CHANGE
 
 
 def announce_state(events: Any, region: str, instance: str, state: str, at: datetime) -> None:

@@ -18,11 +18,11 @@ from moto.dynamodb.responses import DynamoHandler
 from moto.moto_api._internal import moto_api_backend
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
-from nodesmith.adapters.catalogs import embedded_catalog
-from nodesmith.adapters.unresolved import Unresolved
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.errors import Rejected
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.selectorterms import AMISelectorTerm
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm
 from nodesmith_cli.awsclients import local_client
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.account import (

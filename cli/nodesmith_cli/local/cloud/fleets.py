@@ -14,8 +14,8 @@ from typing import Any
 from moto.ec2.models.instances import InstanceState, MetadataOptions
 from moto.ec2.utils import random_fleet_id
 
-from nodesmith.model.labels import SPOT
-from nodesmith.model.launches import OfferingKey
+from nodesmith.model.apimachinery.labels import SPOT
+from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith_cli.local.cloud.strict.ec2limits import groups_of
 from nodesmith_cli.local.cloud.strict.servicelimits import GROUPS_PER_INTERFACE
 

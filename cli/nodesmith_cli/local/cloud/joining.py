@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from nodesmith.model.catalog import Catalog
+from nodesmith.model.ec2.catalog import Catalog
 from nodesmith_cli.local.apiserver.errors import ApiError
 from nodesmith_cli.local.apiserver.objects import View, condition_of, micro_timestamp
 from nodesmith_cli.local.cloud.nodes import (

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Protocol
 
 from nodesmith.errors import Transient
-from nodesmith.model.catalog import Catalog
+from nodesmith.model.ec2.catalog import Catalog
 from nodesmith_cli.local.apiserver.errors import ApiError
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.joining import Joining

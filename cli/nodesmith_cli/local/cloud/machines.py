@@ -11,8 +11,8 @@ from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2 import ec2_backends
 from moto.ec2.models.instances import InstanceState
 
-from nodesmith.decisions.launch.tags import CLUSTER_TAG
-from nodesmith.model.devices import GIB
+from nodesmith.model.karpenter.instancetags import CLUSTER_TAG
+from nodesmith.model.nodeclasses.devices import GIB
 from nodesmith_cli.local.cloud.nodes import Machine
 
 _CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}

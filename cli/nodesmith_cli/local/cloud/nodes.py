@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.instancetypes import InstanceType, instance_types
-from nodesmith.model.kubelet import KubeletConfiguration
-from nodesmith.model.labels import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE
-from nodesmith.model.nodeconfiguration import NodeConfiguration, NodeSettings
-from nodesmith.model.resources import format_resources, parse_resources
-from nodesmith.model.taints import Effect, Taint
-from nodesmith.model.times import format_time
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE
+from nodesmith.model.apimachinery.resources import format_resources, parse_resources
+from nodesmith.model.apimachinery.taints import Effect, Taint
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith_cli.local.cloud.userdata import Bootstrap
 
 UNINITIALIZED = Taint("node.cloudprovider.kubernetes.io/uninitialized", Effect.NO_SCHEDULE, "true")

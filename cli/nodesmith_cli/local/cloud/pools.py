@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from nodesmith.errors import Rejected
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.labels import ON_DEMAND, SPOT
-from nodesmith.model.launches import OfferingKey
+from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.launches import OfferingKey
 
 _ZONE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)+-[\d*?\[].*")
 

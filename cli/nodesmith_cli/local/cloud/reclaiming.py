@@ -12,9 +12,9 @@ from unittest.mock import patch
 
 from moto.events.models import EventsBackend
 
-from nodesmith.model.ec2events import SPOT_WARNING
-from nodesmith.model.notices import WARNING
-from nodesmith.model.times import parse_time
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.ec2.events import SPOT_WARNING
+from nodesmith.model.ec2.notices import WARNING
 
 SHUTDOWN = timedelta(seconds=20)
 """From there until EC2 shows the instance as terminated."""

@@ -22,9 +22,9 @@ from moto.ec2.responses.launch_templates import LaunchTemplates
 from moto.ec2.responses.spot_instances import SpotInstances
 from moto.ec2.utils import filter_dict_attribute_mapping
 
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.labels import SPOT
-from nodesmith.model.launches import OfferingKey
+from nodesmith.model.apimachinery.labels import SPOT
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith_cli.local.cloud.fleets import Market, create_fleet
 from nodesmith_cli.local.cloud.pools import Pools
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from nodesmith.model.labels import kubelet_may_set
-from nodesmith.model.taints import Taint
+from nodesmith.model.apimachinery.labels import kubelet_may_set
+from nodesmith.model.apimachinery.taints import Taint
 
 NODE_CONFIG_TYPE = "application/node.eks.aws"
 

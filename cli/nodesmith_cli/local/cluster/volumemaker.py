@@ -6,7 +6,7 @@ bound, and goes with its claim.
 
 from __future__ import annotations
 
-from nodesmith.model.labels import ZONE
+from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith_cli.local.apiserver.history import Key
 from nodesmith_cli.local.apiserver.objects import Object, View, dig, labels_of, name_of
 from nodesmith_cli.local.apiserver.store import Store

@@ -9,8 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from nodesmith.decisions.lifecycle import initialization_patch, registration_patch
+from nodesmith.decisions.termination.notifications import (
+    of_deadline,
+    of_deletions,
+    of_interruption,
+    of_waiting,
+)
 from nodesmith.decisions.termination.steps import closing_patch
-from nodesmith.decisions.termination.telling import of_deadline, of_deletions, of_interruption, of_waiting
 from nodesmith.decisions.termination.waiting import awaiting_node
 from nodesmith.errors import Transient
 from nodesmith.model import garbage
@@ -35,9 +40,9 @@ from nodesmith.model.commands import (
     TerminateInstances,
     Wait,
 )
-from nodesmith.model.evictions import Eviction
-from nodesmith.model.nodeclaimobjects import manifest
-from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.kubernetes.evictions import Eviction
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Cloud, Cluster, Store
 

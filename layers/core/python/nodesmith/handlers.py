@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nodesmith.controllers.report import Report
+from nodesmith.controllers.runs.report import Report
 from nodesmith.errors import PutOff, Rejected, Transient
-from nodesmith.model.events import DelayedInvocation, Hint, hints_of, hints_payload, retry_seconds
+from nodesmith.model.functions.hints import DelayedInvocation, Hint, hints_of, hints_payload, retry_seconds
 from nodesmith.parts import ClusterParts, Parts, collect_seldom
 from nodesmith.registration import Registration
 from nodesmith.settings import ALIAS, CANARY_ALIAS, function_name, function_vpc

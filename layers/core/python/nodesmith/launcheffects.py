@@ -22,9 +22,8 @@ from nodesmith.decisions.provisioning.outcomes import (
     subnet_backoffs,
 )
 from nodesmith.errors import Conflict
-from nodesmith.model.backoffs import FIRST_BACKOFF, next_backoff
-from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.launches import (
+from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.ec2.launches import (
     Deferred,
     Instance,
     Launched,
@@ -38,9 +37,10 @@ from nodesmith.model.launches import (
     Unfulfilled,
     fleet_of,
 )
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.notices import Fate
+from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.ledger.backoffs import FIRST_BACKOFF, next_backoff
+from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.ports import Cloud, Store
 
 _FIRST_BACKOFFS = {"InstanceProfileNameInvalid": timedelta(seconds=15)}

@@ -16,27 +16,27 @@ from botocore.config import Config
 from botocore.exceptions import UnknownServiceError
 from botocore.session import get_session
 
-from nodesmith.adapters.blobs import S3Blobs
-from nodesmith.adapters.delayedinvocations import SqsDelayedInvocations
-from nodesmith.adapters.healthrecords import HealthWriter
-from nodesmith.adapters.hints import LambdaHints
-from nodesmith.adapters.invocations import LambdaInvocations
+from nodesmith.adapters.aws.registrations import SsmRegistrations
+from nodesmith.adapters.dynamodb.healthrecords import HealthWriter
+from nodesmith.adapters.functions.delayedinvocations import SqsDelayedInvocations
+from nodesmith.adapters.functions.hints import LambdaHints
+from nodesmith.adapters.functions.invocations import LambdaInvocations
 from nodesmith.adapters.measuredcloud import CONTROLLERS, MeasuredCloud
-from nodesmith.adapters.metricswriter import MetricsWriter
-from nodesmith.adapters.registrations import SsmRegistrations
+from nodesmith.adapters.s3.blobs import S3Blobs
+from nodesmith.adapters.s3.metricswriter import MetricsWriter
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.events import MEASURED, Concern
-from nodesmith.model.metrics import Metrics
+from nodesmith.model.functions.hints import MEASURED, Concern
+from nodesmith.model.metrics.metrics import Metrics
 from nodesmith.registration import Registration, settings_of
 from nodesmith.settings import Settings, metrics_key, read_settings
 from nodesmith.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from nodesmith.adapters.apiserver import ApiServer
-    from nodesmith.adapters.ec2 import AwsCloud
-    from nodesmith.adapters.heartbeats import DynamoHeartbeats
-    from nodesmith.adapters.store import DynamoStore
-    from nodesmith.model.nodeconfiguration import NodeSettings
+    from nodesmith.adapters.cloud import AwsCloud
+    from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
+    from nodesmith.adapters.dynamodb.ledger import DynamoStore
+    from nodesmith.adapters.kubernetes.apiserver import ApiServer
+    from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
     from nodesmith.ports import Cloud
 
 _IN_SESSIONS = frozenset({"dynamodb", "ec2", "s3"})
@@ -106,7 +106,7 @@ class Clients:
         if service not in self._made:
             config = _CONFIG
             if service == "ec2":
-                from nodesmith.adapters.ec2 import EC2_CONFIG
+                from nodesmith.adapters.cloud import EC2_CONFIG
 
                 config = EC2_CONFIG
             self._made[service] = self.session.create_client(service, region_name=self._region, config=config)
@@ -192,21 +192,21 @@ class ClusterParts:
     @cached_property
     def store(self) -> DynamoStore:
         """The ledger of the cluster."""
-        from nodesmith.adapters.store import DynamoStore
+        from nodesmith.adapters.dynamodb.ledger import DynamoStore
 
         return DynamoStore(self.client("dynamodb"), self.settings.table_name, self.settings.cluster_name, now)
 
     @cached_property
     def heartbeats(self) -> DynamoHeartbeats:
         """The signs of life of the cluster's forwarder."""
-        from nodesmith.adapters.heartbeats import DynamoHeartbeats
+        from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
 
         return DynamoHeartbeats(self.client("dynamodb"), self.settings.table_name, self.settings.cluster_name)
 
     @cached_property
     def cloud(self) -> AwsCloud:
         """EC2 for the cluster."""
-        from nodesmith.adapters.ec2 import AwsCloud
+        from nodesmith.adapters.cloud import AwsCloud
 
         return AwsCloud(self.client, self.settings, now)
 
@@ -217,14 +217,14 @@ class ClusterParts:
     @cached_property
     def api_server(self) -> ApiServer:
         """The cluster's API server. Its first call finds it, and may raise Transient or Rejected for that."""
-        from nodesmith.adapters.apiserver import ApiServer
+        from nodesmith.adapters.kubernetes.apiserver import ApiServer
 
         return ApiServer(self._api_client)
 
     def _api_client(self) -> Any:
         """Give a client of the API server that the settings or EKS name. Raises Transient, Rejected."""
-        from nodesmith.adapters.apiserver import connect
-        from nodesmith.adapters.ekstoken import EksToken
+        from nodesmith.adapters.kubernetes.apiserver import connect
+        from nodesmith.adapters.kubernetes.ekstoken import EksToken
 
         cluster = self.cloud.cluster_info()
         credentials = self.client.session.get_credentials()
@@ -236,7 +236,7 @@ class ClusterParts:
 
     def node_settings(self) -> NodeSettings:
         """Give the settings that change what a node offers, and what pods may ask for."""
-        from nodesmith.model.nodeconfiguration import NodeSettings
+        from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 
         return NodeSettings(
             vm_memory_overhead_percent=self.settings.vm_memory_overhead_percent,
@@ -287,6 +287,6 @@ def _cluster_session(parts: Parts, registration: Registration) -> Any:
     role_arn = parts.settings.session_role_arn
     if not role_arn:
         return _session(parts.concern, registration.cluster)
-    from nodesmith.adapters.sessions import cluster_session
+    from nodesmith.adapters.aws.sessions import cluster_session
 
     return cluster_session(parts.client.session, role_arn, parts.settings.region, registration)

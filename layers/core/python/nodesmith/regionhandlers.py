@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nodesmith.controllers.report import Report
+from nodesmith.controllers.runs.report import Report
 from nodesmith.errors import Rejected, Transient
 from nodesmith.handlers import Event, Handler
-from nodesmith.model.events import Concern, DelayedInvocation, retry_seconds
+from nodesmith.model.functions.hints import Concern, DelayedInvocation, retry_seconds
 from nodesmith.parts import Parts, collect_seldom
 
 Route = Callable[[str, str], Report]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nodesmith.errors import Rejected
 from nodesmith.handlers import Event, Handler
-from nodesmith.model.events import Concern
+from nodesmith.model.functions.hints import Concern
 from nodesmith.parts import Parts, now
 from nodesmith.regionhandlers import delayed_or_scheduled, routing_events
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 def routing() -> Handler:
     """Compose routing: what EC2 says of an instance reaches the cluster that launched it."""
-    from nodesmith.adapters.hints import LambdaHints
-    from nodesmith.adapters.markedinstances import Ec2MarkedInstances
-    from nodesmith.adapters.notices import DynamoRegionNotices
-    from nodesmith.adapters.routes import DynamoRoutes
+    from nodesmith.adapters.dynamodb.notices import DynamoRegionNotices
+    from nodesmith.adapters.dynamodb.routes import DynamoRoutes
+    from nodesmith.adapters.ec2.markedinstances import Ec2MarkedInstances
+    from nodesmith.adapters.functions.hints import LambdaHints
     from nodesmith.controllers.routing import Routing, route, wake_warned
 
     parts = Parts(Concern.ROUTING, "dynamodb", "lambda")
@@ -37,13 +37,13 @@ def routing() -> Handler:
 
 def dispatch() -> Handler:
     """Compose dispatch: each cluster's concerns look from time to time. Woken by a schedule, without a message."""
-    from nodesmith.adapters.healthrecords import HealthEvents, HealthRecords, SqsDeadLetters
-    from nodesmith.adapters.marks import DynamoMarks
-    from nodesmith.adapters.registrations import SsmTrials
-    from nodesmith.adapters.ticks import LambdaTicks
+    from nodesmith.adapters.aws.registrations import SsmTrials
+    from nodesmith.adapters.dynamodb.healthrecords import HealthEvents, HealthRecords, SqsDeadLetters
+    from nodesmith.adapters.dynamodb.marks import DynamoMarks
+    from nodesmith.adapters.functions.ticks import LambdaTicks
     from nodesmith.controllers.dispatch import Dispatch, send_ticks
     from nodesmith.controllers.health import HealthCheck, check_health, is_due
-    from nodesmith.decisions.health import KINDS
+    from nodesmith.decisions.dispatch.health import KINDS
     from nodesmith.registration import settings_of
 
     parts = Parts(Concern.DISPATCH, "ssm", "dynamodb", "events", "lambda")
@@ -81,7 +81,7 @@ def dispatch() -> Handler:
 
 def scheduled_at(event: Event) -> datetime:
     """Return the time for which EventBridge Scheduler has invoked a function; the present where the event has none."""
-    from nodesmith.model.times import is_time, parse_time
+    from nodesmith.model.apimachinery.times import is_time, parse_time
 
     said = event.get("at")
     return parse_time(said) if isinstance(said, str) and is_time(said) else now()
@@ -89,8 +89,8 @@ def scheduled_at(event: Event) -> datetime:
 
 def catalog() -> Handler:
     """Compose catalog: what can be bought, refreshed. Woken by a schedule, without a message."""
-    from nodesmith.adapters.catalogs import StoredCatalogs, embedded_prices
-    from nodesmith.adapters.pricing import aws_market
+    from nodesmith.adapters.catalog.catalogs import StoredCatalogs, embedded_prices
+    from nodesmith.adapters.catalog.pricing import aws_market
     from nodesmith.controllers.catalog import refresh_catalog
 
     parts = Parts(Concern.CATALOG)

@@ -220,6 +220,6 @@ def settings_faults(where: str, settings: Any) -> Iterator[str]:
 
 def _unknown(prefix: str, found: Mapping[str, Any], known: tuple[str, ...]) -> Iterator[str]:
     for key in sorted(set(found) - set(known)):
-        from nodesmith.model.spelling import did_you_mean  # difflib is for mistakes only
+        from nodesmith.model.apimachinery.spelling import did_you_mean  # difflib is for mistakes only
 
         yield f"{prefix}{key}: unknown{did_you_mean(key, known) or ', known are ' + ', '.join(known)}"

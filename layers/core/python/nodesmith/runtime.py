@@ -14,16 +14,16 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypedDict
 
-from nodesmith.controllers.report import Report
+from nodesmith.controllers.runs.report import Report
 from nodesmith.handlers import Handler, Run, looking
-from nodesmith.model.events import Concern
+from nodesmith.model.functions.hints import Concern
 from nodesmith.parts import ClusterParts, Parts, now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nodesmith.controllers.provisioning import Provisioning
-    from nodesmith.model.metrics import Metrics
+    from nodesmith.model.metrics.metrics import Metrics
     from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
 LEDGER_AND_EC2 = ("ssm", "sts", "s3", "dynamodb", "ec2", "lambda")
@@ -65,7 +65,7 @@ def _told(own: ClusterParts, report: Report, **names: list[str]) -> Report:
 
 def provisioning() -> Handler:
     """Compose provisioning: pending pods become nodes."""
-    from nodesmith.controllers.onsale import OnSaleKeeper
+    from nodesmith.controllers.metrics.onsale import OnSaleKeeper
     from nodesmith.controllers.provisioning import provision
     from nodesmith.decisions.provisioning import rehearse
 
@@ -84,7 +84,7 @@ def provisioning() -> Handler:
 
 
 def _provisioning(own: ClusterParts) -> Provisioning:
-    from nodesmith.adapters.catalogs import StoredCatalogs
+    from nodesmith.adapters.catalog.catalogs import StoredCatalogs
     from nodesmith.controllers.provisioning import Provisioning
 
     own.client("ec2")  # made now, and not when the first pods wait for it
@@ -106,7 +106,7 @@ def _provisioning(own: ClusterParts) -> Provisioning:
 
 def interruption() -> Handler:
     """Compose interruption: what EC2 takes away is replaced in the run that hears of it."""
-    from nodesmith.adapters.notices import DynamoNotices
+    from nodesmith.adapters.dynamodb.notices import DynamoNotices
     from nodesmith.controllers.interruption import Interruption, handle_notices
     from nodesmith.controllers.provisioning import provision
 
@@ -131,7 +131,7 @@ def interruption() -> Handler:
 
 def disruption() -> Handler:
     """Compose disruption: the fleet follows the work down, at the lowest price and with the least harm."""
-    from nodesmith.adapters.kubernetes import ApiCluster
+    from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.disruption import Disruption, Memory, disrupt
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
@@ -156,12 +156,12 @@ def disruption() -> Handler:
 
 def lifecycle() -> Handler:
     """Compose lifecycle: claims become registered, initialized nodes, or end."""
-    from nodesmith.adapters.kubernetes import ApiCluster
-    from nodesmith.controllers.consolidatable import Pace
+    from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.lifecycle import Lifecycle, follow
-    from nodesmith.controllers.news import Told
-    from nodesmith.controllers.selfhints import SelfHints
-    from nodesmith.controllers.sidebyside import from_anywhere
+    from nodesmith.controllers.nodeclaims.consolidatable import Pace
+    from nodesmith.controllers.runs.concurrently import from_anywhere
+    from nodesmith.controllers.runs.eventdeduplication import Told
+    from nodesmith.controllers.runs.selfhints import SelfHints
 
     spread = from_anywhere(ThreadPoolExecutor(NODES_AT_ONCE).map)
 
@@ -186,10 +186,10 @@ def lifecycle() -> Handler:
 
 def termination() -> Handler:
     """Compose termination: nodes that are to go are drained, their instances terminated, their claims forgotten."""
-    from nodesmith.adapters.kubernetes import ApiCluster
-    from nodesmith.controllers.drains import Drains
-    from nodesmith.controllers.reckoning import Reckoning
-    from nodesmith.controllers.selfhints import SelfHints
+    from nodesmith.adapters.kubernetes.cluster import ApiCluster
+    from nodesmith.controllers.metrics.interruptions import Reckoning
+    from nodesmith.controllers.runs.draintimes import Drains
+    from nodesmith.controllers.runs.selfhints import SelfHints
     from nodesmith.controllers.termination import Termination, end_nodes
 
     spread = ThreadPoolExecutor(NODES_AT_ONCE).map
@@ -216,7 +216,7 @@ def termination() -> Handler:
 
 def readiness() -> Handler:
     """Compose readiness: EC2NodeClasses are resolved, conditions written."""
-    from nodesmith.adapters.kubernetes import ApiCluster
+    from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.readiness import Readiness, make_ready
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
@@ -231,7 +231,7 @@ def readiness() -> Handler:
 
 def observation() -> Handler:
     """Compose observation: a snapshot from the API server when the forwarder is away."""
-    from nodesmith.adapters.observer import Observer
+    from nodesmith.adapters.kubernetes.observer import Observer
     from nodesmith.controllers.observation import Observation, observe
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
@@ -251,7 +251,7 @@ def observation() -> Handler:
 
 def garbagecollection() -> Handler:
     """Compose garbage collection: what nobody needs any more goes."""
-    from nodesmith.adapters.kubernetes import ApiCluster
+    from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
@@ -272,9 +272,9 @@ def garbagecollection() -> Handler:
 
 def repair() -> Handler:
     """Compose repair: nodes that have been sick for too long are replaced, or told of."""
-    from nodesmith.adapters.kubernetes import ApiCluster
-    from nodesmith.controllers.news import Told
+    from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.repair import Repair, repair_nodes
+    from nodesmith.controllers.runs.eventdeduplication import Told
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
         told: Told = {}

@@ -11,16 +11,16 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from nodesmith.errors import Rejected
-from nodesmith.model.ec2events import PATTERNS as PATTERNS
-from nodesmith.model.events import INFORMED as INFORMED
-from nodesmith.model.events import MEASURED as MEASURED
-from nodesmith.model.events import REGION_TICK_MINUTES as REGION_TICK_MINUTES
-from nodesmith.model.events import SCHEDULED as SCHEDULED
-from nodesmith.model.events import TALKING as TALKING
-from nodesmith.model.events import TICK_MINUTES as TICK_MINUTES
-from nodesmith.model.events import WOKEN as WOKEN
-from nodesmith.model.events import Concern as Concern
-from nodesmith.model.notices import Fate as Fate
+from nodesmith.model.ec2.events import PATTERNS as PATTERNS
+from nodesmith.model.ec2.notices import Fate as Fate
+from nodesmith.model.functions.hints import INFORMED as INFORMED
+from nodesmith.model.functions.hints import MEASURED as MEASURED
+from nodesmith.model.functions.hints import REGION_TICK_MINUTES as REGION_TICK_MINUTES
+from nodesmith.model.functions.hints import SCHEDULED as SCHEDULED
+from nodesmith.model.functions.hints import TALKING as TALKING
+from nodesmith.model.functions.hints import TICK_MINUTES as TICK_MINUTES
+from nodesmith.model.functions.hints import WOKEN as WOKEN
+from nodesmith.model.functions.hints import Concern as Concern
 from nodesmith.model.policies import (
     DefaultSpread,
     MinValuesPolicy,

@@ -7,10 +7,8 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.events import Concern
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.garbage import Kind, Owned
-from nodesmith.model.launches import (
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.ec2.launches import (
     Instance,
     Launched,
     LaunchOutcome,
@@ -18,10 +16,12 @@ from nodesmith.model.launches import (
     LaunchTemplate,
     NoCapacity,
 )
-from nodesmith.model.metrics import Metrics
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
-from nodesmith.model.notices import Notice
+from nodesmith.model.ec2.notices import Notice
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.garbage import Kind, Owned
+from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.ports import Cloud
 
 CONTROLLERS: Mapping[Concern, str] = {

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.catalog import Catalog, InstanceFacts
-from nodesmith.model.news import ListPrices, News, merge
+from nodesmith.model.ec2.catalog import Catalog, InstanceFacts
+from nodesmith.model.ec2.catalogmerge import ListPrices, News, merge
 from nodesmith.ports import Catalogs
 
 M = TypeVar("M", bound=Mapping[Any, Any])

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.ticks import due_concerns, is_quiet
+from nodesmith.decisions.dispatch.ticks import due_concerns, is_quiet
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.events import TICK_MINUTES, Concern
-from nodesmith.model.health import Record
-from nodesmith.model.marks import Marks
-from nodesmith.regionports import HealthRecords, Registrations, Ticks
-from nodesmith.regionports import Marks as MarksPort
+from nodesmith.model.functions.health import Record
+from nodesmith.model.functions.hints import TICK_MINUTES, Concern
+from nodesmith.model.functions.marks import Marks
+from nodesmith.ports.region import HealthRecords, Registrations, Ticks
+from nodesmith.ports.region import Marks as MarksPort
 from nodesmith.registration import Registration
 
 

@@ -6,26 +6,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from nodesmith.controllers.closing import close, open_again
-from nodesmith.controllers.drifting import note_drift
-from nodesmith.controllers.look import Disruption, Look, Memory
-from nodesmith.controllers.movemetrics import note_search, timed
-from nodesmith.controllers.moves import carry_on
-from nodesmith.controllers.selfhints import tick_for, wait_until
-from nodesmith.controllers.snapshots import own_snapshot
-from nodesmith.decisions.disruption import telling
+from nodesmith.controllers.moves.drift import note_drift
+from nodesmith.controllers.moves.look import Disruption, Look, Memory
+from nodesmith.controllers.moves.metrics import note_search, timed
+from nodesmith.controllers.moves.moves import carry_on
+from nodesmith.controllers.moves.tainting import close, open_again
+from nodesmith.controllers.runs.selfhints import tick_for, wait_until
+from nodesmith.controllers.runs.snapshots import own_snapshot
+from nodesmith.decisions.disruption import notifications
 from nodesmith.decisions.disruption.drift import drifting
-from nodesmith.decisions.disruption.lots import in_lots
 from nodesmith.decisions.disruption.moments import LATEST, next_change, next_search
+from nodesmith.decisions.disruption.moves.stages import SECOND_LOOK, strays
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.record import record
-from nodesmith.decisions.disruption.search import propose
-from nodesmith.decisions.disruption.stages import SECOND_LOOK, strays
+from nodesmith.decisions.disruption.search.emptybatches import in_lots
+from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.due import first
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.errors import Conflict
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.moves import Move, Reason, Stage
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.moves import Move, Reason, Stage
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.settings import snapshot_key
 
@@ -132,7 +132,7 @@ def _search(look: Look) -> None:
         memory.seen, memory.next_search = _seen(look), next_search(inputs)
         memory.until = min(memory.next_search or inputs.now + LATEST, inputs.now + LATEST)
     with look.failures.of():
-        run.tell(telling.of_staying(found, look.ledger.claims), TOLD_AT_ONCE)
+        run.tell(notifications.of_staying(found, look.ledger.claims), TOLD_AT_ONCE)
 
 
 def _begin(look: Look, inputs: Inputs, proposals: Sequence[Proposal]) -> int:
@@ -150,7 +150,7 @@ def _begin(look: Look, inputs: Inputs, proposals: Sequence[Proposal]) -> int:
         with look.failures.of(f"move {move.id}"):
             sources = look.claims(move.sources)
             close(look, sources, move.reason)
-            run.tell(telling.of_proposal(move, sources))
+            run.tell(notifications.of_proposal(move, sources))
     for reason in sorted({move.reason for move in begun}):
         run.wake_me(SEEN_WITHIN if reason is Reason.DRIFTED else SECOND_LOOK)
     return len(begun)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from nodesmith.controllers.outside import Outside
-from nodesmith.controllers.snapshots import newest_snapshot
+from nodesmith.controllers.runs.outside import Outside
+from nodesmith.controllers.runs.snapshots import newest_snapshot
 from nodesmith.decisions.garbagecollection import Facts, garbage, still_detached, suspects
 from nodesmith.decisions.garbagecollection.moments import next_change
 from nodesmith.effects import collect
 from nodesmith.errors import Conflict, Failures, Transient
-from nodesmith.model.events import Concern, Hint
+from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.model.garbage import (
     Correct,
     End,

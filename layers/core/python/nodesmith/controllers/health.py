@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.health import KINDS, findings
-from nodesmith.decisions.trials import judge
-from nodesmith.model.health import Finding, Record
-from nodesmith.regionports import DeadLetters, HealthEvents, HealthRecords, Trials
+from nodesmith.decisions.dispatch.health import KINDS, findings
+from nodesmith.decisions.dispatch.trials import judge
+from nodesmith.model.functions.health import Finding, Record
+from nodesmith.ports.region import DeadLetters, HealthEvents, HealthRecords, Trials
 from nodesmith.registration import Registration
 from nodesmith.settings import DEAD_LETTER_QUEUE_NAME
 

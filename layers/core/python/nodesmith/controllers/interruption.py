@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.noticemetrics import note_checks, note_message
+from nodesmith.controllers.metrics.notices import note_checks, note_message
 from nodesmith.controllers.provisioning import Outcome
-from nodesmith.controllers.report import Report
-from nodesmith.controllers.snapshots import newest_snapshot
+from nodesmith.controllers.runs.report import Report
+from nodesmith.controllers.runs.snapshots import newest_snapshot
 from nodesmith.decisions.interruption import (
     Answer,
     answer,
@@ -24,16 +24,16 @@ from nodesmith.decisions.interruption import (
     risks_after,
 )
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.model.ec2events import read_event
-from nodesmith.model.events import Concern, Hint
-from nodesmith.model.launches import OfferingKey
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.metrics import Metrics
-from nodesmith.model.nodepools import parsed_nodepools
-from nodesmith.model.notices import KeptEvent, Notice
+from nodesmith.model.ec2.events import read_event
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ec2.notices import KeptEvent, Notice
+from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.metrics.metrics import Metrics
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.noticeports import Notices
 from nodesmith.ports import Blobs, Cloud, Hints, Store
+from nodesmith.ports.notices import Notices
 
 TURN = timedelta(seconds=20)
 """How long a run has the notices to itself: the function's time-out. Two runs would plan twice for the same pods."""

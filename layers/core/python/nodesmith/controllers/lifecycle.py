@@ -8,29 +8,30 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.controllers import registering
-from nodesmith.controllers.attempts import note_stayed
-from nodesmith.controllers.consolidatable import Pace, show_consolidatable
-from nodesmith.controllers.costmetrics import note_cost
-from nodesmith.controllers.learning import learn
-from nodesmith.controllers.news import Told
-from nodesmith.controllers.outside import Outside
-from nodesmith.controllers.podevents import stamp
-from nodesmith.controllers.report import Report
-from nodesmith.controllers.selfhints import SelfHints, tick_for, wait_until
-from nodesmith.controllers.sidebyside import Spread, each, failed, in_turn
-from nodesmith.controllers.snapshots import newest_snapshot
-from nodesmith.controllers.tagging import write_tags
-from nodesmith.controllers.unlaunchable import delete_unlaunchable
-from nodesmith.controllers.unplaced import tell_pods, tell_unplaced
+from nodesmith.controllers.launching.unlaunchable import delete_unlaunchable
+from nodesmith.controllers.launching.unschedulable import tell_pods, tell_unplaced
+from nodesmith.controllers.metrics.costs import note_cost
+from nodesmith.controllers.nodeclaims import registrationhealth
+from nodesmith.controllers.nodeclaims.attempts import note_stayed
+from nodesmith.controllers.nodeclaims.consolidatable import Pace, show_consolidatable
+from nodesmith.controllers.nodeclaims.learning import learn
+from nodesmith.controllers.nodeclaims.podevents import stamp
+from nodesmith.controllers.nodeclaims.tagging import write_tags
+from nodesmith.controllers.runs.concurrently import Spread, each, failed, in_turn
+from nodesmith.controllers.runs.eventdeduplication import Told
+from nodesmith.controllers.runs.outside import Outside
+from nodesmith.controllers.runs.report import Report
+from nodesmith.controllers.runs.selfhints import SelfHints, tick_for, wait_until
+from nodesmith.controllers.runs.snapshots import newest_snapshot
 from nodesmith.decisions.expiration import expired, next_deadline
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, to_name, trouble
 from nodesmith.decisions.lifecycle.moments import next_change
-from nodesmith.decisions.provisioning.unlaunched import unclaimed
-from nodesmith.decisions.scheduling.rooms import NOMINATION
+from nodesmith.decisions.provisioning.nodeclaims.unlaunched import unclaimed
+from nodesmith.decisions.scheduling.nodes.existing import NOMINATION
 from nodesmith.decisions.surplus import surplus
 from nodesmith.effects import carry_out
 from nodesmith.errors import Failures, Transient
+from nodesmith.model.apimachinery.labels import REGISTERED
 from nodesmith.model.commands import (
     ClearNominations,
     Command,
@@ -44,12 +45,11 @@ from nodesmith.model.commands import (
     Show,
     Wait,
 )
-from nodesmith.model.events import Concern, Hint
-from nodesmith.model.labels import REGISTERED
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim, known_instances
-from nodesmith.model.nodepools import parsed_nodepools
-from nodesmith.model.objectevents import ObjectEvent
+from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, known_instances
+from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
 HELD_SECONDS = (2, 5, 10, 20)
@@ -108,7 +108,7 @@ def _steps(
     commands += expired(ledger, snapshot, read, now) + surplus(standing, snapshot, read, now)
     done: Counter[str] = Counter()
     health = registrations(commands, ledger, pools, now)
-    commands = registering.keep(run.store, health, commands, done, failures)
+    commands = registrationhealth.keep(run.store, health, commands, done, failures)
     learn(run.store, commands, ledger, snapshot, failures)
     wishes = unclaimed(snapshot, ledger.claims)
     deleted = delete_unlaunchable(run, wishes, snapshot, now, failures)
@@ -130,7 +130,7 @@ def _steps(
     ]
     _wake(run, commands, snapshot, done, moving, [wait for wait in waits if wait is not None])
     _wake_for_ends(run, commands, ledger.claims, snapshot)
-    registering.wake(run.hints, run.cluster_name, ledger.health, health)
+    registrationhealth.wake(run.hints, run.cluster_name, ledger.health, health)
     _wake_for_users(run, [each for each in wishes if each["metadata"]["name"] not in deleted])
     return done
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from nodesmith.controllers.snapshots import newest_snapshot
+from nodesmith.controllers.runs.snapshots import newest_snapshot
 from nodesmith.errors import Rejected
-from nodesmith.model.events import INFORMED, Hint
-from nodesmith.model.marks import CLOCK_SKEW, Heartbeat
-from nodesmith.observation.wire import Observed, encode
+from nodesmith.model.functions.hints import INFORMED, Hint
+from nodesmith.model.functions.marks import CLOCK_SKEW, Heartbeat
+from nodesmith.observation.decoding import Observed, encode
 from nodesmith.ports import Blobs, Hints
 from nodesmith.settings import snapshot_key
 

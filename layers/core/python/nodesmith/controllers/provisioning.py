@@ -8,16 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.allowance import Allowance
-from nodesmith.controllers.buying import TypeTable, buy_many, write_down
-from nodesmith.controllers.launching import carry_on, leased_until
-from nodesmith.controllers.launchmetrics import note_refused
-from nodesmith.controllers.selfhints import SelfHints
-from nodesmith.controllers.snapshots import own_snapshot
-from nodesmith.controllers.unplaced import Refused, read_tried, write_unplaced
-from nodesmith.controllers.vouching import no_heartbeat
-from nodesmith.controllers.waitingmetrics import note_waiting
-from nodesmith.controllers.withoutpods import buy_without_pods
+from nodesmith.controllers.launching.allowance import Allowance
+from nodesmith.controllers.launching.freshness import no_heartbeat
+from nodesmith.controllers.launching.launch import TypeTable, buy_many, write_down
+from nodesmith.controllers.launching.pendingclaims import carry_on, leased_until
+from nodesmith.controllers.launching.unschedulable import Refused, read_tried, write_unplaced
+from nodesmith.controllers.launching.withoutpods import buy_without_pods
+from nodesmith.controllers.metrics.launches import note_refused
+from nodesmith.controllers.metrics.pendingpods import note_waiting
+from nodesmith.controllers.runs.selfhints import SelfHints
+from nodesmith.controllers.runs.snapshots import own_snapshot
 from nodesmith.decisions.provisioning import (
     Inputs,
     Plan,
@@ -32,11 +32,11 @@ from nodesmith.decisions.provisioning import (
 from nodesmith.decisions.provisioning.moments import next_change
 from nodesmith.errors import Conflict, PutOff, Transient
 from nodesmith.launcheffects import Settled
-from nodesmith.model.events import Concern, Hint
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.marks import Heartbeat
-from nodesmith.model.metrics import Metrics
-from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions.marks import Heartbeat
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.ports import Blobs, Catalogs, Cloud, Hints, Store
 from nodesmith.settings import decision_snapshot_key, snapshot_key
 

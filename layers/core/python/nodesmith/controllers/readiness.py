@@ -7,31 +7,31 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from nodesmith.controllers.contents import keep_contents
-from nodesmith.controllers.hashes import renew_hashes, state_hashes
-from nodesmith.controllers.outside import Outside
-from nodesmith.controllers.snapshots import newest_snapshot
+from nodesmith.controllers.nodeclaims.contenthashes import keep_contents
+from nodesmith.controllers.nodeclaims.hashes import renew_hashes, state_hashes
+from nodesmith.controllers.runs.outside import Outside
+from nodesmith.controllers.runs.snapshots import newest_snapshot
 from nodesmith.decisions.due import first
-from nodesmith.decisions.leftfinalizers import held_nodeclasses, next_hold
-from nodesmith.decisions.readiness import (
+from nodesmith.decisions.readiness.leftfinalizers import held_nodeclasses, next_hold
+from nodesmith.decisions.readiness.readiness import (
     StatusUpdate,
     nodeclass_update,
     nodepool_update,
     of_provisioner,
     ready_condition,
 )
-from nodesmith.decisions.resolution import next_resolution, to_resolve
+from nodesmith.decisions.readiness.resolution import next_resolution, to_resolve
 from nodesmith.errors import Failures, Rejected, Transient
-from nodesmith.model.events import Concern, Hint
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclasses import NODE_TEMPLATE, EC2NodeClass, parse_nodeclasses
-from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
-from nodesmith.model.nodepoolannotations import PROVISIONER
-from nodesmith.model.nodepools import NodePool, parse_nodepools
-from nodesmith.model.objectevents import ObjectEvent
-from nodesmith.model.ownership import is_foreign
-from nodesmith.model.problems import Parsed
-from nodesmith.model.registrationhealth import RegistrationHealth, basis_of, current
+from nodesmith.model.apimachinery.problems import Parsed
+from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.karpenter.nodepoolannotations import PROVISIONER
+from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepools
+from nodesmith.model.karpenter.ownership import is_foreign
+from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.registrationhealth import RegistrationHealth, basis_of, current
+from nodesmith.model.nodeclasses.nodeclasses import NODE_TEMPLATE, EC2NodeClass, parse_nodeclasses
+from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Cluster
 

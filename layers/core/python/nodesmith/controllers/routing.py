@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from nodesmith.controllers.report import Report
+from nodesmith.controllers.runs.report import Report
 from nodesmith.errors import Failures, Rejected
-from nodesmith.model.ec2events import event_id, read_event
-from nodesmith.model.events import Concern, Hint
-from nodesmith.model.notices import Notice
-from nodesmith.noticeports import RegionNotices
+from nodesmith.model.ec2.events import event_id, read_event
+from nodesmith.model.ec2.notices import Notice
+from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.ports import Hints
-from nodesmith.regionports import MarkedInstances, Routes
+from nodesmith.ports.notices import RegionNotices
+from nodesmith.ports.region import MarkedInstances, Routes
 
 AGAIN_SECONDS = 30
 """After a notice interruption is woken twice: at once, and so much later, should its first run have died."""

@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.drainmetrics import note_drained
-from nodesmith.controllers.drains import Drains
-from nodesmith.controllers.outside import Outside
-from nodesmith.controllers.reckoning import Reckoning
-from nodesmith.controllers.report import Report
-from nodesmith.controllers.selfhints import SelfHints, wait_until
-from nodesmith.controllers.sidebyside import Spread, each, failed, in_turn
-from nodesmith.controllers.snapshots import newest_snapshot
+from nodesmith.controllers.metrics.drains import note_drained
+from nodesmith.controllers.metrics.interruptions import Reckoning
+from nodesmith.controllers.runs.concurrently import Spread, each, failed, in_turn
+from nodesmith.controllers.runs.draintimes import Drains
+from nodesmith.controllers.runs.outside import Outside
+from nodesmith.controllers.runs.report import Report
+from nodesmith.controllers.runs.selfhints import SelfHints, wait_until
+from nodesmith.controllers.runs.snapshots import newest_snapshot
 from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.beginning import to_end_later
 from nodesmith.decisions.termination.moments import next_change
+from nodesmith.decisions.termination.notifications import of_evictions
 from nodesmith.decisions.termination.steps import SHORTEST_DRAIN
-from nodesmith.decisions.termination.telling import of_evictions
 from nodesmith.effects import begin_end, carry_out_end, delete_pods, evict, release, terminate
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.commands import (
@@ -34,12 +34,12 @@ from nodesmith.model.commands import (
     TerminationCommand,
     Wait,
 )
-from nodesmith.model.draintimes import DrainTime, learned
-from nodesmith.model.events import Concern, Hint
-from nodesmith.model.evictions import DENIED, EvictionRefused, Postponed
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim, known_instances
-from nodesmith.model.objectevents import ObjectEvent
+from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, known_instances
+from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.kubernetes.evictions import DENIED, EvictionRefused, Postponed
+from nodesmith.model.ledger.draintimes import DrainTime, learned
+from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
 SOON = SHORTEST_DRAIN

@@ -14,20 +14,20 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-from nodesmith.decisions.disruption.budgets import opens_at, room
+from nodesmith.decisions.budgets import opens_at, room
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.foreseen import obstacles
 from nodesmith.decisions.termination.protection import protected_until, refuses_disruption
 from nodesmith.decisions.termination.replacing import EXPIRED
+from nodesmith.model.apimachinery.durations import duration_seconds
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.commands import End
-from nodesmith.model.durations import duration_seconds
-from nodesmith.model.labels import DO_NOT_DISRUPT
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodepools import NodePool
-from nodesmith.model.nodes import Node
-from nodesmith.model.pods import Pod
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.kubernetes.nodes import Node
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
 WINDOW_SHARE = 0.1

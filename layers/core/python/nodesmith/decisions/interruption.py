@@ -12,18 +12,18 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from nodesmith.decisions.disruption.budgets import room
-from nodesmith.model.backoffs import Backoff, next_backoff
-from nodesmith.model.ec2events import expiry
-from nodesmith.model.events import Concern
-from nodesmith.model.labels import RESERVATION_ID
-from nodesmith.model.launches import OfferingKey
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodepoolannotations import Rebalance
-from nodesmith.model.nodepools import NodePool
-from nodesmith.model.notices import BLOCK_WARNING, Fate, Notice
-from nodesmith.model.risks import Risk
+from nodesmith.decisions.budgets import room
+from nodesmith.model.apimachinery.labels import RESERVATION_ID
+from nodesmith.model.ec2.events import expiry
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ec2.notices import BLOCK_WARNING, Fate, Notice
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepoolannotations import Rebalance
+from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.ledger.backoffs import Backoff, next_backoff
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.risks import Risk
 from nodesmith.model.snapshot import Snapshot
 
 LAST_CALL = timedelta(minutes=30)

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from nodesmith.decisions.scheduling.rooms import nominations
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.pods import Pod
+from nodesmith.decisions.scheduling.nodes.existing import nominations
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 
 

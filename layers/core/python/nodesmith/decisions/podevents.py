@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from heapq import nsmallest
 
-from nodesmith.model.nodeclaimobjects import shown_pod_event
-from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodeclaimobjects import shown_pod_event
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.snapshot import Snapshot
 
 QUIET = timedelta(seconds=10)

@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.replacing import UNHEALTHY
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodepoolannotations import DEFAULTS, NodeRepair
-from nodesmith.model.nodepools import NodePool
-from nodesmith.model.nodes import Node
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepoolannotations import DEFAULTS, NodeRepair
+from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.times import format_time
 
 MOST_SICK_PERCENT = 20
 PATIENCE = timedelta(hours=1)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nodesmith.decisions.termination.beginning import deadline_of
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.commands import End
-from nodesmith.model.labels import DO_NOT_DISRUPT
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodepools import NodePool
-from nodesmith.model.pods import Pod
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 
 SCALED_DOWN = "ScaledDown"

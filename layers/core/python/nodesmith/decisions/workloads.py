@@ -6,10 +6,10 @@ import hashlib
 import json
 from typing import Any
 
-from nodesmith.model.attachments import ATTACHABLE
-from nodesmith.model.nodespec import write_requirements
-from nodesmith.model.pods import Pod
-from nodesmith.model.shapes import Shape
+from nodesmith.model.ec2.attachablevolumes import ATTACHABLE
+from nodesmith.model.karpenter.nodespec import write_requirements
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
 
 _DIGITS = 8
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.kubernetes.shapes import Shape, Spread
 from nodesmith.model.policies import DefaultSpread
-from nodesmith.model.selectors import parse_selector
-from nodesmith.model.shapes import Shape, Spread
 from nodesmith.model.snapshot import Snapshot
 
 _SPREAD_OWNERS = ("ReplicaSet/", "StatefulSet/", "ReplicationController/")

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
-from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
 
 
 class Kind(StrEnum):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from nodesmith.model.labels import HOSTNAME, ZONE, normalised
-from nodesmith.model.spelling import did_you_mean
+from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE, normalised
+from nodesmith.model.apimachinery.spelling import did_you_mean
 
 _FIELDS = ("maxSkew", "topologyKey", "whenUnsatisfiable")
 _WHEN = ("DoNotSchedule", "ScheduleAnyway")

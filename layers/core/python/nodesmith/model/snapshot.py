@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from nodesmith.model.attachlimits import NO_LIMITS, AttachLimits
-from nodesmith.model.claimednodes import ClaimedNodes
-from nodesmith.model.labels import NODEPOOL, REGISTERED
-from nodesmith.model.nodes import Node
-from nodesmith.model.poddisruptionbudgets import PodDisruptionBudget
-from nodesmith.model.pods import Pod
-from nodesmith.model.shapes import Shape
-from nodesmith.model.volumeattachments import VolumeAttachment
+from nodesmith.model.apimachinery.labels import NODEPOOL, REGISTERED
+from nodesmith.model.ec2.attachlimits import NO_LIMITS, AttachLimits
+from nodesmith.model.karpenter.claimednodes import ClaimedNodes
+from nodesmith.model.kubernetes.nodes import Node
+from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.volumeattachments import VolumeAttachment
 
 if TYPE_CHECKING:  # see ClaimedNodes
-    from nodesmith.model.nodeclaims import NodeClaim
+    from nodesmith.model.karpenter.nodeclaims import NodeClaim
 
 
 @dataclass(frozen=True, slots=True)

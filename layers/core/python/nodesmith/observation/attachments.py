@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from nodesmith.model.attachlimits import NO_LIMITS, AttachLimits
-from nodesmith.model.attachments import ATTACHABLE, EBS_DRIVER, UNLIMITED
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.labels import INITIALIZED, INSTANCE_TYPE, NODEPOOL
-from nodesmith.model.pods import Manifest
-from nodesmith.observation.csinodes import ReducedCsiNode
-from nodesmith.observation.podreduction import ReducedPod
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import INITIALIZED, INSTANCE_TYPE, NODEPOOL
+from nodesmith.model.ec2.attachablevolumes import ATTACHABLE, EBS_DRIVER, UNLIMITED
+from nodesmith.model.ec2.attachlimits import NO_LIMITS, AttachLimits
+from nodesmith.model.kubernetes.pods import Manifest
+from nodesmith.observation.reduction.csinodes import ReducedCsiNode
+from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith.observation.volumes import Volumes
 
 _AT_LEAST = 1

@@ -10,10 +10,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from nodesmith.model.pods import Manifest
-from nodesmith.observation.limitranges import with_default_requests, with_runtime_class
+from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.observed import Observed
-from nodesmith.observation.podreduction import ReducedPod
+from nodesmith.observation.reduction.limitranges import with_default_requests, with_runtime_class
+from nodesmith.observation.reduction.pods import ReducedPod
 
 _Key = tuple[str, str]
 """A DaemonSet's namespace and name."""

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nodesmith.model.pods import Manifest
-from nodesmith.model.taints import DISRUPTED
-from nodesmith.observation.podreduction import ReducedPod
+from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.kubernetes.pods import Manifest
+from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith.observation.volumes import Volumes
 
 

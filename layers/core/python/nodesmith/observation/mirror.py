@@ -6,20 +6,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodesmith.model.pods import Manifest
-from nodesmith.observation.budgetreduction import reduce_budget
-from nodesmith.observation.csinodes import reduce_csi_node
+from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.endingnodes import reduce_attachment
-from nodesmith.observation.limitranges import reduce_limit_range, reduce_runtime_class
 from nodesmith.observation.observed import UNREADABLE, Observed
-from nodesmith.observation.podreduction import reduce_daemonset, reduce_pod
-from nodesmith.observation.reduction import (
+from nodesmith.observation.reduction.csinodes import reduce_csi_node
+from nodesmith.observation.reduction.limitranges import reduce_limit_range, reduce_runtime_class
+from nodesmith.observation.reduction.objects import (
     reduce_custom,
     reduce_namespace,
     reduce_node,
     reduce_nodeclaim,
 )
-from nodesmith.observation.volumereduction import reduce_claim, reduce_class, reduce_volume
+from nodesmith.observation.reduction.poddisruptionbudgets import reduce_budget
+from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
+from nodesmith.observation.reduction.volumes import reduce_claim, reduce_class, reduce_volume
 
 
 @dataclass(frozen=True, slots=True)

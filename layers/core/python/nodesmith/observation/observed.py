@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodesmith.model.pods import Manifest
-from nodesmith.observation.csinodes import ReducedCsiNode
+from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.endingnodes import ReducedAttachment
-from nodesmith.observation.podreduction import ReducedPod
-from nodesmith.observation.volumereduction import ReducedClaim, ReducedClass, ReducedVolume
+from nodesmith.observation.reduction.csinodes import ReducedCsiNode
+from nodesmith.observation.reduction.pods import ReducedPod
+from nodesmith.observation.reduction.volumes import ReducedClaim, ReducedClass, ReducedVolume
 
 FORMAT = "nodesmith-snapshot"
 VERSION = 4

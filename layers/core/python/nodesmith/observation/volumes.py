@@ -11,12 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from nodesmith.model.quantities import format_bytes
-from nodesmith.model.reasons import NOT_ALL_VOLUMES
-from nodesmith.model.spelling import did_you_mean
-from nodesmith.observation.podreduction import ReducedPod
-from nodesmith.observation.volumereduction import Mount, ReducedClaim, ReducedClass, ReducedVolume, Storage
-from nodesmith.observation.volumeterms import ANYWHERE, NOWHERE, both, either, node_terms, read_terms
+from nodesmith.model.apimachinery.quantities import format_bytes
+from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.kubernetes.unschedulable import NOT_ALL_VOLUMES
+from nodesmith.observation.reduction.pods import ReducedPod
+from nodesmith.observation.reduction.volumes import Mount, ReducedClaim, ReducedClass, ReducedVolume, Storage
+from nodesmith.observation.reduction.volumeterms import (
+    ANYWHERE,
+    NOWHERE,
+    both,
+    either,
+    node_terms,
+    read_terms,
+)
 
 
 class Reach(NamedTuple):

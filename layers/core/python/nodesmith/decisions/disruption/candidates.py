@@ -13,16 +13,16 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.disruption.costs import harm_of, lost_usd, moving, price_of, startups, unpriced
 from nodesmith.decisions.disruption.proposals import NOT_YET, Blocker
 from nodesmith.decisions.provisioning.decide import Inputs, without_ending
-from nodesmith.decisions.scheduling.rooms import is_closed, is_going, nominations
+from nodesmith.decisions.scheduling.nodes.existing import is_closed, is_going, nominations
 from nodesmith.decisions.termination.draining import must_go
 from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
 from nodesmith.decisions.termination.waiting import guarded, protected
-from nodesmith.model.disruptions import WHEN_EMPTY
-from nodesmith.model.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodepools import NodePool, parsed_nodepools
-from nodesmith.model.nodes import Node
-from nodesmith.model.pods import Pod
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
+from nodesmith.model.karpenter.disruption import WHEN_EMPTY
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.kubernetes.nodes import Node
+from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 
 _YOUNG = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})

@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, RESERVED, ZONE
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodes import Node
-from nodesmith.model.pods import Pod
-from nodesmith.model.resources import Resources
-from nodesmith.model.shapes import Shape
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, RESERVED, ZONE
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.kubernetes.nodes import Node
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _DELETION_SCALE, _PRIORITY_SCALE = 2.0**27, 2.0**25

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.provisioning.pools import parsed_nodeclasses
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.labels import ARCH, NODECLASS, RESERVATION_ID, RESERVED, WELL_KNOWN
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclassstatus import NodeClassStatus
-from nodesmith.model.nodepools import NodePool, parsed_nodepools
-from nodesmith.model.requirements import Requirement
+from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
+from nodesmith.model.apimachinery.labels import ARCH, NODECLASS, RESERVATION_ID, RESERVED, WELL_KNOWN
+from nodesmith.model.apimachinery.requirements import Requirement
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.status import NodeClassStatus
 from nodesmith.model.snapshot import Snapshot
 
 TYPE_MISSED_AFTER = timedelta(hours=1)

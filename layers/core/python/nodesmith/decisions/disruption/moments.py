@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.disruption.budgets import opens_at
+from nodesmith.decisions.budgets import opens_at
 from nodesmith.decisions.disruption.candidates import quiet_since
 from nodesmith.decisions.disruption.costs import moves
 from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER
-from nodesmith.decisions.disruption.rebalancing import QUIET
-from nodesmith.decisions.disruption.stages import waits_until
-from nodesmith.decisions.disruption.worth import worth_more_from
+from nodesmith.decisions.disruption.moves.stages import waits_until
+from nodesmith.decisions.disruption.search.rebalancing import QUIET
+from nodesmith.decisions.disruption.worth.worth import worth_more_from
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.decisions.termination.protection import protected_until
-from nodesmith.model.disruptions import WHEN_EMPTY
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodepools import NodePool, parsed_nodepools
-from nodesmith.model.nodes import Node
+from nodesmith.model.karpenter.disruption import WHEN_EMPTY
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.kubernetes.nodes import Node
+from nodesmith.model.ledger.ledger import Ledger
 
 LATEST = timedelta(minutes=5)
 """By then a tick searches in any case, as Karpenter does: prices and the ages of nodes are not foreseen here."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.model.moves import Reason
+from nodesmith.model.ledger.moves import Reason
 
 
 @dataclass(frozen=True, slots=True)

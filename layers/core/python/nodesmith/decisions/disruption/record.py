@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.decisions.disruption.proposals import Proposal
-from nodesmith.decisions.disruption.search import look_again, propose
+from nodesmith.decisions.disruption.search.search import look_again, propose
 from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.decisions.provisioning.plan import Plan
 from nodesmith.decisions.provisioning.record import canonical, heading, inputs_of, node_item, plan_item
-from nodesmith.model.catalog import Catalog
+from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
 
 DISRUPTION = "disruption"

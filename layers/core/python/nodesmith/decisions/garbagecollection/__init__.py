@@ -19,9 +19,9 @@ from nodesmith.decisions.garbagecollection.beliefs import (
 from nodesmith.decisions.garbagecollection.facts import Facts
 from nodesmith.decisions.garbagecollection.instances import UNCLAIMED, in_service, superfluous, taken_back
 from nodesmith.decisions.garbagecollection.unneeded import still_detached, unneeded
+from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.garbage import Garbage, Remove, TakeBack, Terminate
-from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
 
 __all__ = ["MOST", "Facts", "garbage", "still_detached", "suspects"]
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from nodesmith.decisions.garbagecollection.facts import SERVING, YOUNG, Facts
 from nodesmith.decisions.termination.waiting import is_let_go
+from nodesmith.model.apimachinery.labels import NODECLASS
+from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.garbage import Correct, End, Lift, Release
-from nodesmith.model.labels import NODECLASS
-from nodesmith.model.launches import Instance
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.ownership import is_karpenters, is_marked, provider_id
+from nodesmith.model.karpenter.ownership import is_karpenters, is_marked, provider_id
+from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
 

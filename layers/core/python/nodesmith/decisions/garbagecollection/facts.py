@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.garbage import Kind, Owned
-from nodesmith.model.launches import Instance
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
 YOUNG = timedelta(minutes=1)

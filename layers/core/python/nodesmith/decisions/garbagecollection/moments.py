@@ -8,9 +8,9 @@ from datetime import datetime
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.garbagecollection.facts import SERVING, YOUNG, Facts
 from nodesmith.decisions.garbagecollection.unneeded import UNUSED
+from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.garbage import Kind
-from nodesmith.model.labels import NODECLASS
-from nodesmith.model.ownership import is_marked
+from nodesmith.model.karpenter.ownership import is_marked
 
 
 def next_change(facts: Facts) -> datetime | None:

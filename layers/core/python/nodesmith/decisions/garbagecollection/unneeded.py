@@ -8,7 +8,7 @@ from typing import assert_never
 
 from nodesmith.decisions.garbagecollection.facts import Facts
 from nodesmith.model.garbage import Kind, Owned
-from nodesmith.model.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
 
 UNUSED = timedelta(hours=1)
 """From when on a launch template or instance profile that nothing uses is garbage."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from nodesmith.decisions.launch.subnets import subnet_by_zone
-from nodesmith.decisions.launch.tags import instance_tags
 from nodesmith.decisions.launch.templates import (
     Build,
     launch_template,
@@ -16,13 +15,14 @@ from nodesmith.decisions.launch.templates import (
     template_identity,
 )
 from nodesmith.errors import Rejected
-from nodesmith.model.capacity import EFA
-from nodesmith.model.catalog import Offering
-from nodesmith.model.instancetypes import InstanceType, image_for
-from nodesmith.model.launches import LaunchRequest, LaunchTemplate, Override
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclassstatus import ClusterInfo, Image, NodeClassStatus, Subnet
+from nodesmith.model.ec2.capacity import EFA
+from nodesmith.model.ec2.catalog import Offering
+from nodesmith.model.ec2.instancetypes import InstanceType, image_for
+from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate, Override
+from nodesmith.model.karpenter.instancetags import instance_tags
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.status import ClusterInfo, Image, NodeClassStatus, Subnet
 
 MAX_OVERRIDES = 60
 """Types × zones in one request: enough for EC2 to find a deep pool, few enough for its request limits."""

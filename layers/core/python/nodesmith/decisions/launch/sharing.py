@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nodesmith.decisions.launch.tags import claim_tags
-from nodesmith.model.launches import FleetShare, Instance, LaunchRequest, Override
+from nodesmith.model.ec2.launches import FleetShare, Instance, LaunchRequest, Override
+from nodesmith.model.karpenter.instancetags import claim_tags
 
 
 def shared(requests: Sequence[LaunchRequest]) -> list[LaunchRequest]:

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from nodesmith.model.launches import LaunchRequest
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.nodeclassstatus import NodeClassStatus, Subnet
+from nodesmith.model.ec2.launches import LaunchRequest
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.nodeclasses.status import NodeClassStatus, Subnet
 
 
 def usable(status: NodeClassStatus, ledger: Ledger, now: datetime) -> NodeClassStatus:

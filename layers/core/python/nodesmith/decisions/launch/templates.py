@@ -7,14 +7,14 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
-from nodesmith.decisions.launch.tags import shared_tags, tag_list
 from nodesmith.decisions.launch.userdata import user_data
-from nodesmith.model.devices import GIB, BlockDeviceMapping, ConnectionTracking
-from nodesmith.model.labels import AWS_DOMAIN, SPOT
-from nodesmith.model.launches import LaunchTemplate
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclassstatus import ClusterInfo, NodeClassStatus
+from nodesmith.model.apimachinery.labels import AWS_DOMAIN, SPOT
+from nodesmith.model.ec2.launches import LaunchTemplate
+from nodesmith.model.karpenter.instancetags import shared_tags, tag_list
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.nodeclasses.devices import GIB, BlockDeviceMapping, ConnectionTracking
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
 _MARKETS = {"capacity-block": "capacity-block", "interruptible": "interruptible-capacity-reservation"}
 """MarketType by kind of reservation; an ordinary one is bought as on demand"""

@@ -13,14 +13,19 @@ from email.message import Message
 from email.parser import Parser
 from typing import Any
 
-from nodesmith.model.devices import CUSTOM
-from nodesmith.model.kubelet import write_kubelet
-from nodesmith.model.labels import CAPACITY_TYPE, DO_NOT_SYNC_TAINTS, is_label_value, kubelet_may_set
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclassstatus import ClusterInfo
-from nodesmith.model.nodespec import write_taints
-from nodesmith.model.taints import UNREGISTERED, Taint
+from nodesmith.model.apimachinery.labels import (
+    CAPACITY_TYPE,
+    DO_NOT_SYNC_TAINTS,
+    is_label_value,
+    kubelet_may_set,
+)
+from nodesmith.model.apimachinery.taints import UNREGISTERED, Taint
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodespec import write_taints
+from nodesmith.model.nodeclasses.devices import CUSTOM
+from nodesmith.model.nodeclasses.kubelet import write_kubelet
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.status import ClusterInfo
 
 USER_DATA_LIMIT_BYTES = 16_384
 NODE_CONFIG_TYPE = "application/node.eks.aws"

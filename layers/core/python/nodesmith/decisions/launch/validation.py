@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from nodesmith.decisions.launch.tags import (
+from nodesmith.decisions.launch.userdata import USER_DATA_LIMIT_BYTES, MalformedUserData, user_data
+from nodesmith.model.apimachinery.labels import NODECLASS, NODEPOOL, ON_DEMAND
+from nodesmith.model.karpenter.instancetags import (
     CLUSTER_TAG,
     FLEET_TAG,
     KEEP_VOLUMES_TAG,
     MANAGED_BY_TAG,
     NODECLAIM_TAG,
 )
-from nodesmith.decisions.launch.userdata import USER_DATA_LIMIT_BYTES, MalformedUserData, user_data
-from nodesmith.model.devices import AL2023, CUSTOM
-from nodesmith.model.imagealiases import version_fault
-from nodesmith.model.labels import NODECLASS, NODEPOOL, ON_DEMAND
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclassstatus import ClusterInfo
-from nodesmith.model.nodespec import NodeClassRef
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.nodeclasses.devices import AL2023, CUSTOM
+from nodesmith.model.nodeclasses.imagealiases import version_fault
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.status import ClusterInfo
 
 SUPPORTED_FAMILIES = (AL2023, CUSTOM)
 _OUR_TAGS = frozenset(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nodesmith.model.attachments import ATTACHABLE
+from nodesmith.model.apimachinery.resources import CPU, MEMORY, Resources, format_amount
 from nodesmith.model.commands import Wait
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodes import Node
-from nodesmith.model.resources import CPU, MEMORY, Resources, format_amount
+from nodesmith.model.ec2.attachablevolumes import ATTACHABLE
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.kubernetes.nodes import Node
 
 _LEAST_SHARE = 0.9
 """Karpenter's: less than this of what was expected is another node than was asked for."""

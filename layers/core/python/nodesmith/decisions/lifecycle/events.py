@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from nodesmith.decisions.lifecycle.stages import MISNAMED
+from nodesmith.model.apimachinery.labels import REGISTERED
+from nodesmith.model.apimachinery.taints import UNREGISTERED
 from nodesmith.model.commands import Command, Forget, GiveUp, Register, Wait
-from nodesmith.model.labels import REGISTERED
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodes import Node
-from nodesmith.model.taints import UNREGISTERED
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.kubernetes.nodes import Node
 
 _KARPENTERS = {"InsufficientCapacity": "InsufficientCapacityError"}
 _WARNED_OF = frozenset({"MultipleNodesFound", MISNAMED})

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from nodesmith.decisions.scheduling.rooms import awaited_daemons
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.pods import Pod
+from nodesmith.decisions.scheduling.nodes.existing import awaited_daemons
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 
 

@@ -8,12 +8,12 @@ from datetime import datetime
 from nodesmith.decisions import consolidatable, expiration
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.lifecycle.holding import is_held
+from nodesmith.decisions.provisioning.nodeclaims.unlaunched import unclaimed
 from nodesmith.decisions.provisioning.outcomes import tags_due
-from nodesmith.decisions.provisioning.unlaunched import unclaimed
 from nodesmith.decisions.termination.protection import protected_until
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodepools import NodePool
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
 

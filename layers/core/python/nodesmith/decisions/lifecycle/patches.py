@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nodesmith.model import labels
-from nodesmith.model.nodeclaimobjects import annotations_of, labels_of
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodes import REGISTERED_UNSCHEDULABLE, Node, NodePatch
-from nodesmith.model.taints import UNREGISTERED
+from nodesmith.model.apimachinery import labels
+from nodesmith.model.apimachinery.taints import UNREGISTERED
+from nodesmith.model.karpenter.nodeclaimobjects import annotations_of, labels_of
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Node, NodePatch
 
 
 def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from nodesmith.model.backoffs import next_backoff
 from nodesmith.model.commands import Command, Forget, GiveUp, Register
-from nodesmith.model.launches import OfferingKey
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.nodepools import NodePool
-from nodesmith.model.registrationhealth import REMEMBERED, Ending, RegistrationHealth, basis_of
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.ledger.backoffs import next_backoff
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.registrationhealth import REMEMBERED, Ending, RegistrationHealth, basis_of
 
 FIRST_WAIT = timedelta(minutes=5)
 _KEPT = timedelta(days=1)

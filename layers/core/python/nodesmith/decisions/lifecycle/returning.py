@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nodesmith.decisions.lifecycle.stages import obstacle_of, wait
+from nodesmith.model.apimachinery.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZER
 from nodesmith.model.commands import Command, Initialize
-from nodesmith.model.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZER
-from nodesmith.model.nodeclaimobjects import marks_of
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodes import Node
-from nodesmith.model.pods import Manifest
+from nodesmith.model.karpenter.nodeclaimobjects import marks_of
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.nodes import Node
+from nodesmith.model.kubernetes.pods import Manifest
 
 _JOINED = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
 

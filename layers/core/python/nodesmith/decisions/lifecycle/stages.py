@@ -11,12 +11,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from nodesmith.decisions.lifecycle.consistency import capacity_of, checked
+from nodesmith.model.apimachinery.taints import is_ephemeral
 from nodesmith.model.commands import Command, End, GiveUp, Initialize, Register, Wait
-from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclaims import NOT_REGISTERED, NodeClaim, Phase
-from nodesmith.model.nodepoolannotations import Options
-from nodesmith.model.nodes import Node
-from nodesmith.model.taints import is_ephemeral
+from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.karpenter.nodeclaims import NOT_REGISTERED, NodeClaim, Phase
+from nodesmith.model.karpenter.nodepoolannotations import Options
+from nodesmith.model.kubernetes.nodes import Node
 
 MISNAMED = "NodeNameMismatch"
 """Why a claim waits though a Node has its provider id."""

@@ -11,6 +11,7 @@ from nodesmith.decisions.lifecycle.holding import awaited, is_held
 from nodesmith.decisions.lifecycle.returning import initialize_again, is_stranger, is_unmarked
 from nodesmith.decisions.lifecycle.stages import end, initialize, register
 from nodesmith.decisions.nomination import to_clear, to_nominate
+from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
 from nodesmith.model.commands import (
     ClearNominations,
     Command,
@@ -22,15 +23,14 @@ from nodesmith.model.commands import (
     Register,
     Show,
 )
-from nodesmith.model.labels import TERMINATION_FINALIZER
-from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclaimconditions import CONSISTENT, DELETED, conditions_of
-from nodesmith.model.nodeclaimobjects import marks_of
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodepoolannotations import DEFAULTS, Options
-from nodesmith.model.nodepools import owner_uid, parsed_nodepools
-from nodesmith.model.nodes import Node
-from nodesmith.model.pods import Manifest
+from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.karpenter.nodeclaimconditions import CONSISTENT, DELETED, conditions_of
+from nodesmith.model.karpenter.nodeclaimobjects import marks_of
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepoolannotations import DEFAULTS, Options
+from nodesmith.model.karpenter.nodepools import owner_uid, parsed_nodepools
+from nodesmith.model.kubernetes.nodes import Node
+from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.model.snapshot import Snapshot
 
 INSTANCE_CHECK_AFTER = timedelta(minutes=1)

@@ -16,7 +16,7 @@ from statistics import fmean
 
 from nodesmith.decisions.packing.measures import Measure, measures
 from nodesmith.decisions.packing.problem import Bin, Item
-from nodesmith.decisions.packing.shadow import shadow_prices
+from nodesmith.decisions.packing.simplex import shadow_prices
 
 _EXACT_COUNT = 2_000
 _SHORTAGES = ((1.5, 1.0), (1.0, 1.5))

@@ -12,7 +12,7 @@ from math import fsum
 from operator import gt, mul
 from typing import NamedTuple
 
-from nodesmith.decisions.packing.basket import Basket
+from nodesmith.decisions.packing.plan import Basket
 from nodesmith.decisions.packing.problem import Bin, Item, Vector
 from nodesmith.decisions.packing.sharing import Sharing
 

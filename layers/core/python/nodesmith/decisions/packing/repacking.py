@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from math import fsum
 
-from nodesmith.decisions.packing.basket import Basket
 from nodesmith.decisions.packing.exact import A_NODE, Cheapest, Choice, exact, transitions
+from nodesmith.decisions.packing.plan import Basket
 from nodesmith.decisions.packing.problem import Bin, Vector
 
 _LEAST_SAVING = 1e-9

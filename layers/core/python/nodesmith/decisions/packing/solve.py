@@ -7,17 +7,17 @@ from dataclasses import replace
 from math import fsum
 from typing import NamedTuple
 
-from nodesmith.decisions.packing.basket import Basket, Holds, holds
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices
+from nodesmith.decisions.packing.decomposition import Part, parts
+from nodesmith.decisions.packing.downsizing import shrink
 from nodesmith.decisions.packing.exact import Cheapest, exact, number_of_fillings, transitions
 from nodesmith.decisions.packing.greedy import fill_greedily
+from nodesmith.decisions.packing.limits import Spending
 from nodesmith.decisions.packing.pareto import undominated
-from nodesmith.decisions.packing.parts import Part, parts
+from nodesmith.decisions.packing.plan import Basket, Holds, holds
 from nodesmith.decisions.packing.problem import Bin, Item, Node, Packing, Purses, Vector
 from nodesmith.decisions.packing.repacking import repack
-from nodesmith.decisions.packing.shrinking import shrink
-from nodesmith.decisions.packing.spending import Spending
-from nodesmith.decisions.packing.usable import filled, usable
+from nodesmith.decisions.packing.usablecapacity import filled, usable
 
 MOST_STEPS = 50_000_000
 GOOD_ENOUGH = 1.005
@@ -119,7 +119,7 @@ def _plan(basket: Basket, bound: float) -> _Plan:
 
 def _packed_many(part: Part, purses: Purses, most_steps: int) -> _Plan:
     """Give a plan without a bound."""
-    from nodesmith.decisions.packing.many import buy_for_many  # numpy: a tenth of a second
+    from nodesmith.decisions.packing.sequential.sequential import buy_for_many  # numpy: a tenth of a second
 
     spending = Spending(purses)
     bought, left, steps = buy_for_many(part.items, part.bins, spending, most_steps)
@@ -151,7 +151,9 @@ def _thrifty(basket: Basket, bound: float, bins: Sequence[Bin], purses: Purses) 
     """Give the plan that makes most of the purses, where few things want what they pay for; and its bound."""
     if not any(map(Spending(purses).affords, bins)) or number_of_fillings(basket.items) > _MOST_FILLINGS:
         return basket, bound
-    from nodesmith.decisions.packing.linear import buy_within_purses  # numpy and HiGHS: a quarter of a second
+    from nodesmith.decisions.packing.columngeneration.solve import (
+        buy_within_purses,  # numpy and HiGHS: a quarter of a second
+    )
 
     other = Basket(basket.items, purses, basket.steps)
     buy_within_purses(other, bins)
@@ -176,7 +178,9 @@ def _improved(
     repack(basket, cheapest, _PROVABLE_TOGETHER, _MENDING)
     if basket.price <= bound * good_enough:
         return basket, bound
-    from nodesmith.decisions.packing.linear import buy_by_columns  # numpy and HiGHS: a quarter of a second
+    from nodesmith.decisions.packing.columngeneration.solve import (
+        buy_by_columns,  # numpy and HiGHS: a quarter of a second
+    )
 
     other = Basket(basket.items, purses, basket.steps)
     linear = buy_by_columns(other, bins, basket, prices, most_steps - other.steps)

@@ -4,8 +4,10 @@
 writes it down so that it can be explained and replayed.
 """
 
-from nodesmith.decisions.provisioning.byhand import by_hand, is_about_to_buy, is_old
 from nodesmith.decisions.provisioning.decide import Inputs, decide
+from nodesmith.decisions.provisioning.fairness import by_turns, is_crowded
+from nodesmith.decisions.provisioning.nodeclaims.nodeclaims import by_hand, is_about_to_buy, is_old
+from nodesmith.decisions.provisioning.nodeclaims.unread import as_read, unread
 from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
 from nodesmith.decisions.provisioning.record import (
     canonical,
@@ -16,9 +18,7 @@ from nodesmith.decisions.provisioning.record import (
     replay,
 )
 from nodesmith.decisions.provisioning.rehearsal import rehearse
-from nodesmith.decisions.provisioning.shares import by_turns, is_crowded
 from nodesmith.decisions.provisioning.static import replicas
-from nodesmith.decisions.provisioning.unread import as_read, unread
 
 __all__ = [
     "Inputs",

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodesmith.decisions.provisioning.decide import Inputs
-from nodesmith.decisions.provisioning.pools import parsed_nodeclasses, pools
+from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses, pools
 from nodesmith.decisions.scheduling.compatibility import OFFERING_KEYS, allows_offering, type_refusal
-from nodesmith.decisions.scheduling.templates import template_labels
-from nodesmith.model.instancetypes import InstanceType, instance_types
-from nodesmith.model.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeconfiguration import NodeConfiguration
-from nodesmith.model.nodepools import NodePool, parse_nodepools
-from nodesmith.model.requirements import Requirement, Requirements
+from nodesmith.decisions.scheduling.offerings.templates import template_labels
+from nodesmith.model.apimachinery.requirements import Requirement, Requirements
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepools
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 
 
 @dataclass(frozen=True, slots=True)

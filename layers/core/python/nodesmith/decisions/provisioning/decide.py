@@ -9,39 +9,39 @@ from itertools import groupby
 
 from nodesmith.decisions.attempts import standings
 from nodesmith.decisions.nomination import preempting_only
-from nodesmith.decisions.provisioning.alternatives import Attempt, best
-from nodesmith.decisions.provisioning.bought import Origin, written_down
-from nodesmith.decisions.provisioning.buying import buy
-from nodesmith.decisions.provisioning.hopeless import hopeless
-from nodesmith.decisions.provisioning.least import least_price
-from nodesmith.decisions.provisioning.moving import keep_for_sources, with_sources_closed
+from nodesmith.decisions.provisioning.fairness import Shares, shared_out
+from nodesmith.decisions.provisioning.nodepooltiers import Pools, pools
 from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
-from nodesmith.decisions.provisioning.pools import Pools, pools
-from nodesmith.decisions.provisioning.purchase import Learned, Order, Purchase
-from nodesmith.decisions.provisioning.reasons import reason
-from nodesmith.decisions.provisioning.remedies import by_rule, of_refusal
-from nodesmith.decisions.provisioning.repeating import Repeating
-from nodesmith.decisions.provisioning.shares import Shares, shared_out
-from nodesmith.decisions.provisioning.sparing import sparing
+from nodesmith.decisions.provisioning.purchase.bought import Origin, written_down
+from nodesmith.decisions.provisioning.purchase.order import Learned, Order, Purchase
+from nodesmith.decisions.provisioning.purchase.purchase import buy
+from nodesmith.decisions.provisioning.reasons.reasons import reason
+from nodesmith.decisions.provisioning.reasons.remedies import by_rule, of_refusal
+from nodesmith.decisions.provisioning.search.alternatives import Attempt, best
+from nodesmith.decisions.provisioning.search.attempts import Repeating
+from nodesmith.decisions.provisioning.search.lowerbound import least_price
+from nodesmith.decisions.provisioning.search.moves import keep_for_sources, with_sources_closed
+from nodesmith.decisions.provisioning.search.runningpods import sparing
+from nodesmith.decisions.provisioning.search.unschedulable import hopeless
 from nodesmith.decisions.scheduling.assign import Known, assign
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment, by_shape
-from nodesmith.decisions.scheduling.launching import TemplateLaunching
+from nodesmith.decisions.scheduling.nodes.existing import Room, by_age, is_going, nominations, room_of, rooms
+from nodesmith.decisions.scheduling.offerings.launchable import TemplateLaunching
+from nodesmith.decisions.scheduling.offerings.unavailable import Unsold
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.scheduling.preferences import Wishes, has_wishes
-from nodesmith.decisions.scheduling.rooms import Room, by_age, is_going, nominations, room_of, rooms
-from nodesmith.decisions.scheduling.unsold import Unsold
 from nodesmith.decisions.termination.protection import kept
 from nodesmith.decisions.workloads import Workloads
-from nodesmith.model.catalog import Catalog
 from nodesmith.model.defaultspreads import with_default_spreads
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeconfiguration import NodeSettings
-from nodesmith.model.nodepools import parsed_nodepools, rebalances_zones
-from nodesmith.model.pods import Pod
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import parsed_nodepools, rebalances_zones
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.unschedulable import Reason
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import PreferencePolicy
-from nodesmith.model.reasons import Reason
 from nodesmith.model.snapshot import Snapshot
 
 

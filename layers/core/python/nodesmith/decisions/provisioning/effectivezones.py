@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 from nodesmith.decisions.scheduling.pending import provisionable
-from nodesmith.model.labels import ZONE
-from nodesmith.model.pods import Pod
-from nodesmith.model.reasons import CONTRADICT, NOT_ALL_VOLUMES
-from nodesmith.model.requirements import Requirement
-from nodesmith.model.shapes import Shape
+from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.apimachinery.requirements import Requirement
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.unschedulable import CONTRADICT, NOT_ALL_VOLUMES
 
 FLEXIBLE, NONE = "flexible", "none"
 """Karpenter's words for pods of several zones and for pods of no zone at all"""

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.provisioning.decide import Inputs
-from nodesmith.model.nodeclaims import Phase
+from nodesmith.model.karpenter.nodeclaims import Phase
 
 _BEFORE_LAUNCH = frozenset({Phase.PENDING, Phase.GIVEN_UP})
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodesmith.decisions.provisioning.decide import Inputs
-from nodesmith.decisions.provisioning.pools import parsed_nodeclasses, template_of
+from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses, template_of
 from nodesmith.decisions.scheduling.compatibility import OFFERING_KEYS, allows_offering, matching_types
-from nodesmith.decisions.scheduling.templates import Template
-from nodesmith.model.catalog import InstanceFacts, Offering, StatedFacts
-from nodesmith.model.launches import OfferingKey
-from nodesmith.model.nodepools import parsed_nodepools
-from nodesmith.model.onsale import OfferingOnSale, OnSale, TypeOnSale
-from nodesmith.model.resources import CPU, MEMORY
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.model.apimachinery.resources import CPU, MEMORY
+from nodesmith.model.ec2.catalog import InstanceFacts, Offering, StatedFacts
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.metrics.onsale import OfferingOnSale, OnSale, TypeOnSale
 
 _MILLI, _MIB = 1000, 2**20
 

@@ -6,13 +6,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.launch.tags import claim_tags
-from nodesmith.model import labels
-from nodesmith.model.backoffs import Backoff, next_backoff
-from nodesmith.model.catalog import Offering
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.launches import (
+from nodesmith.model.apimachinery import labels
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.ec2.catalog import Offering
+from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.ec2.launches import (
     Instance,
     Launched,
     LaunchOutcome,
@@ -20,8 +18,10 @@ from nodesmith.model.launches import (
     NoCapacity,
     OfferingKey,
 )
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import NOT_REGISTERED, TAGS_DUE, NodeClaim, Phase
+from nodesmith.model.karpenter.instancetags import claim_tags
+from nodesmith.model.karpenter.nodeclaims import NOT_REGISTERED, TAGS_DUE, NodeClaim, Phase
+from nodesmith.model.ledger.backoffs import Backoff, next_backoff
+from nodesmith.model.ledger.ledger import Ledger
 
 SUBNET_BACKOFF = timedelta(minutes=5)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from math import fsum
 
-from nodesmith.model.launches import LaunchRequest, LaunchTemplate
-from nodesmith.model.nodeclaims import NodeClaim
-from nodesmith.model.reasons import OPTED_OUT, Reason
+from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.kubernetes.unschedulable import OPTED_OUT, Reason
 
 BACK_OFF = "back-off"
 """What blocks pods for which nodes were bought in vain: see `decisions.attempts`."""

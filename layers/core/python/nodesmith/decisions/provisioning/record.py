@@ -15,10 +15,10 @@ from typing import Any
 
 from nodesmith.decisions.provisioning.decide import Inputs, decide
 from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
-from nodesmith.model.catalog import Catalog
-from nodesmith.model.ledgeritems import ledger_item, read_ledger
-from nodesmith.model.nodeclaimitems import to_item
-from nodesmith.model.nodeconfiguration import NodeSettings
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ledger.items import ledger_item, read_ledger
+from nodesmith.model.ledger.nodeclaimitems import to_item
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 
 FORMAT, VERSION = "nodesmith-decision", 1

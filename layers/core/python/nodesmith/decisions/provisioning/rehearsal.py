@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nodesmith.decisions.provisioning.decide import Inputs, decide
-from nodesmith.model.labels import ZONE
-from nodesmith.model.pods import Pod
-from nodesmith.model.resources import parse_resources
-from nodesmith.model.selectors import parse_selector
-from nodesmith.model.shapes import Shape, Spread
-from nodesmith.model.taints import Toleration
+from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.taints import Toleration
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape, Spread
 
 _PODS = 3
 _LABELS = {"app": "rehearsal"}

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from nodesmith.decisions.provisioning.claims import claim_name, planned_node
 from nodesmith.decisions.provisioning.decide import Inputs
-from nodesmith.decisions.provisioning.flexibility import Options
-from nodesmith.decisions.provisioning.market import Ware
+from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses, pool_obstacle, template_of
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.decisions.provisioning.pools import parsed_nodeclasses, pool_obstacle, template_of
+from nodesmith.decisions.provisioning.purchase.claims import claim_name, planned_node
+from nodesmith.decisions.provisioning.purchase.flexibility import Options
+from nodesmith.decisions.provisioning.purchase.packingproblem import Ware
 from nodesmith.decisions.provisioning.trials import health_of
-from nodesmith.decisions.scheduling.templates import Template
+from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.errors import Rejected
-from nodesmith.model.labels import RESERVED, ZONE
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodepools import NODES, NodePool, parsed_nodepools
+from nodesmith.model.apimachinery.labels import RESERVED, ZONE
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import NODES, NodePool, parsed_nodepools
 
 
 def replicas(inputs: Inputs) -> tuple[list[PlannedNode], dict[str, str]]:

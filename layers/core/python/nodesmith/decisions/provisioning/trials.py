@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from nodesmith.decisions.scheduling.templates import Template
-from nodesmith.model.ledger import Ledger
-from nodesmith.model.nodeclaims import Phase
-from nodesmith.model.nodepools import NODES, NodePool
-from nodesmith.model.registrationhealth import RegistrationHealth, basis_of, current
-from nodesmith.model.resources import Resources
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.karpenter.nodepools import NODES, NodePool
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.registrationhealth import RegistrationHealth, basis_of, current
 
 _UNDER_WAY = frozenset({Phase.PENDING, Phase.LAUNCHED})
 

@@ -7,24 +7,30 @@ from dataclasses import dataclass
 
 from nodesmith.decisions.scheduling.choices import LAST, Choices
 from nodesmith.decisions.scheduling.demands import Assignment, by_shape
-from nodesmith.decisions.scheduling.following import Stranded, flock, followed, leaders_first, shares_node
-from nodesmith.decisions.scheduling.launching import Launching
-from nodesmith.decisions.scheduling.neighbours import Neighbours
-from nodesmith.decisions.scheduling.placing import Ground, Placing
+from nodesmith.decisions.scheduling.nodes.available import Vacancies
+from nodesmith.decisions.scheduling.nodes.conflicts import Neighbours
+from nodesmith.decisions.scheduling.nodes.existing import Room
+from nodesmith.decisions.scheduling.offerings.launchable import Launching
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.decisions.scheduling.offerings.unavailable import Unsold
+from nodesmith.decisions.scheduling.placement.colocation import Together
+from nodesmith.decisions.scheduling.placement.placement import Ground, Placing
+from nodesmith.decisions.scheduling.placement.relaxation import Variants, Wishing
 from nodesmith.decisions.scheduling.preferences import Wishes, variants
-from nodesmith.decisions.scheduling.rooms import Room
 from nodesmith.decisions.scheduling.sharing import shared
-from nodesmith.decisions.scheduling.templates import Template
-from nodesmith.decisions.scheduling.together import Together
-from nodesmith.decisions.scheduling.topology import Topology, attractions, aversions
-from nodesmith.decisions.scheduling.unsold import Unsold
-from nodesmith.decisions.scheduling.vacancies import Vacancies
-from nodesmith.decisions.scheduling.views import keyed_spreads
-from nodesmith.decisions.scheduling.watching import FOLLOWS, Watch
-from nodesmith.decisions.scheduling.wishing import Variants, Wishing
-from nodesmith.model.pods import Pod
+from nodesmith.decisions.scheduling.topology.affinity import (
+    Stranded,
+    flock,
+    followed,
+    leaders_first,
+    shares_node,
+)
+from nodesmith.decisions.scheduling.topology.dependencies import FOLLOWS, Watch
+from nodesmith.decisions.scheduling.topology.nodefilters import keyed_spreads
+from nodesmith.decisions.scheduling.topology.topology import Topology, attractions, aversions
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
 from nodesmith.model.policies import PreferencePolicy
-from nodesmith.model.shapes import Shape
 
 _MOST_RETURNS, _MOST_RETURNING = 3, 64
 _Waiting = dict[Shape, list[Pod]]

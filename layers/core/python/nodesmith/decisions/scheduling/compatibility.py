@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from nodesmith.model.catalog import Offering
-from nodesmith.model.instancetypes import InstanceType
-from nodesmith.model.labels import (
+from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,
     EKS_CAPACITY_TYPE,
     EKS_CAPACITY_TYPES,
@@ -16,8 +14,10 @@ from nodesmith.model.labels import (
     ZONE,
     ZONE_ID,
 )
-from nodesmith.model.requirements import Requirement, Requirements
-from nodesmith.model.shapes import Shape
+from nodesmith.model.apimachinery.requirements import Requirement, Requirements
+from nodesmith.model.ec2.catalog import Offering
+from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.kubernetes.shapes import Shape
 
 OFFERING_KEYS = frozenset({ZONE, ZONE_ID, CAPACITY_TYPE, EKS_CAPACITY_TYPE})
 """Labels that belong to an offering: they are checked per offering, not per type."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from nodesmith.decisions.scheduling.neighbours import UNLIMITED, Cap
-from nodesmith.decisions.scheduling.rooms import by_age
-from nodesmith.model.frozen import NO_ITEMS, FrozenMap
-from nodesmith.model.labels import ZONE
-from nodesmith.model.pods import Pod
-from nodesmith.model.shapes import Shape
+from nodesmith.decisions.scheduling.nodes.conflicts import UNLIMITED, Cap
+from nodesmith.decisions.scheduling.nodes.existing import by_age
+from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
+from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
 
 
 @dataclass(frozen=True, slots=True)

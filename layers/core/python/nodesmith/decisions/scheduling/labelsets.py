@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nodesmith.model.requirements import Requirement
-from nodesmith.model.selectors import Selector
-from nodesmith.model.shapes import Shape
+from nodesmith.model.apimachinery.labelselectors import Selector
+from nodesmith.model.apimachinery.requirements import Requirement
+from nodesmith.model.kubernetes.shapes import Shape
 
 Namespaces = frozenset[str] | None
 """the namespaces that a term looks at; None means all"""

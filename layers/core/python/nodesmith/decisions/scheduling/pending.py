@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from nodesmith.model.pods import Pod
-from nodesmith.model.resources import format_amount
-from nodesmith.model.shapes import Shape
+from nodesmith.model.apimachinery.resources import format_amount
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
 
 
 def provisionable(

@@ -15,11 +15,11 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum, auto
 
-from nodesmith.decisions.scheduling.launching import Launching
-from nodesmith.model.labels import ZONE
+from nodesmith.decisions.scheduling.offerings.launchable import Launching
+from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.apimachinery.requirements import Requirements
+from nodesmith.model.kubernetes.shapes import PodAffinityTerm, Shape
 from nodesmith.model.policies import PreferencePolicy
-from nodesmith.model.requirements import Requirements
-from nodesmith.model.shapes import PodAffinityTerm, Shape
 
 
 class Wishes(Enum):

@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from nodesmith.decisions.scheduling.compatibility import is_given
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.neighbours import Cap, Neighbours, Rules
-from nodesmith.decisions.scheduling.templates import Template
-from nodesmith.model.labels import WELL_KNOWN
-from nodesmith.model.requirements import Requirement
-from nodesmith.model.shapes import Shape
+from nodesmith.decisions.scheduling.nodes.conflicts import Cap, Neighbours, Rules
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.model.apimachinery.labels import WELL_KNOWN
+from nodesmith.model.apimachinery.requirements import Requirement
+from nodesmith.model.kubernetes.shapes import Shape
 
 _Open = Mapping[str, Sequence[Requirement]]
 """by label that NodePools leave open, what each says of it"""

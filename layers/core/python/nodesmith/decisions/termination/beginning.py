@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.decisions.disruption.budgets import allowed
+from nodesmith.decisions.budgets import allowed
+from nodesmith.model.apimachinery.durations import duration_seconds
+from nodesmith.model.apimachinery.labels import TERMINATION_TIMESTAMP
+from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.commands import End
-from nodesmith.model.durations import duration_seconds
-from nodesmith.model.labels import TERMINATION_TIMESTAMP
-from nodesmith.model.nodeclaimconditions import DELETED
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodes import Node
+from nodesmith.model.karpenter.nodeclaimconditions import DELETED
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.times import parse_time
 
 """The cause of an end that somebody asked for by hand, or by deleting the NodePool."""
 

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
-from nodesmith.model.pods import Pod
-from nodesmith.model.shapes import Shape
+from nodesmith.model.apimachinery.taints import DISRUPTED, first_untolerated
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.taints import DISRUPTED, first_untolerated
 
 STUCK_AFTER = timedelta(minutes=1)
 """How long past the end of its grace a terminating pod is waited for."""

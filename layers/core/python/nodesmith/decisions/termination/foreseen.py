@@ -7,8 +7,8 @@ from datetime import datetime
 from nodesmith.decisions.termination.draining import must_go
 from nodesmith.decisions.termination.protection import Allowances
 from nodesmith.decisions.termination.waiting import Waiting, guarded, protected
-from nodesmith.model.labels import DO_NOT_DISRUPT
-from nodesmith.model.pods import Pod
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
+from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 
 

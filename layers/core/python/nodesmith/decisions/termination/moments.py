@@ -10,10 +10,10 @@ from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.draining import last_moment, must_go, pressing_from
 from nodesmith.decisions.termination.protection import protected_until
 from nodesmith.decisions.termination.replacing import head_start, patient_until
-from nodesmith.model.draintimes import DrainTime
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.pods import Pod
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.draintimes import DrainTime
 from nodesmith.model.snapshot import Snapshot
 
 

@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.termination.draining import must_go
 from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, Waiting
-from nodesmith.model.moves import Reason
-from nodesmith.model.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodes import Node
-from nodesmith.model.notices import Fate
-from nodesmith.model.pods import Pod
+from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.nodes import Node
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.moves import Reason
 
 EXPIRED = "Expired"
 UNHEALTHY = "Unhealthy"

@@ -12,6 +12,9 @@ from nodesmith.decisions.termination.draining import Drain, attached, drain, mus
 from nodesmith.decisions.termination.protection import Allowances
 from nodesmith.decisions.termination.replacing import awaits_replacement, head_start, replacement
 from nodesmith.decisions.termination.waiting import Waiting, awaiting_node, is_let_go, is_told, why_not_gone
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import EXCLUDE_FROM_LOAD_BALANCERS, TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.commands import (
     Advance,
     Close,
@@ -22,17 +25,14 @@ from nodesmith.model.commands import (
     TerminationCommand,
     Wait,
 )
-from nodesmith.model.draintimes import DrainTime
-from nodesmith.model.evictions import PodOnNode
-from nodesmith.model.frozen import FrozenMap
-from nodesmith.model.labels import EXCLUDE_FROM_LOAD_BALANCERS, TERMINATION_FINALIZER
-from nodesmith.model.launches import Instance
-from nodesmith.model.nodeclaims import DEADLINE_PASSED, NodeClaim, Phase
-from nodesmith.model.nodes import Node, NodePatch
-from nodesmith.model.notices import Fate
-from nodesmith.model.pods import Pod
+from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.karpenter.nodeclaims import DEADLINE_PASSED, NodeClaim, Phase
+from nodesmith.model.kubernetes.evictions import PodOnNode
+from nodesmith.model.kubernetes.nodes import Node, NodePatch
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.draintimes import DrainTime
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.model.taints import DISRUPTED
 
 SHORTEST_DRAIN = timedelta(seconds=5)
 """Time for load balancers and kube-scheduler to hear of it (Karpenter's MinDrainTime)."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from nodesmith.model.apimachinery.spelling import did_you_mean
 from nodesmith.model.conversion.changes import Change, Converted, Fate, Origin
 from nodesmith.model.schema.reports import at
-from nodesmith.model.spelling import did_you_mean
 
 _IDENTITY = frozenset(
     {"uid", "resourceVersion", "finalizers", "ownerReferences", "managedFields", "selfLink"}

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from nodesmith.model.labels import (
+from nodesmith.model.apimachinery.labels import (
     ALIASES,
     ARCH,
     AWS_DOMAIN,
@@ -19,7 +19,7 @@ from nodesmith.model.labels import (
     OS,
     PROVISIONER_NAME,
 )
-from nodesmith.model.spelling import did_you_mean
+from nodesmith.model.apimachinery.spelling import did_you_mean
 
 CATEGORY = f"{AWS_DOMAIN}/instance-category"
 _COUNTS = frozenset(f"{AWS_DOMAIN}/instance-{name}" for name in ("cpu", "memory", "family", "size"))

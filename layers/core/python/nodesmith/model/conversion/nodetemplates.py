@@ -8,7 +8,7 @@ from nodesmith.model.conversion.changes import Fate
 from nodesmith.model.conversion.drafts import Draft, Old, entries
 from nodesmith.model.conversion.images import choose_images
 from nodesmith.model.conversion.selectorterms import carry_images, carry_selector
-from nodesmith.model.nodeclasses import DEFAULT_ROLE
+from nodesmith.model.nodeclasses.nodeclasses import DEFAULT_ROLE
 
 EC2_NODE_CLASS = ("EC2NodeClass", "karpenter.k8s.aws/v1")
 CARRIED = (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
+from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.conversion.changes import Fate
 from nodesmith.model.conversion.drafts import Draft, Old, entries, items
 from nodesmith.model.conversion.labelkeys import MISTAKEN, RENAMED, read_label, unknown_key
-from nodesmith.model.labels import DO_NOT_DISRUPT
-from nodesmith.model.taints import DISRUPTED
 
 DO_NOT_EVICT = "karpenter.sh/do-not-evict"
 DO_NOT_CONSOLIDATE = "karpenter.sh/do-not-consolidate"

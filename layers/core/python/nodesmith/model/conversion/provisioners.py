@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from nodesmith.model.apimachinery.durations import NEVER
 from nodesmith.model.conversion.changes import Fate
 from nodesmith.model.conversion.drafts import Draft, Old, entries
 from nodesmith.model.conversion.kubelets import KubeletOf
@@ -13,8 +14,7 @@ from nodesmith.model.conversion.requirements import (
     repaired_labels,
     repaired_requirements,
 )
-from nodesmith.model.durations import NEVER
-from nodesmith.model.nodepoolannotations import PROVISIONER
+from nodesmith.model.karpenter.nodepoolannotations import PROVISIONER
 
 NODE_POOL = ("NodePool", "karpenter.sh/v1")
 _TEMPLATE = "spec.template.spec"

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nodesmith.model.conversion.changes import Fate
-from nodesmith.model.conversion.drafts import Draft, Old, entries, items
-from nodesmith.model.conversion.labelkeys import CATEGORY, MISTAKEN, read_label, unknown_key
-from nodesmith.model.labels import (
+from nodesmith.model.apimachinery.labels import (
     ARCH,
     AWS_DOMAIN,
     CAPACITY_TYPE,
@@ -17,6 +14,9 @@ from nodesmith.model.labels import (
     OS,
     normalised,
 )
+from nodesmith.model.conversion.changes import Fate
+from nodesmith.model.conversion.drafts import Draft, Old, entries, items
+from nodesmith.model.conversion.labelkeys import CATEGORY, MISTAKEN, read_label, unknown_key
 
 _GENERATION = f"{AWS_DOMAIN}/instance-generation"
 _CHOOSES_TYPES = frozenset({INSTANCE_TYPE, f"{AWS_DOMAIN}/instance-family", CATEGORY, _GENERATION})

@@ -7,9 +7,9 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from nodesmith.model.apimachinery.labels import WELL_KNOWN
 from nodesmith.model.conversion.changes import Fate, Origin
 from nodesmith.model.conversion.drafts import Draft, entries
-from nodesmith.model.labels import WELL_KNOWN
 
 _SPECIAL = {"aws-ids": "id", "aws::ids": "id", "aws::name": "name", "aws::owners": "owner"}
 _MOST_TERMS = 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nodesmith.model.labels import (
+from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,
     CAPACITY_TYPES,
     KWOK_KEYS,
@@ -17,11 +17,11 @@ from nodesmith.model.labels import (
     normalised,
     restriction,
 )
-from nodesmith.model.requirements import Operator
+from nodesmith.model.apimachinery.requirements import Operator
+from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.taints import Effect
+from nodesmith.model.apimachinery.times import is_time
 from nodesmith.model.schema.fields import Array, Integer, Map, Object, Rule, Text
-from nodesmith.model.spelling import did_you_mean
-from nodesmith.model.taints import Effect
-from nodesmith.model.times import is_time
 
 _DOMAIN_PART = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 QUALIFIED_NAME = rf"^({_DOMAIN_PART}(\.{_DOMAIN_PART})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"

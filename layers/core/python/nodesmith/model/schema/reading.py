@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, assert_never
 
-from nodesmith.model.quantities import QuantityError, whole_units
+from nodesmith.model.apimachinery.quantities import QuantityError, whole_units
+from nodesmith.model.apimachinery.spelling import did_you_mean
 from nodesmith.model.schema.fields import Array, Boolean, Field, Integer, Map, Object, Quantity, Rule, Text
 from nodesmith.model.schema.reports import Report, at, nearest, shown
-from nodesmith.model.spelling import did_you_mean
 
 _DEEPEST_OPEN_LEVEL = 16
 

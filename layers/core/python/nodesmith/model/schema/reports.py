@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nodesmith.model.problems import Problem
-from nodesmith.model.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import Problem
+from nodesmith.model.apimachinery.spelling import did_you_mean
 
 _MOST_PROBLEMS = 50
 _FEW = 8

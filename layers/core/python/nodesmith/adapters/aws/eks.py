@@ -1,0 +1,91 @@
+"""The cluster that new nodes join: from the settings where they say, from EKS for the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from ipaddress import ip_network
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from nodesmith.adapters.aws.errors import DENIED, error_code, error_message, transient_errors
+from nodesmith.errors import Rejected
+from nodesmith.model.nodeclasses.status import ClusterInfo
+from nodesmith.settings import Settings
+
+_SETTINGS = {
+    "endpoint": "CLUSTER_ENDPOINT",
+    "ca_bundle": "CLUSTER_CA_BUNDLE",
+    "service_cidr": "CLUSTER_SERVICE_CIDR",
+    "version": "CLUSTER_VERSION",
+}
+_VERSION = re.compile(r"\d+\.\d+")
+_UNKNOWN = DENIED | {"ResourceNotFoundException"}
+
+
+def cluster_info(client: Callable[[str], Any], settings: Settings) -> ClusterInfo:
+    """Describe the cluster. Raises Transient, or Rejected naming every setting that neither side gives."""
+    values = {
+        "endpoint": settings.cluster_endpoint,
+        "ca_bundle": settings.cluster_ca_bundle,
+        "service_cidr": settings.cluster_service_cidr,
+        "version": settings.cluster_version,
+    }
+    trouble = ""
+    if not all(values.values()):
+        described, trouble = _describe(client, settings.cluster_name)
+        values = {name: value or described.get(name, "") for name, value in values.items()}
+    missing = [variable for name, variable in _SETTINGS.items() if not values[name]]
+    if missing:
+        raise Rejected(
+            f"cluster {settings.cluster_name!r} in {settings.region}: {trouble or 'EKS does not tell'}: "
+            f"set {', '.join(missing)}, or mend CLUSTER_NAME"
+        )
+    if not _VERSION.fullmatch(values["version"]):
+        raise Rejected(f"CLUSTER_VERSION={values['version']!r}: write the minor version, such as 1.33")
+    network = _service_network(values["service_cidr"])
+    family = "ipv6" if network.version == 6 else "ipv4"
+    # EKS gives its DNS Service the tenth address of the service range, and so does nodeadm.
+    return ClusterInfo(
+        settings.cluster_name,
+        values["endpoint"],
+        values["ca_bundle"],
+        values["service_cidr"],
+        values["version"],
+        ip_family=family,
+        dns_ip=str(network[10]),
+    )
+
+
+def _service_network(cidr: str) -> Any:
+    try:
+        network = ip_network(cidr)
+    except ValueError as error:
+        raise Rejected(
+            f"CLUSTER_SERVICE_CIDR={cidr!r}: {error}; write a range such as 10.100.0.0/16"
+        ) from None
+    if network.num_addresses <= 10:
+        raise Rejected(
+            f"CLUSTER_SERVICE_CIDR={cidr!r}: too small for a cluster; write a range such as 10.100.0.0/16"
+        )
+    return network
+
+
+def _describe(client: Callable[[str], Any], name: str) -> tuple[Mapping[str, str], str]:
+    """What EKS tells, or why it does not."""
+    try:
+        with transient_errors("eks:DescribeCluster"):
+            cluster = client("eks").describe_cluster(name=name)["cluster"]
+    except ClientError as error:
+        if error_code(error) not in _UNKNOWN:
+            raise
+        return {}, f"EKS answers {error_code(error)} ({error_message(error)})"
+    network = cluster.get("kubernetesNetworkConfig") or {}
+    ipv6 = network.get("ipFamily") == "ipv6"
+    return {
+        "endpoint": cluster.get("endpoint", ""),
+        "ca_bundle": (cluster.get("certificateAuthority") or {}).get("data", ""),
+        "service_cidr": network.get("serviceIpv6Cidr" if ipv6 else "serviceIpv4Cidr", ""),
+        "version": cluster.get("version", ""),
+    }, ""

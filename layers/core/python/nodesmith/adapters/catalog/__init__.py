@@ -1,0 +1,1 @@
+"""The catalogue: files of it, and what AWS says today."""

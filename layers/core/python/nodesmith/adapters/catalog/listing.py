@@ -1,0 +1,97 @@
+"""Instance types as `nodesmith catalog -o json` lists them: written for people and tools, and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nodesmith.adapters.catalog.fields import Statement
+from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN, AWS_KEYS, INSTANCE_TYPE, OS
+from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
+from nodesmith.model.ec2.catalog import Catalog, Offering, StatedFacts
+from nodesmith.model.ec2.instancetypes import InstanceType
+
+_FIELDS = {CPU: "cpuMilli", MEMORY: "memoryBytes", PODS: "pods", EPHEMERAL_STORAGE: "ephemeralStorageBytes"}
+_RESOURCES = {field: resource for resource, field in _FIELDS.items()}
+_DESCRIBED = frozenset(key for key in AWS_KEYS if "/instance-" in key and not key.endswith("-tenancy"))
+
+
+def list_types(catalog: Catalog, types: tuple[InstanceType, ...]) -> list[dict[str, Any]]:
+    """Give types with all their offerings as JSON data; `available` is false for what cannot be bought."""
+    return [_listed(catalog, one) for one in types]
+
+
+def listed_type(statement: Statement) -> StatedFacts | None:
+    """Read an entry but for its offerings; None, with the reason reported, when it cannot be used."""
+    name, arch = statement.text("name"), statement.arch("arch")
+    capacity, allocatable = _amounts(statement, "capacity"), _amounts(statement, "allocatable")
+    labels = statement.mapping("labels")
+    if name is None or arch is None or capacity is None or allocatable is None or labels is None:
+        return None
+    overhead = {resource: capacity.of(resource) - amount for resource, amount in allocatable.items()}
+    if min(overhead.values()) < 0:
+        statement.report("allocatable", statement.entry["allocatable"], "write no more than capacity has")
+        return None
+    named = {str(key): str(value) for key, value in labels.items() if key not in (INSTANCE_TYPE, ARCH)}
+    system = named.get(OS, "linux")
+    return StatedFacts(
+        name, arch, (system,), capacity, Resources(overhead), dict.fromkeys(_DESCRIBED) | named
+    )
+
+
+def listed_offerings(statement: Statement) -> Iterator[Offering]:
+    """Read the usable offerings, reporting the others."""
+    return statement.unique(_offerings(statement))
+
+
+def _offerings(statement: Statement) -> Iterator[tuple[str, Offering]]:
+    for path, offer in statement.offers():
+        zone, price = offer.get("zone"), statement.price(f"{path}.priceHourly", offer.get("priceHourly"))
+        kind = statement.capacity_type(f"{path}.capacityType", offer.get("capacityType"))
+        if not isinstance(zone, str) or not zone:
+            statement.report(f"{path}.zone", zone, "write the name of a zone")
+        elif kind and price:
+            estimated, available = offer.get("estimated") is True, offer.get("available") is not False
+            yield path, Offering(zone, kind, price, estimated, available=available)
+
+
+def _amounts(statement: Statement, field: str) -> Resources | None:
+    stated = statement.mapping(field)
+    if stated is None:
+        return None
+    amounts: dict[str, int] = {}
+    for name in sorted({*stated, "cpuMilli", "memoryBytes", "pods"}):
+        amount = stated.get(name)
+        if isinstance(amount, int) and not isinstance(amount, bool) and amount >= 0:
+            amounts[_RESOURCES.get(name, name)] = amount
+        else:
+            statement.report(f"{field}.{name}", amount, "write a whole number, zero or more")
+            return None
+    return Resources(amounts)
+
+
+def _listed(catalog: Catalog, one: InstanceType) -> dict[str, Any]:
+    bought = {(o.zone, o.capacity_type) for o in one.offerings}
+    listed = sorted(catalog.offerings.get(one.name, ()), key=lambda o: (o.zone, o.capacity_type))
+    sold_as_mib = one.labels.get(f"{AWS_DOMAIN}/instance-memory", "")
+    return {
+        "name": one.name,
+        "arch": one.labels[ARCH],
+        "vcpus": one.capacity.cpu_milli // 1000,
+        "memoryMiB": int(sold_as_mib) if sold_as_mib.isdecimal() else one.capacity.memory_bytes // 2**20,
+        "maxPods": one.capacity.pods,
+        "capacity": {_FIELDS.get(name, name): amount for name, amount in sorted(one.capacity.items())},
+        "allocatable": {_FIELDS[name]: one.allocatable.of(name) for name in (CPU, MEMORY, PODS)},
+        "labels": dict(sorted(one.labels.items())),
+        "offerings": [_listed_offering(o, (o.zone, o.capacity_type) in bought) for o in listed],
+    }
+
+
+def _listed_offering(offering: Offering, available: bool) -> Mapping[str, Any]:
+    return {
+        "zone": offering.zone,
+        "capacityType": offering.capacity_type,
+        "priceHourly": offering.price_hourly_usd,
+        "estimated": offering.estimated,
+        "available": available,
+    }

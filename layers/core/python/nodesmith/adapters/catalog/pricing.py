@@ -1,0 +1,139 @@
+"""What EC2 and its price list say today: instance types, where they are offered, and for how much.
+
+Each method asks AWS anew and gives the whole answer, all pages of it, or raises (Transient where asking again may
+help, Rejected where it will not). Facts behind the queries: EC2's and the Price List's own API references.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from nodesmith.adapters.aws.errors import all_errors
+from nodesmith.adapters.aws.pages import rows
+from nodesmith.adapters.catalog.catalogs import published_limits
+from nodesmith.adapters.ec2.instancefacts import PublishedLimits, instance_facts
+from nodesmith.errors import Rejected, Transient
+from nodesmith.model.ec2.catalog import InstanceFacts
+
+_CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 6}, connect_timeout=5, read_timeout=30)
+_PRODUCTS = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
+_SHARED = {"tenancy": "Shared", "productFamily": "Compute Instance"}
+_METAL = {"tenancy": "Dedicated", "productFamily": "Compute Instance (bare metal)"}
+
+
+def price_list_region(region: str) -> str | None:
+    """Name the region whose Price List endpoint serves `region`; None where none does (GovCloud, isolated ones)."""
+    if region.startswith("us-gov-") or "-iso" in region:
+        return None
+    nearest = {"ap": "ap-south-1", "cn": "cn-northwest-1", "eu": "eu-central-1"}
+    return nearest.get(region.partition("-")[0], "us-east-1")
+
+
+def aws_market(region: str, *, isolated_vpc: bool = False) -> AwsMarket:
+    """Connect to a region with the credentials of the environment. An isolated VPC has no way to the price list."""
+    nearest = None if isolated_vpc else price_list_region(region)
+    session = boto3.Session(region_name=region)
+    price_list = session.client("pricing", region_name=nearest, config=_CONFIG) if nearest else None
+    return AwsMarket(region, session.client("ec2", config=_CONFIG), price_list, published_limits())
+
+
+@dataclass(frozen=True, slots=True)
+class AwsMarket:
+    """One region's market. `price_list` is None where no Price List endpoint can be reached: no prices, then."""
+
+    region: str
+    ec2: Any
+    price_list: Any | None
+    limits: PublishedLimits
+
+    def facts(self) -> Mapping[str, InstanceFacts]:
+        """Describe all instance types that Kubernetes nodes can use."""
+        filters = [
+            {"Name": "supported-virtualization-type", "Values": ["hvm"]},
+            {"Name": "processor-info.supported-architecture", "Values": ["x86_64", "arm64"]},
+        ]
+        types = _listed(self.ec2, "describe_instance_types", "InstanceTypes", Filters=filters)
+        found = (instance_facts(described, self.limits) for described in types)
+        return {facts.name: facts for facts in found if facts}
+
+    def zones(self) -> Mapping[str, str]:
+        """Give the ids of the region's zones by name."""
+        with all_errors("DescribeAvailabilityZones"):
+            answer = self.ec2.describe_availability_zones()
+        return {zone["ZoneName"]: zone["ZoneId"] for zone in answer["AvailabilityZones"]}
+
+    def offered(self) -> Mapping[str, frozenset[str]]:
+        """Give the zones in which each type is offered."""
+        zones: dict[str, set[str]] = {}
+        call, key = "describe_instance_type_offerings", "InstanceTypeOfferings"
+        for row in _listed(self.ec2, call, key, LocationType="availability-zone"):
+            zones.setdefault(row["InstanceType"], set()).add(row["Location"])
+        return {name: frozenset(found) for name, found in zones.items()}
+
+    def spot_prices(self, now: datetime) -> Mapping[tuple[str, str], float]:
+        """Give the Linux spot price of each type and zone as of `now`, per hour."""
+        latest: dict[tuple[str, str], tuple[datetime, float]] = {}
+        asked = {"ProductDescriptions": list(_PRODUCTS), "StartTime": now}
+        for row in _listed(self.ec2, "describe_spot_price_history", "SpotPriceHistory", **asked):
+            place, price = (row["InstanceType"], row["AvailabilityZone"]), float(row["SpotPrice"])
+            if price > 0:
+                told = row["Timestamp"], price
+                latest[place] = max(told, latest.get(place, told))
+        return {place: price for place, (_, price) in latest.items()}
+
+    def on_demand_prices(self) -> Mapping[str, float]:
+        """Give the Linux on-demand price of each type, per hour, in the region's currency."""
+        if self.price_list is None:
+            return {}
+        currency = "CNY" if self.region.startswith("cn-") else "USD"
+        prices: dict[str, float] = {}
+        for kind in (_SHARED, _METAL):
+            prices.update(filter(None, (_priced(product, currency) for product in self._products(kind))))
+        if not prices:
+            raise Transient(f"GetProducts: the price list has no on-demand prices for {self.region}", "Empty")
+        return prices
+
+    def _products(self, kind: Mapping[str, str]) -> Iterator[str]:
+        wanted = {
+            "regionCode": self.region,
+            "serviceCode": "AmazonEC2",
+            "preInstalledSw": "NA",
+            "operatingSystem": "Linux",
+            "capacitystatus": "Used",
+            "marketoption": "OnDemand",
+            **kind,
+        }
+        filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
+        asked = {"ServiceCode": "AmazonEC2", "Filters": filters}
+        return _listed(self.price_list, "get_products", "PriceList", **asked)
+
+
+def _priced(product: str, currency: str) -> tuple[str, float] | None:
+    """Read a product of the price list: the instance type and its price. None for a product without one."""
+    try:
+        read = json.loads(product)
+        price = _hourly(read, currency)
+        return (read["product"]["attributes"]["instanceType"], price) if price else None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Rejected(f"GetProducts: {product[:60]!r} cannot be read ({error!r})") from error
+
+
+def _hourly(product: Mapping[str, Any], currency: str) -> float | None:
+    """The first price per unit that is not zero: a zero belongs to a bundle, not to an instance."""
+    terms = product.get("terms", {}).get("OnDemand", {}).values()
+    dimensions = (d for term in terms for d in term.get("priceDimensions", {}).values())
+    prices = (float(d.get("pricePerUnit", {}).get(currency, 0)) for d in dimensions)
+    return next((price for price in prices if price > 0), None)
+
+
+def _listed(client: Any, call: str, key: str, **asked: Any) -> Iterator[Any]:
+    """Give the rows of a list. A call that is refused is Rejected: it must not cost the others' answers."""
+    with all_errors(call):
+        yield from rows(client, call, key, **asked)

@@ -1,0 +1,194 @@
+"""EC2 and what stands around it, as the Cloud port.
+
+Importing this module costs only what a launch needs: resolving NodeClasses (SSM, IAM, EKS) is imported when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from nodesmith.adapters.aws.errors import error_code, error_message, transient_errors
+from nodesmith.adapters.ec2.fleetcalls import FleetCalls
+from nodesmith.adapters.ec2.instances import LIVING, described, ours, parts, terminate, where
+from nodesmith.adapters.ec2.launchtemplates import Templates
+from nodesmith.errors import Transient
+from nodesmith.model.apimachinery.labels import NODEPOOL
+from nodesmith.model.ec2.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate
+from nodesmith.model.ec2.notices import Notice
+from nodesmith.model.garbage import Kind, Owned
+from nodesmith.model.karpenter.instancetags import CLUSTER_TAG, FLEET_TAG, NODECLAIM_TAG, tag_list
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
+from nodesmith.settings import Settings
+
+if TYPE_CHECKING:
+    from nodesmith.adapters.nodeclasses.dryruns import DryRuns
+
+PARALLEL_CALLS = 16
+EC2_CONFIG = Config(
+    # The queue retries, with the same client token and after a look: a retry in here would only hold up the others.
+    retries={"mode": "standard", "total_max_attempts": 1},
+    connect_timeout=3,
+    read_timeout=30,
+    max_pool_connections=PARALLEL_CALLS,
+)
+"""For the client `ec2` that AwsCloud is given."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class AwsCloud:
+    """The Cloud of one cluster. `client` gives the boto3 client of a service (ec2, ssm, iam, eks) when first needed.
+
+    `executor` makes what calls are spread over, for a number of workers.
+    """
+
+    def __init__(
+        self,
+        client: Callable[[str], Any],
+        settings: Settings,
+        now: Callable[[], datetime],
+        executor: Callable[[int], Executor] = ThreadPoolExecutor,
+    ) -> None:
+        self._executor = executor
+        self._client = client
+        self._settings = settings
+        self._now = now
+        self._templates = Templates(client, now)
+        self._dry_runs: DryRuns | None = None
+        self._fleets = FleetCalls(client, settings.cluster_name, self._templates, now, self._looked_up)
+
+    def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
+        """Make the launch templates that this process has not lately made. Raises Transient after all have been tried.
+
+        One that EC2 will not have refuses the launches that name it.
+        """
+        unknown = [template for template in templates if not self._templates.is_known(template.name)]
+        delays = [delay for delay in self._in_parallel(self._templates.create, unknown) if delay]
+        if delays:
+            raise delays[0]
+
+    def launch(self, requests: Sequence[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:
+        """Ask for one instance per request, in one call for those that share a fleet.
+
+        Never raises for what EC2 answers.
+        """
+        return self._fleets.launch(requests, self._in_parallel, repeated=repeated)
+
+    def instances_of(
+        self, claims: Collection[str], known: Mapping[str, str] = MappingProxyType({})
+    ) -> Mapping[str, tuple[Instance, ...]]:
+        """Return the instances that carry these claims' tags in this cluster, by claim. Raises Transient.
+
+        Those of `known`, ids by claim, are looked for by their id where none carries the claim's tag.
+        """
+        found: dict[str, tuple[Instance, ...]] = {}
+        for instance in self._tagged(NODECLAIM_TAG, claims):
+            found[instance.claim] = (*found.get(instance.claim, ()), instance)
+        untagged = {known[name]: name for name in claims if known.get(name) and name not in found}
+        for ids in parts(untagged):
+            for instance in described(self._client("ec2"), where("instance-id", *ids)):
+                name = untagged[instance.id]
+                found[name] = (replace(instance, claim=name),)
+        return found
+
+    def fleet_instances(self, fleets: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
+        """Return the instances of shared fleets, by fleet, as far as EC2 shows them. Raises Transient."""
+        found: dict[str, tuple[Instance, ...]] = {}
+        for instance in self._tagged(FLEET_TAG, fleets):
+            found[instance.fleet] = (*found.get(instance.fleet, ()), instance)
+        return found
+
+    def tag(self, instance: str, tags: Mapping[str, str]) -> None:
+        """Write tags on one of our instances (by id); one that EC2 does not know any more is fine. Raises Transient."""
+        try:
+            with transient_errors("ec2:CreateTags"):
+                self._client("ec2").create_tags(Resources=[instance], Tags=tag_list(tags))
+        except ClientError as error:
+            code = error_code(error)
+            if code != "InvalidInstanceID.NotFound":
+                raise Transient(f"ec2:CreateTags {instance}: {code}: {error_message(error)}", code) from error
+
+    def owned_instances(self) -> list[Instance]:
+        """Give the living instances that carry every tag by which IAM lets us end them. Raises Transient."""
+        tagged = *ours(self._settings.cluster_name), where("tag-key", NODEPOOL)
+        return list(described(self._client("ec2"), *tagged, LIVING))
+
+    def living(self, instances: Collection[str]) -> frozenset[str]:
+        """Say which of these ids are living instances, anybody's; one that EC2 does not know is none."""
+        found: set[str] = set()
+        for ids in parts(instances):
+            alive = described(self._client("ec2"), where("instance-id", *ids), LIVING)
+            found |= {instance.id for instance in alive}
+        return frozenset(found)
+
+    def notices(self, instances: Collection[str]) -> list[Notice]:
+        """Say what EC2's own state tells of these instances; of one it does not know, nothing. Raises Transient."""
+        from nodesmith.adapters.ec2.instancestatus import told
+
+        if not instances:
+            return []
+        return told(self._client("ec2"), self._settings.cluster_name, frozenset(instances), self._now())
+
+    def owned(self, kind: Kind) -> list[Owned]:
+        """Give what we made of a kind for this cluster. Raises Transient."""
+        from nodesmith.adapters.ownedresources import listed
+
+        return listed(kind, self._client, self._settings)
+
+    def remove(self, owned: Owned) -> None:
+        """Delete what `owned` gave; gone already is fine. Raises Transient."""
+        from nodesmith.adapters.ownedresources import remove
+
+        remove(owned, self._client)
+
+    def terminate(self, instances: Collection[str]) -> None:
+        """Terminate instances by id; one that EC2 does not know any more is fine.
+
+        Raises Transient, when all have been tried, for one that EC2 will not end: protected, or without our tags.
+        """
+        terminate(self._client("ec2"), instances)
+
+    def cluster_info(self) -> ClusterInfo:
+        """Describe the cluster, settings first, EKS for the rest. Raises Transient, or Rejected naming the setting."""
+        from nodesmith.adapters.aws.eks import cluster_info
+
+        return cluster_info(self._client, self._settings)
+
+    def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
+        """Resolve a NodeClass; what is missing is a condition of the answer. Raises Transient."""
+        from nodesmith.adapters.nodeclasses.dryruns import DryRuns
+        from nodesmith.adapters.nodeclasses.nodeclasses import resolve
+
+        if self._dry_runs is None:
+            self._dry_runs = DryRuns(self._client, self._settings.cluster_name, self._now)
+        return resolve(self._client, self._settings, nodeclass, cluster, now, self._dry_runs)
+
+    def _in_parallel(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Work on all items, answers in their order; a single one needs no thread."""
+        if len(items) < 2:
+            return [work(item) for item in items]
+        self._client("ec2")  # boto3 sessions make no clients for several threads at once
+        with self._executor(min(PARALLEL_CALLS, len(items))) as pool:
+            return list(pool.map(work, items))
+
+    def _tagged(self, key: str, values: Collection[str]) -> Iterator[Instance]:
+        """Find this cluster's instances by the value of a tag."""
+        cluster = where(f"tag:{CLUSTER_TAG}", self._settings.cluster_name)
+        for some in parts(values):
+            yield from described(self._client("ec2"), cluster, where(f"tag:{key}", *some))
+
+    def _looked_up(self, request: LaunchRequest) -> Sequence[Instance]:
+        """Find what a request has been given already: the whole fleet, or what lives of the claim's own."""
+        if request.share:
+            return self.fleet_instances([request.share.fleet]).get(request.share.fleet, ())
+        return [i for i in self.instances_of([request.claim]).get(request.claim, ()) if i.is_alive]

@@ -1,0 +1,1 @@
+"""DynamoDB: one table, a partition for each cluster and kind of item."""

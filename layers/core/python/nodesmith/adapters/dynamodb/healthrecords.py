@@ -1,0 +1,204 @@
+"""DynamoDB: what functions record of their work, a partition for each cluster and one for the region."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from nodesmith.adapters.aws.errors import all_errors
+from nodesmith.adapters.dynamodb.partition import Section
+from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.apimachinery.times import format_time, parse_time
+from nodesmith.model.functions.health import AT_ONCE, Finding, Record
+from nodesmith.settings import HEALTH_DETAIL_TYPE, HEALTH_SOURCE, dead_letters_url, health_partition_key
+
+WRITE_EVERY = timedelta(minutes=5)
+"""How often a process writes that its runs succeed"""
+SEEN_EVERY = timedelta(minutes=1)
+"""How often a process writes that a symptom recurs"""
+APART = timedelta(seconds=20)
+"""How far apart a process's writes are at the least, where nobody is the wiser for knowing sooner"""
+_NEXT_TICK = timedelta(minutes=1)
+_STATE = "STATE"
+_EVENTS = 10
+_ATTEMPTS = 3
+
+
+class HealthWriter:
+    """Records the runs of one concern for one cluster (`""` for a concern of the region), seldom."""
+
+    def __init__(
+        self, client: Any, table: str, cluster: str, concern: str, clock: Callable[[], datetime]
+    ) -> None:
+        self._section = Section(client, table, health_partition_key(cluster))
+        self._cluster, self._concern, self._clock = cluster, concern, clock
+        self._written: _Written | None = None
+        self._written_at = clock()
+        self._told: frozenset[str] = frozenset()
+
+    def ran(self, succeeded: bool, seen: Mapping[str, str], due: datetime | None = AT_ONCE) -> None:
+        """Note a run, the symptoms that it had, and when the concern has to look again although nothing changes.
+
+        None is never; who does not say is woken as often as can be. Where it cannot be written, the next run writes it.
+        """
+        now = self._clock()
+        if not self._is_to_write(succeeded, seen, due, now):
+            return
+        try:
+            self._write(succeeded, seen, due, now)
+        except (Conflict, Transient):
+            self._written = None
+            return
+        self._written_at, self._told = now, frozenset(seen)
+
+    def _is_to_write(
+        self, succeeded: bool, seen: Mapping[str, str], due: datetime | None, now: datetime
+    ) -> bool:
+        if self._written is None or not self._told.issuperset(seen):
+            return True
+        record, since = self._written.record, now - self._written_at
+        next_record = record.after(succeeded, seen, now, due)
+        if not record.is_due(now) and _is_sooner(next_record.due, record.due):
+            return True
+        if since >= (SEEN_EVERY if seen else WRITE_EVERY) and (succeeded or seen):
+            return True
+        rests = next_record.due is None or next_record.due > now + _NEXT_TICK
+        return since >= APART and (not succeeded or (record.is_due(now) and rests))
+
+    def _write(self, succeeded: bool, seen: Mapping[str, str], due: datetime | None, now: datetime) -> None:
+        """Write what follows from what this process wrote last, or from what another has written since."""
+        for attempt in range(_ATTEMPTS):
+            before = self._written or self._read()
+            record = before.record.after(succeeded, seen, now, due)
+            item = self._section.item(self._concern, record.to_document(), revision=before.revision + 1)
+            try:
+                if before.is_unnumbered:
+                    self._section.put(item)
+                else:
+                    self._section.put_revised(item, before.revision, f"the record of {self._concern}")
+            except Conflict:
+                self._written = None
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            self._written = _Written(record, before.revision + 1)
+            return
+
+    def _read(self) -> _Written:
+        found = self._section.attributes(self._concern, "doc", "revision")
+        record = _record(self._cluster, self._concern, _document(found.get("doc", {}).get("S", "")))
+        revision = int(found["revision"]["N"]) if "revision" in found else 0
+        return _Written(record, revision, is_unnumbered=bool(found) and not revision)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A record as it was last seen in the table. One that an earlier release wrote has no number."""
+
+    record: Record
+    revision: int
+    is_unnumbered: bool = False
+
+
+def _is_sooner(due: datetime | None, than: datetime | None) -> bool:
+    return due is not None and (than is None or due < than)
+
+
+class HealthRecords:
+    """What all functions of a region have recorded, and what was last found wrong. `client` is a DynamoDB client."""
+
+    def __init__(self, client: Any, table: str) -> None:
+        self._client, self._table = client, table
+
+    def of(self, cluster: str) -> list[Record]:
+        """Give the records of a cluster's concerns, or of the region's for no name; a second old, perhaps.
+
+        Raises Transient, Rejected.
+        """
+        section = Section(self._client, self._table, health_partition_key(cluster))
+        with all_errors("dynamodb:Query"):
+            items = list(section.items(consistent=False))
+        found = [(item["sk"]["S"], item.get("doc", {}).get("S", "")) for item in items]
+        return [_record(cluster, concern, _document(text)) for concern, text in found if concern != _STATE]
+
+    def state(self) -> tuple[Mapping[str, datetime], frozenset[Finding]]:
+        """Give since when each cluster is known (the region by no name), and what was last found. Raises Transient."""
+        document = Section(self._client, self._table, health_partition_key("")).document(_STATE)
+        try:
+            since = {name: parse_time(text) for name, text in document.get("since", {}).items()}
+            found = frozenset(
+                Finding(cluster, concern, kind, said)
+                for cluster, concern, kind, said, *_ in document.get("findings", ())
+            )
+        except (TypeError, ValueError):
+            return {}, frozenset()
+        return since, found
+
+    def keep(self, since: Mapping[str, datetime], found: Iterable[Finding]) -> None:
+        """Keep it. Raises Transient."""
+        document = {
+            "since": {name: format_time(moment) for name, moment in sorted(since.items())},
+            "findings": [[each.cluster, each.concern, each.kind, each.said] for each in sorted(found)],
+        }
+        section = Section(self._client, self._table, health_partition_key(""))
+        section.put(section.item(_STATE, document))
+
+
+class SqsDeadLetters:
+    """The region's queue of messages that were given up. `client` gives boto3's client of a service.
+
+    `queue_url` is the URL of the queue in which delayed invocations wait.
+    """
+
+    def __init__(self, client: Callable[[str], Any], queue_url: str) -> None:
+        self._client, self._url = client, dead_letters_url(queue_url)
+
+    def waiting(self) -> int:
+        """Give how many messages the queue holds. Raises Transient, or Rejected where there is none."""
+        with all_errors(f"sqs:GetQueueAttributes of {self._url}"):
+            answer = self._client("sqs").get_queue_attributes(
+                QueueUrl=self._url, AttributeNames=["ApproximateNumberOfMessages"]
+            )
+        return int(answer["Attributes"]["ApproximateNumberOfMessages"])
+
+
+class HealthEvents:
+    """EventBridge's default bus, on which others may hear of what goes wrong and of what is well again."""
+
+    def __init__(self, client: Any, region: str) -> None:
+        self._client, self._region = client, region
+
+    def tell(self, changes: Iterable[Mapping[str, str]]) -> None:
+        """Send an event for each change. Raises Transient where EventBridge did not take one, Rejected."""
+        entries = [
+            {
+                "Source": HEALTH_SOURCE,
+                "DetailType": HEALTH_DETAIL_TYPE,
+                "Detail": json.dumps({"region": self._region, **change}),
+            }
+            for change in changes
+        ]
+        for start in range(0, len(entries), _EVENTS):
+            with all_errors("events:PutEvents"):
+                answer = self._client.put_events(Entries=entries[start : start + _EVENTS])
+            if answer.get("FailedEntryCount"):
+                raise Transient(f"events:PutEvents: {answer['FailedEntryCount']} events were not taken")
+
+
+def _document(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _record(cluster: str, concern: str, document: Mapping[str, Any]) -> Record:
+    """Read a record; one that cannot be read counts as none, and the next run writes it anew."""
+    try:
+        return Record.from_document(cluster, concern, document)
+    except (AttributeError, KeyError, TypeError, ValueError, Rejected):
+        return Record(cluster, concern)

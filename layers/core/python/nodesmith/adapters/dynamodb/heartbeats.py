@@ -1,0 +1,43 @@
+"""DynamoDB: the sign of life of a cluster's forwarder, one item that it writes once a minute."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from nodesmith.adapters.aws.errors import all_errors
+from nodesmith.adapters.dynamodb.partition import Section
+from nodesmith.adapters.dynamodb.reading import Attributes, read_moment
+from nodesmith.model.functions.marks import Heartbeat
+from nodesmith.settings import forwarder_partition_key
+
+HEARTBEAT = "HEARTBEAT"
+
+
+class DynamoHeartbeats:
+    """The Heartbeats of one cluster. `client` is a boto3 DynamoDB client. Every call may raise Transient, Rejected."""
+
+    def __init__(self, client: Any, table: str, cluster: str) -> None:
+        self._section = Section(client, table, forwarder_partition_key(cluster))
+
+    def beat(self, at: datetime, changed: datetime) -> None:
+        """Write that the forwarder lives, and when it last wrote a snapshot because something had changed."""
+        item = {**self._section.key(HEARTBEAT), "at": _text(at), "changed": _text(changed)}
+        with all_errors("dynamodb:PutItem"):
+            self._section.put(item)
+
+    def last(self) -> Heartbeat | None:
+        """Read the newest, a second old, perhaps; None where there is none that can be read."""
+        with all_errors("dynamodb:Query"):
+            found = self._section.attributes(HEARTBEAT, "at", "changed", consistent=False)
+        return read_heartbeat(found)
+
+
+def read_heartbeat(item: Attributes) -> Heartbeat | None:
+    """Read the item; None where it is not there or cannot be read."""
+    at, changed = read_moment(item, "at"), read_moment(item, "changed")
+    return None if at is None or changed is None else Heartbeat(at, changed)
+
+
+def _text(moment: datetime) -> Attributes:
+    return {"S": moment.astimezone(UTC).isoformat(timespec="milliseconds")}

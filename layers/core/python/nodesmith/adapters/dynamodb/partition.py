@@ -1,0 +1,199 @@
+"""DynamoDB: one partition of the table, and the few ways in which its items are read and written.
+
+Items are `{pk, sk, doc}`, `doc` one JSON document; those that several write have their `revision` beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from nodesmith.adapters.aws.errors import transient_errors
+from nodesmith.adapters.dynamodb.reading import Attributes, read_plainly
+from nodesmith.errors import Conflict, Transient
+
+META = "META"
+"""The sort key of what a ledger says of itself."""
+_BATCH, _BATCH_READ = 25, 100
+_BATCH_ATTEMPTS = 8
+_LOST = frozenset(
+    {
+        "ConditionalCheckFailedException",
+        "ConditionalCheckFailed",
+        "TransactionConflictException",
+        "TransactionConflict",
+    }
+)
+_BUSY = frozenset({"ProvisionedThroughputExceeded", "ThrottlingError"})
+"""A transaction's own words for why it was cancelled, where asking again later helps."""
+_NEW = {"ConditionExpression": "attribute_not_exists(pk)"}
+
+
+class Section:
+    """One partition. `client` is a boto3 DynamoDB client. Every call may raise Transient.
+
+    `before_write` is called before each write of this class, and may raise what a write may.
+    """
+
+    def __init__(
+        self, client: Any, table: str, pk: str, before_write: Callable[[], None] = lambda: None
+    ) -> None:
+        self.client, self.table, self.pk = client, table, pk
+        self._before_write = before_write
+        client.meta.events.register("before-parse.dynamodb.Query", read_plainly, unique_id="read-plainly")
+
+    def key(self, sk: str) -> Attributes:
+        """Give the key of an item."""
+        return {"pk": {"S": self.pk}, "sk": {"S": sk}}
+
+    def item(self, sk: str, document: object, **beside: int | str) -> Attributes:
+        """Give an item, with attributes `beside` its document; a text that is empty is left out."""
+        text = json.dumps(document, separators=(",", ":"))
+        more = {
+            name: {"N": str(value)} if isinstance(value, int) else {"S": value}
+            for name, value in beside.items()
+            if value != ""
+        }
+        return {**self.key(sk), "doc": {"S": text}, **more}
+
+    def items(self, beginning: str = "", *, consistent: bool = True) -> Iterator[Attributes]:
+        """Read the partition page by page, strongly consistent or for half the price a second old, perhaps.
+
+        With a `beginning` only what has a sort key that begins so.
+        """
+        condition, values = "pk = :pk", {":pk": {"S": self.pk}}
+        if beginning:
+            condition += " AND begins_with(sk, :beginning)"
+            values[":beginning"] = {"S": beginning}
+        pages = self.client.get_paginator("query").paginate(
+            TableName=self.table,
+            KeyConditionExpression=condition,
+            ExpressionAttributeValues=values,
+            ProjectionExpression="sk, doc, revision",
+            ConsistentRead=consistent,
+        )
+        with transient_errors("dynamodb:Query"):
+            for page in pages:
+                yield from page["Items"]
+
+    def number(self, sk: str, name: str) -> int:
+        """Read one number of one item, strongly consistent; 0 where there is none."""
+        found = self.attributes(sk, name).get(name)
+        return int(found["N"]) if found else 0
+
+    def document(self, sk: str) -> dict[str, Any]:
+        """Read the document of one item, strongly consistent; an empty one where there is none."""
+        found = self.attributes(sk, "doc").get("doc")
+        document = json.loads(found["S"]) if found else {}
+        return document if isinstance(document, dict) else {}
+
+    def attributes(self, sk: str, *names: str, consistent: bool = True) -> Attributes:
+        """Read these attributes of one item, those that it has."""
+        called = {f"#{number}": name for number, name in enumerate(names)}
+        with transient_errors("dynamodb:Query"):
+            answer = self.client.query(
+                TableName=self.table,
+                KeyConditionExpression="pk = :pk AND sk = :sk",
+                ExpressionAttributeValues={":pk": {"S": self.pk}, ":sk": {"S": sk}},
+                ExpressionAttributeNames=called,
+                ProjectionExpression=", ".join(called),
+                ConsistentRead=consistent,
+            )
+        return next(iter(answer["Items"]), {})
+
+    def there(self, sks: Collection[str]) -> set[str]:
+        """Give those of these sort keys that have an item, strongly consistent."""
+        keys = [self.key(sk) for sk in sorted(sks)]
+        asked = {"ProjectionExpression": "sk", "ConsistentRead": True}
+        return {item["sk"]["S"] for item in read_items(self.client, self.table, keys, asked)}
+
+    def put(self, item: Attributes) -> None:
+        """Write an item, whatever was there."""
+        self._before_write()
+        with transient_errors("dynamodb:PutItem"):
+            self.client.put_item(TableName=self.table, Item=item)
+
+    def put_revised(self, item: Attributes, revision: int, what: str) -> None:
+        """Write an item where its revision is still this one; 0 is for one that is not there. Raises Conflict."""
+        self._before_write()
+        with conflicts(f"{what} has moved on from revision {revision}"):
+            self.client.put_item(TableName=self.table, Item=item, **written_once(revision))
+
+    def delete(self, sk: str) -> None:
+        """Delete an item; gone already is fine."""
+        self._before_write()
+        with transient_errors("dynamodb:DeleteItem"):
+            self.client.delete_item(TableName=self.table, Key=self.key(sk))
+
+    def delete_revised(self, sk: str, revision: int, what: str) -> None:
+        """Delete an item where its revision is still this one; gone already is fine. Raises Conflict."""
+        self._before_write()
+        with conflicts(f"{what} has moved on from revision {revision}"):
+            self.client.delete_item(
+                TableName=self.table,
+                Key=self.key(sk),
+                ConditionExpression="attribute_not_exists(pk) OR revision = :read",
+                ExpressionAttributeValues={":read": {"N": str(revision)}},
+            )
+
+    def write(self, requests: list[Attributes]) -> None:
+        """Put and delete items, 25 to a call."""
+        if requests:
+            self._before_write()
+        with transient_errors("dynamodb:BatchWriteItem"):
+            for start in range(0, len(requests), _BATCH):
+                self._write_batch(requests[start : start + _BATCH])
+
+    def _write_batch(self, batch: list[Attributes]) -> None:
+        waiting = {self.table: batch}
+        for _ in range(_BATCH_ATTEMPTS):
+            waiting = self.client.batch_write_item(RequestItems=waiting).get("UnprocessedItems") or {}
+            if not waiting:
+                return
+        raise Transient(f"dynamodb:BatchWriteItem left {len(waiting[self.table])} items unwritten")
+
+
+def read_items(client: Any, table: str, keys: list[Attributes], asked: Attributes) -> Iterator[Attributes]:
+    """Read items by their keys, of any partitions, a hundred to a call; `asked` says how. Raises Transient."""
+    for start in range(0, len(keys), _BATCH_READ):
+        yield from _read_batch(client, table, keys[start : start + _BATCH_READ], asked)
+
+
+def _read_batch(client: Any, table: str, keys: list[Attributes], asked: Attributes) -> Iterator[Attributes]:
+    for _ in range(_BATCH_ATTEMPTS):
+        with transient_errors("dynamodb:BatchGetItem"):
+            answer = client.batch_get_item(RequestItems={table: {"Keys": keys, **asked}})
+        yield from answer["Responses"].get(table) or ()
+        left = (answer.get("UnprocessedKeys") or {}).get(table)
+        if not left:
+            return
+        keys = left["Keys"]
+    raise Transient(f"dynamodb:BatchGetItem left {len(keys)} items unread")
+
+
+def written_once(revision: int) -> Attributes:
+    """Give the condition under which an item that was read with this revision is written; 0 is not there yet."""
+    if not revision:
+        return _NEW
+    read = {":read": {"N": str(revision)}}
+    return {"ConditionExpression": "revision = :read", "ExpressionAttributeValues": read}
+
+
+@contextmanager
+def conflicts(what: str) -> Iterator[None]:
+    """Turn a lost condition into Conflict, passing trouble into Transient."""
+    try:
+        with transient_errors("dynamodb:write"):
+            yield
+    except ClientError as error:
+        codes = {str(error.response.get("Error", {}).get("Code"))}
+        codes |= {str(reason.get("Code")) for reason in error.response.get("CancellationReasons") or ()}
+        if codes & _LOST:
+            raise Conflict(what) from error
+        if codes & _BUSY:
+            raise Transient(f"dynamodb:TransactWriteItems: {', '.join(sorted(codes & _BUSY))}") from error
+        raise

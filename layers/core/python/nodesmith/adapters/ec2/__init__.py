@@ -1,0 +1,1 @@
+"""EC2: fleets, launch templates, instances."""

@@ -1,0 +1,197 @@
+"""CreateFleet, type instant: what EC2's answers mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from nodesmith.adapters.aws.errors import DENIED, THROTTLED, UNWELL, plain_code
+from nodesmith.model.ec2.launches import (
+    Instance,
+    LaunchOutcome,
+    LaunchRequest,
+    NoCapacity,
+    OfferingKey,
+    Override,
+    Refused,
+    Shortfall,
+    SubnetShortfall,
+    TemplateMissing,
+    Unfulfilled,
+)
+
+_NO_STOCK = frozenset(
+    "InsufficientInstanceCapacity UnfulfillableCapacity Unsupported InsufficientHostCapacity "
+    "InsufficientCapacityOnHost InsufficientReservedInstanceCapacity ReservationCapacityExceeded".split()
+)
+_SUBNET = frozenset({"InsufficientFreeAddressesInSubnet", "InvalidSubnetID.NotFound"})
+_SUBNET_ID = re.compile(r"\bsubnet-[0-9a-z]+\b")
+_NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+_QUOTA = frozenset(
+    "VcpuLimitExceeded MaxSpotInstanceCountExceeded MaxFleetCountExceeded InstanceLimitExceeded".split()
+) | {_NO_SPOT_ROLE}
+_NO_TEMPLATE = frozenset({"InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"})
+_REASONS = (
+    # (code prefix, part of the message, Karpenter's reason); the first that fits, "" fits all
+    ("", "Invalid IAM Instance Profile", "InstanceProfileNameInvalid"),
+    ("InvalidUserData", "", "UserDataSizeLimitExceeded"),
+    ("", "User data is limited", "UserDataSizeLimitExceeded"),
+    ("InvalidAMIID.Malformed", "", "InvalidAMIID"),
+    ("InvalidAMIID", "", "AMINotFound"),
+    ("AuthFailure", "image", "AMIAuthorizationFailure"),
+    ("", "belong to different networks", "SecurityGroupSubnetVPCMismatch"),
+    ("", "Free Tier", "FreeTierIneligible"),
+    ("PendingVerification", "", "AccountPendingVerification"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetError:
+    """One error of a CreateFleet call; `pool` is None and `subnet` empty where it names none."""
+
+    code: str
+    message: str
+    pool: OfferingKey | None = None
+    subnet: str = ""
+
+
+def fleet_instances(
+    request: LaunchRequest, answer: Mapping[str, Any], images: Mapping[str, str], now: datetime
+) -> list[Instance]:
+    """Return the instances that an answer tells of.
+
+    `images` are image ids by template name; the image is empty for a template that is not among them. Those of a
+    shared fleet are no claim's yet.
+    """
+    found: list[Instance] = []
+    for fleet in answer.get("Instances") or ():
+        override = _override_of(request, fleet, str(fleet.get("InstanceType", "")))
+        found += [
+            Instance(
+                id=str(instance_id),
+                claim="" if request.share else request.claim,
+                instance_type=override.instance_type,
+                zone=override.zone,
+                capacity_type=request.capacity_type,
+                image_id=images.get(override.template, ""),
+                state="pending",
+                launched_at=now,
+                subnet_id=override.subnet_id,
+                fleet=request.share.fleet if request.share else "",
+            )
+            for instance_id in fleet.get("InstanceIds") or ()
+        ]
+    return found
+
+
+def fleet_errors(request: LaunchRequest, answer: Mapping[str, Any]) -> list[FleetError]:
+    """Return the errors of an answer, each with the pool it is about."""
+    return [
+        FleetError(
+            plain_code(str(e.get("ErrorCode", ""))), str(e.get("ErrorMessage", "")), *_about(request, e)
+        )
+        for e in answer.get("Errors") or ()
+    ]
+
+
+def shortfalls(errors: Iterable[FleetError]) -> tuple[Shortfall, ...]:
+    """Return the pools that errors name and that will not serve a request soon, once each and in order."""
+    others = _NO_TEMPLATE | _SUBNET
+    short = {e.pool: e.code for e in errors if e.pool and not _is_passing(e) and e.code not in others}
+    return tuple(Shortfall(pool, short[pool]) for pool in sorted(short))
+
+
+def subnet_shortfalls(errors: Iterable[FleetError]) -> tuple[SubnetShortfall, ...]:
+    """Return the subnets that have no free address, or are gone, once each and in order."""
+    short = {e.subnet: e.code for e in errors if e.subnet and e.code in _SUBNET}
+    return tuple(SubnetShortfall(subnet, short[subnet]) for subnet in sorted(short))
+
+
+def call_failure(request: LaunchRequest, error: FleetError) -> LaunchOutcome:
+    """Return what a call means that failed as a whole, but for errors that pass."""
+    if error.code in _NO_TEMPLATE:
+        return TemplateMissing(request.claim)
+    if error.code in _SUBNET:
+        named = _SUBNET_ID.findall(error.message) or [o.subnet_id for o in request.overrides]
+        full = tuple(SubnetShortfall(subnet, error.code) for subnet in sorted(set(named)))
+        return NoCapacity(request.claim, (), subnets=full)
+    if error.code in _NO_STOCK | _QUOTA:
+        return _no_capacity(request, [], error.code, quota=error.code in _QUOTA)
+    return _refused(request, error)
+
+
+def unfulfilled(request: LaunchRequest, errors: list[FleetError], launched: int = 0) -> LaunchOutcome:
+    """Return what an answer means for a claim that it has no instance for, `launched` being those for others.
+
+    Where there is none for anybody and no error either, no pool had any. EC2 would give the same answer to the same
+    client token again, so none of this leads to a retry of the call.
+    """
+    if any(error.code in _NO_TEMPLATE for error in errors):
+        return TemplateMissing(request.claim, is_answered=True)
+    if errors and not launched and all(_is_refusal(error) for error in errors):
+        return _refused(request, errors[0])
+    quota = next((error.code for error in errors if error.code in _QUOTA), "")
+    short, full = shortfalls(errors), subnet_shortfalls(errors)
+    passing = next((error for error in errors if _is_passing(error)), None)
+    if passing and not short and not full and not quota:
+        return Unfulfilled(request.claim, passing.code, passing.message)
+    if launched and not short and not full and not quota:
+        why = f"EC2 launched {launched} instances, too few, and named no pool that was short"
+        return Unfulfilled(request.claim, "UnfulfillableCapacity", why)
+    if quota or not (short or full):
+        code = quota or next((e.code for e in errors if e.code in _NO_STOCK), "UnfulfillableCapacity")
+        return _no_capacity(request, short, code, quota=bool(quota))
+    return NoCapacity(request.claim, short, subnets=full)
+
+
+def _no_capacity(
+    request: LaunchRequest, short: Iterable[Shortfall], code: str, *, quota: bool = False
+) -> NoCapacity:
+    """Return that no pool of the request has capacity, by `code` where `short` does not say otherwise."""
+    codes = {**dict.fromkeys(request.offerings(), code), **{s.offering: s.code for s in short}}
+    return NoCapacity(request.claim, tuple(Shortfall(p, codes[p]) for p in sorted(codes)), quota=quota)
+
+
+def _refused(request: LaunchRequest, error: FleetError) -> Refused:
+    reason = refusal_reason(error.code, error.message)
+    return Refused(request.claim, reason, f"{error.code}: {error.message}")
+
+
+def _is_passing(error: FleetError) -> bool:
+    return error.code in THROTTLED | UNWELL
+
+
+def _is_refusal(error: FleetError) -> bool:
+    return not _is_passing(error) and error.code not in _NO_STOCK | _QUOTA | _NO_TEMPLATE | _SUBNET
+
+
+def refusal_reason(code: str, message: str) -> str:
+    """Give Karpenter's CreateError reason for EC2's error."""
+    if code in DENIED:
+        return "Unauthorized"
+    for prefix, part, reason in _REASONS:
+        if code.startswith(prefix) and part.lower() in message.lower():
+            return reason
+    return "LaunchFailed"
+
+
+def _override_of(request: LaunchRequest, part: Mapping[str, Any], instance_type: str) -> Override:
+    told = (part.get("LaunchTemplateAndOverrides") or {}).get("Overrides") or {}
+    kind = instance_type or told.get("InstanceType")
+    subnet = told.get("SubnetId") or part.get("SubnetId")
+    zone = told.get("AvailabilityZone") or part.get("AvailabilityZone")
+    fitting = (
+        o for o in request.overrides if o.instance_type == kind and (o.subnet_id == subnet or o.zone == zone)
+    )
+    return next(fitting, None) or Override("", str(kind or ""), str(zone or ""), str(subnet or ""), 0.0)
+
+
+def _about(request: LaunchRequest, error: Mapping[str, Any]) -> tuple[OfferingKey | None, str]:
+    """Return the pool and the subnet that an error names, as far as it does."""
+    override = _override_of(request, error, "")
+    if not override.instance_type or not override.zone:
+        return None, override.subnet_id
+    return OfferingKey(request.capacity_type, override.instance_type, override.zone), override.subnet_id

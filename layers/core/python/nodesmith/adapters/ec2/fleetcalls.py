@@ -1,0 +1,141 @@
+"""CreateFleet for one cluster: equal requests in one call, answers dealt out to the claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from nodesmith.adapters.aws.errors import THROTTLED, error_code, error_message, is_passing, plain_code
+from nodesmith.adapters.ec2.fleetanswers import (
+    FleetError,
+    call_failure,
+    fleet_errors,
+    fleet_instances,
+    shortfalls,
+    subnet_shortfalls,
+    unfulfilled,
+)
+from nodesmith.adapters.ec2.fleets import fleet_request
+from nodesmith.adapters.ec2.launchtemplates import Templates
+from nodesmith.decisions.launch.sharing import dealt
+from nodesmith.errors import Transient
+from nodesmith.model.ec2.launches import (
+    Deferred,
+    Instance,
+    Launched,
+    LaunchOutcome,
+    LaunchRequest,
+    TemplateMissing,
+    Unfulfilled,
+)
+
+_ENOUGH_THROTTLED = 2
+"""Throttled calls of a batch after which the rest is not tried: each would be throttled as well."""
+
+Calls = Sequence[Sequence[LaunchRequest]]
+Parallel = Callable[
+    [Callable[[Sequence[LaunchRequest]], list[LaunchOutcome]], Calls], list[list[LaunchOutcome]]
+]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The calls of one `launch`. Threads may count at once: one throttled call more or less does not matter."""
+
+    throttled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetCalls:
+    """What CreateFleet needs. `looked_up` finds the living instances that a request's claim or fleet has already."""
+
+    client: Callable[[str], Any]
+    cluster: str
+    templates: Templates
+    now: Callable[[], datetime]
+    looked_up: Callable[[LaunchRequest], Sequence[Instance]]
+
+    def launch(
+        self, requests: Sequence[LaunchRequest], parallel: Parallel, *, repeated: bool = False
+    ) -> list[LaunchOutcome]:
+        """Return an outcome for each request, in their order. Never raises for what EC2 answers.
+
+        `repeated` says that an earlier call for the same requests may have been answered.
+        """
+        calls: dict[str, list[LaunchRequest]] = {}
+        for request in requests:
+            calls.setdefault(request.call, []).append(request)
+        batch = _Batch()
+        answered = parallel(lambda alike: self._call(alike, batch, repeated=repeated), list(calls.values()))
+        outcomes = {outcome.claim: outcome for found in answered for outcome in found}
+        return [outcomes[request.claim] for request in requests]
+
+    def _call(self, alike: Sequence[LaunchRequest], batch: _Batch, *, repeated: bool) -> list[LaunchOutcome]:
+        """Make one call for requests that share it."""
+        first = alike[0]
+        if batch.throttled >= _ENOUGH_THROTTLED:
+            why = "not asked for: EC2 throttled others at the same time"
+            return [Deferred(r.claim, "RequestLimitExceeded", why, nothing_begun=True) for r in alike]
+        if self.templates.refusal(first):
+            return [refused for r in alike if (refused := self.templates.refusal(r))]
+        try:
+            answer = self.client("ec2").create_fleet(**fleet_request(first, self.cluster))
+        except (ClientError, BotoCoreError) as error:
+            code, message = error_code(error), error_message(error)
+            if is_passing(error):
+                thrown_out = code in THROTTLED
+                batch.throttled += thrown_out
+                return [Deferred(r.claim, code, message, nothing_begun=thrown_out) for r in alike]
+            if not isinstance(error, ClientError):
+                raise
+            failed = FleetError(plain_code(code), message)
+            return [self._forgetting(r, call_failure(r, failed)) for r in alike]
+        return self._outcomes(alike, answer, repeated=repeated)
+
+    def _outcomes(
+        self, alike: Sequence[LaunchRequest], answer: Mapping[str, Any], *, repeated: bool
+    ) -> list[LaunchOutcome]:
+        """Deal out an answer."""
+        first, errors = alike[0], fleet_errors(alike[0], answer)
+        instances: Sequence[Instance] = fleet_instances(first, answer, self.templates.images, self.now())
+        names_nothing = not instances and not errors
+        if names_nothing or not all(instance.image_id for instance in instances):
+            # An answer repeated for a known client token may name nothing, and a template made by an earlier process
+            # hides its image: the instances themselves know.
+            instances = self._described(first, instances)
+        if names_nothing and not instances and repeated:
+            why = "EC2 repeated its answer without an instance or an error"
+            return [Unfulfilled(request.claim, "UnfulfillableCapacity", why) for request in alike]
+        return [self._outcome(request, instances, errors) for request in alike]
+
+    def _outcome(
+        self, request: LaunchRequest, instances: Sequence[Instance], errors: list[FleetError]
+    ) -> LaunchOutcome:
+        instance = dealt(request.share, instances) if request.share else next(iter(instances), None)
+        if instance is None:
+            return self._forgetting(request, unfulfilled(request, errors, len(instances)))
+        return Launched(request.claim, instance, shortfalls(errors), subnet_shortfalls(errors))
+
+    def _described(self, request: LaunchRequest, told: Sequence[Instance]) -> Sequence[Instance]:
+        """Return the instances that an answer tells of as EC2 describes them, where it shows them already.
+
+        Where the answer tells of none, those that EC2 shows, if it shows all.
+        """
+        try:
+            found = self.looked_up(request)
+        except Transient:
+            return told
+        shown = {instance.id: instance for instance in found}
+        if told:
+            return [replace(shown[i.id], claim=i.claim) if i.id in shown else i for i in told]
+        return found if not request.share or len(found) == request.share.size else ()
+
+    def _forgetting(self, request: LaunchRequest, outcome: LaunchOutcome) -> LaunchOutcome:
+        """Stop believing in launch templates that EC2 does not know."""
+        if isinstance(outcome, TemplateMissing):
+            self.templates.forget(request)
+        return outcome

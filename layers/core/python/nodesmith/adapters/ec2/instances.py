@@ -1,0 +1,115 @@
+"""EC2's instances as they are described, and their end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from nodesmith.adapters.aws.errors import error_code, error_message, transient_errors
+from nodesmith.adapters.aws.pages import rows
+from nodesmith.errors import Failures, Transient
+from nodesmith.model.apimachinery.labels import ON_DEMAND, RESERVED, SPOT
+from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.karpenter.instancetags import (
+    CLUSTER_TAG,
+    FLEET_TAG,
+    MANAGED_BY_TAG,
+    NODECLAIM_TAG,
+    owned_tag,
+)
+
+_FILTER_VALUES = 190
+"""EC2 takes 200 values a call, those of all its filters together: the rest is for the filters beside this one."""
+_TEMPLATE_ID_TAG = "aws:ec2launchtemplate:id"
+"""EC2 puts it on whatever it launches from a template."""
+
+Filter = dict[str, Any]
+
+
+def where(name: str, *values: str) -> Filter:
+    """Write one filter of a describe call: any of the values will do."""
+    return {"Name": name, "Values": list(values)}
+
+
+LIVING = where("instance-state-name", "pending", "running", "stopping", "stopped")
+
+
+def ours(cluster: str) -> list[Filter]:
+    """Give the filters that find what is a cluster's and made by us."""
+    tags = {CLUSTER_TAG: cluster, MANAGED_BY_TAG: cluster, owned_tag(cluster): "owned"}
+    return [where(f"tag:{key}", value) for key, value in tags.items()]
+
+
+def parts(values: Collection[str]) -> Iterator[list[str]]:
+    """Give the values in order, as many at a time as a filter takes beside others."""
+    ordered = sorted(set(values))
+    for start in range(0, len(ordered), _FILTER_VALUES):
+        yield ordered[start : start + _FILTER_VALUES]
+
+
+def described(ec2: Any, *filters: Filter) -> Iterator[Instance]:
+    """Give the instances that all filters let through. Raises Transient."""
+    with transient_errors("ec2:DescribeInstances"):
+        asked = {"Filters": list(filters), "PaginationConfig": {"PageSize": 1000}}
+        for reservation in rows(ec2, "describe_instances", "Reservations", **asked):
+            yield from map(_instance, reservation["Instances"])
+
+
+def terminate(ec2: Any, instances: Collection[str]) -> None:
+    """Terminate instances by id; one that EC2 does not know any more is fine.
+
+    Raises Transient, when all have been tried, for one that EC2 will not end: protected, or without our tags.
+    """
+    ids = sorted(set(instances))
+    if not ids:
+        return
+    try:
+        with transient_errors("ec2:TerminateInstances"):
+            ec2.terminate_instances(InstanceIds=ids)
+    except ClientError as error:
+        if len(ids) > 1:
+            _terminate_singly(ec2, ids)
+        elif error_code(error) != "InvalidInstanceID.NotFound":
+            why = f"{error_code(error)}: {error_message(error)}"
+            raise Transient(f"ec2:TerminateInstances {ids[0]}: {why}", error_code(error)) from error
+
+
+def _terminate_singly(ec2: Any, ids: Sequence[str]) -> None:
+    """EC2 refuses the whole call for one id that it does not know, or will not end."""
+    with Failures() as failures:
+        for one in ids:
+            with failures.of():
+                terminate(ec2, [one])
+
+
+def _capacity_type(found: Mapping[str, Any]) -> str:
+    """Only an instance that may run in its reservation alone is reserved: an open one takes in whoever fits."""
+    if found.get("InstanceLifecycle") == SPOT:
+        return SPOT
+    preference = (found.get("CapacityReservationSpecification") or {}).get("CapacityReservationPreference")
+    reserved = found.get("CapacityReservationId") and preference == "capacity-reservations-only"
+    return RESERVED if reserved else ON_DEMAND
+
+
+def _instance(found: Mapping[str, Any]) -> Instance:
+    tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
+    return Instance(
+        id=found["InstanceId"],
+        claim=tags.get(NODECLAIM_TAG, ""),
+        instance_type=found["InstanceType"],
+        zone=found["Placement"]["AvailabilityZone"],
+        capacity_type=_capacity_type(found),
+        image_id=found["ImageId"],
+        state=found["State"]["Name"],
+        launched_at=found["LaunchTime"].astimezone(UTC),
+        subnet_id=found.get("SubnetId", ""),
+        state_reason=found.get("StateReason", {}).get("Message", ""),
+        template_id=tags.get(_TEMPLATE_ID_TAG, ""),
+        instance_profile=found.get("IamInstanceProfile", {}).get("Arn", "").rpartition("/")[2],
+        private_dns_name=found.get("PrivateDnsName", ""),
+        fleet=tags.get(FLEET_TAG, ""),
+        security_groups=tuple(sorted(group["GroupId"] for group in found.get("SecurityGroups", ()))),
+    )

@@ -1,0 +1,1 @@
+"""Lambda and SQS: functions are invoked, at once or after a while."""

@@ -1,0 +1,160 @@
+"""What an object must become, from what it is and what is wanted: pure, and nothing where nothing is to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from nodesmith.model.apimachinery.labels import REGISTERED
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.karpenter.nodeclaimconditions import LAUNCHED, SHOWN_WHILE_TRUE
+from nodesmith.model.karpenter.nodespec import write_taints
+from nodesmith.model.kubernetes.nodes import NodePatch
+from nodesmith.model.schema.nodeclaims import NODE_CLAIM
+
+Manifest = Mapping[str, Any]
+
+
+def merged_status(current: Manifest, wanted: Manifest, now: datetime) -> dict[str, Any]:
+    """Give the status with the wanted fields in place of their like, and conditions merged by type."""
+    merged = {**current, **wanted}
+    if "conditions" in wanted:
+        merged["conditions"] = merged_conditions(current.get("conditions") or (), wanted["conditions"], now)
+    return merged
+
+
+def merged_conditions(
+    current: Iterable[Manifest], wanted: Iterable[Manifest], now: datetime
+) -> list[Manifest]:
+    """Give the conditions, those of other writers kept; lastTransitionTime moves only with the status.
+
+    They are in the order in which they came to be what they are, Ready last, as in Karpenter's objects.
+
+    A wanted condition may bring its own lastTransitionTime, which counts when the status does change. The API demands a
+    message, if an empty one, and a reason: one that has nothing to say repeats its type, as Karpenter's do. Those that
+    are shown only while they hold are taken off when they are wanted to be False. What has been launched stays so.
+    """
+    by_type = {str(condition["type"]): dict(condition) for condition in current}
+    for condition in wanted:
+        if condition["type"] in SHOWN_WHILE_TRUE and condition.get("status") == "False":
+            by_type.pop(str(condition["type"]), None)
+            continue
+        known = by_type.get(str(condition["type"]), {})
+        if condition["type"] == LAUNCHED and known.get("status") == "True" and condition["status"] != "True":
+            continue
+        since = condition.get("lastTransitionTime") or format_time(now)
+        if known.get("status") == condition.get("status"):
+            since = known.get("lastTransitionTime") or since
+        by_type[str(condition["type"])] = {
+            **condition,
+            "reason": condition.get("reason") or condition["type"],
+            "message": condition.get("message") or "",
+            "lastTransitionTime": since,
+        }
+    return sorted(by_type.values(), key=lambda c: (c["type"] == "Ready", str(c.get("lastTransitionTime"))))
+
+
+def patched_node(
+    node: Manifest, patch: NodePatch, nodeclaim: Manifest | None = None
+) -> dict[str, Any] | None:
+    """Give a Node with everything that `patch` asks for, None where another is meant.
+
+    `nodeclaim` is the object that `patch` names as owner, if it is there. Other taints, owners and labels stay.
+    """
+    metadata, spec = node["metadata"], node.get("spec") or {}
+    if not is_of(node, patch.provider_id):
+        return None
+    if patch.provider_id:
+        spec = {**spec, "providerID": patch.provider_id}
+    taints = _taints(spec.get("taints") or (), patch)
+    labels = {**(metadata.get("labels") or {}), **patch.labels}
+    return {
+        **node,
+        "metadata": {
+            **_owned(with_finalizers(metadata, patch.add_finalizers), nodeclaim),
+            "labels": {key: labels[key] for key in labels if key not in patch.remove_labels},
+            "annotations": {**(metadata.get("annotations") or {}), **patch.annotations},
+        },
+        "spec": {**_cordoned(spec, patch), **({"taints": taints} if taints or spec.get("taints") else {})},
+    }
+
+
+def _owned(metadata: Manifest, nodeclaim: Manifest | None) -> Manifest:
+    """Give a Node's metadata with a NodeClaim as owner, in place of an earlier object of that name."""
+    if nodeclaim is None:
+        return metadata
+    name, uid = nodeclaim["metadata"]["name"], nodeclaim["metadata"]["uid"]
+    kind = NODE_CLAIM.name
+    owners = list(metadata.get("ownerReferences") or ())
+    if any((owner["kind"], owner["uid"]) == (kind, uid) for owner in owners):
+        return metadata
+    own = {"apiVersion": NODE_CLAIM.api_version, "kind": kind, "name": name, "uid": uid}
+    others = [owner for owner in owners if (owner["kind"], owner["name"]) != (kind, name)]
+    return {**metadata, "ownerReferences": [*others, {**own, "blockOwnerDeletion": True}]}
+
+
+def _cordoned(spec: Manifest, patch: NodePatch) -> Manifest:
+    if patch.unschedulable is None:
+        return spec
+    rest = {name: value for name, value in spec.items() if name != "unschedulable"}
+    return {**rest, "unschedulable": True} if patch.unschedulable else rest
+
+
+def with_finalizers(metadata: Manifest, wanted: Iterable[str]) -> dict[str, Any]:
+    """Give metadata with the wanted finalizers as well; what is being deleted takes no new ones."""
+    there = list(metadata.get("finalizers") or ())
+    missing = [finalizer for finalizer in wanted if finalizer not in there]
+    if not missing or metadata.get("deletionTimestamp"):
+        return dict(metadata)
+    return {**metadata, "finalizers": [*there, *missing]}
+
+
+def without_finalizer(obj: Manifest, finalizer: str) -> dict[str, Any]:
+    """Give an object that this finalizer does not hold; others stay."""
+    there = obj["metadata"].get("finalizers") or []
+    if finalizer not in there:
+        return dict(obj)
+    kept = [each for each in there if each != finalizer]
+    return {**obj, "metadata": {**obj["metadata"], "finalizers": kept}}
+
+
+def is_of(node: Manifest, provider_id: str) -> bool:
+    """Tell whether a Node is that of an instance; an empty provider id is any.
+
+    One that was restored without a provider id is its claim's by name: see `Node.is_restored`.
+    """
+    own = _provider_id(node)
+    is_restored = not own and (node["metadata"].get("labels") or {}).get(REGISTERED) == "true"
+    return own == provider_id or is_restored or not provider_id
+
+
+def is_left_of(node: Manifest, provider_id: str) -> bool:
+    """Tell whether a Node is what an instance has left; an empty provider id is that of a Node that has none."""
+    return is_of(node, provider_id) and bool(provider_id or not _provider_id(node))
+
+
+def _provider_id(node: Manifest) -> str:
+    return (node.get("spec") or {}).get("providerID") or ""
+
+
+def _taints(current: Iterable[Manifest], patch: NodePatch) -> list[Manifest]:
+    removed = {taint.identity for taint in patch.remove_taints}
+    kept = [raw for raw in current if (raw["key"], raw["effect"]) not in removed]
+    held = {(raw["key"], raw["effect"]) for raw in kept}
+    added = {taint.identity: taint for taint in patch.add_taints if taint.identity not in held}
+    return [*kept, *write_taints(added.values())]
+
+
+def difference(current: Manifest, wanted: Manifest) -> dict[str, Any]:
+    """Give the JSON merge patch (RFC 7396) that turns `current` into `wanted`, empty when they are equal."""
+    patch: dict[str, Any] = {key: None for key in current if key not in wanted}
+    for key, value in wanted.items():
+        known = current.get(key)
+        if isinstance(value, Mapping) and isinstance(known, Mapping):
+            inner = difference(known, value)
+            if inner:
+                patch[key] = inner
+        elif key not in current or known != value:
+            patch[key] = value
+    return patch

@@ -1,0 +1,1 @@
+"""What an EC2NodeClass's selectors and names resolve to in this account."""

@@ -1,0 +1,140 @@
+"""Machine images behind an EC2NodeClass's amiSelectorTerms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from nodesmith.adapters.aws.errors import error_code
+from nodesmith.adapters.aws.pages import rows
+from nodesmith.adapters.ec2.instancefacts import KUBERNETES_ARCH
+from nodesmith.adapters.nodeclasses.imagealiases import alias_parameters, arch_requirement
+from nodesmith.adapters.nodeclasses.networks import tag_filters, term_text
+from nodesmith.adapters.nodeclasses.unresolved import Unresolved
+from nodesmith.model.apimachinery.requirements import Requirements
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm
+from nodesmith.model.nodeclasses.status import Image
+
+_NO_PARAMETER = frozenset({"ParameterNotFound", "ParameterVersionNotFound", "ValidationException"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An image with what decides between it and others that serve the same types."""
+
+    image: Image
+    created: str
+
+
+def images(
+    client: Callable[[str], Any], terms: Sequence[AMISelectorTerm], kubernetes: str, now: datetime
+) -> tuple[Image, ...]:
+    """Give the images that any term selects, newest first, one for each set of requirements. Raises Unresolved.
+
+    Of several with equal requirements the one that is not deprecated is kept, then the newest, then the greatest name.
+    """
+    serves = _served_by_alias(client, terms, kubernetes)
+    ids = {*serves, *_named_ids(client, terms)}
+    described = [*_by_ids(client("ec2"), ids), *_by_filters(client("ec2"), terms)]
+    best: dict[Requirements, _Found] = {}
+    for raw in described:
+        for found in _found(raw, serves, now):
+            rival = best.get(found.image.requirements)
+            if rival is None or _worth(found) > _worth(rival):
+                best[found.image.requirements] = found
+    if not best:
+        raise Unresolved("AMINotFound", _nothing_found(terms, kubernetes))
+    by_id = sorted(best.values(), key=lambda f: (f.image.id, _canonical(f.image.requirements)))
+    return tuple(f.image for f in sorted(by_id, key=lambda f: f.created, reverse=True))
+
+
+def _served_by_alias(
+    client: Callable[[str], Any], terms: Iterable[AMISelectorTerm], kubernetes: str
+) -> dict[str, tuple[Requirements, ...]]:
+    served: dict[str, tuple[Requirements, ...]] = {}
+    for term in terms:
+        for parameter in alias_parameters(term.alias, kubernetes) if term.alias else ():
+            image_id = _parameter(client, parameter.path)
+            if image_id:
+                served[image_id] = (*served.get(image_id, ()), *parameter.serves)
+    return served
+
+
+def _named_ids(client: Callable[[str], Any], terms: Iterable[AMISelectorTerm]) -> Iterator[str]:
+    for term in terms:
+        if term.id:
+            yield term.id
+        elif term.ssm_parameter:
+            value = _parameter(client, term.ssm_parameter)
+            if value.startswith("ami-"):
+                yield value
+
+
+def _parameter(client: Callable[[str], Any], name: str) -> str:
+    """A parameter that is not there holds nothing: the condition names the term."""
+    try:
+        return str(client("ssm").get_parameter(Name=name)["Parameter"]["Value"])
+    except ClientError as error:
+        if error_code(error) in _NO_PARAMETER:
+            return ""
+        raise
+
+
+def _by_ids(ec2: Any, ids: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+    wanted = sorted(ids)
+    return _describe(ec2, Filters=[{"Name": "image-id", "Values": wanted}]) if wanted else iter(())
+
+
+def _by_filters(ec2: Any, terms: Iterable[AMISelectorTerm]) -> Iterator[Mapping[str, Any]]:
+    for term in terms:
+        if term.id or term.alias or term.ssm_parameter:
+            continue
+        filters = tag_filters(term.tags)
+        owners = [term.owner] if term.owner else []
+        if term.name:
+            filters.append({"Name": "name", "Values": [term.name]})
+            owners = owners or ["self", "amazon"]
+        yield from _describe(ec2, Filters=filters, **({"Owners": owners} if owners else {}))
+
+
+def _describe(ec2: Any, **query: Any) -> Iterator[Mapping[str, Any]]:
+    query["Filters"] = [*query["Filters"], {"Name": "state", "Values": ["available"]}]
+    asked = {**query, "IncludeDeprecated": True, "PaginationConfig": {"PageSize": 1000}}
+    return rows(ec2, "describe_images", "Images", **asked)
+
+
+def _found(
+    raw: Mapping[str, Any], serves: Mapping[str, tuple[Requirements, ...]], now: datetime
+) -> Iterator[_Found]:
+    arch = KUBERNETES_ARCH.get(str(raw.get("Architecture", "")))
+    if arch is None:
+        return
+    ends = raw.get("DeprecationTime")
+    deprecated = bool(ends) and parse_time(str(ends)) <= now
+    for needs in serves.get(raw["ImageId"], (Requirements.of(arch_requirement(arch)),)):
+        image = Image(raw["ImageId"], str(raw.get("Name", "")), needs, deprecated)
+        yield _Found(image, str(raw.get("CreationDate", "")))
+
+
+def _worth(found: _Found) -> tuple[bool, str, str]:
+    return not found.image.deprecated, found.created, found.image.name
+
+
+def _canonical(requirements: Requirements) -> tuple[str, ...]:
+    return tuple(str(requirements[key]) for key in sorted(requirements))
+
+
+def _nothing_found(terms: Sequence[AMISelectorTerm], kubernetes: str) -> str:
+    shown = "; ".join(map(term_text, terms))
+    alias = any(term.alias for term in terms)
+    remedy = (
+        f"for Kubernetes {kubernetes} there is no such release: try @latest"
+        if alias
+        else "check id, name, owner and tags, and that the image is available in this region"
+    )
+    return f"no image matches spec.amiSelectorTerms [{shown}]: {remedy}"

@@ -1,0 +1,132 @@
+"""What an EC2NodeClass resolves to in this account, and its conditions, by Karpenter's names and reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+from botocore.exceptions import ClientError, ParamValidationError
+
+from nodesmith.adapters.aws.errors import error_code, error_message, transient_errors
+from nodesmith.adapters.nodeclasses.dryruns import DryRuns
+from nodesmith.adapters.nodeclasses.images import images
+from nodesmith.adapters.nodeclasses.instanceprofiles import ensure_profile
+from nodesmith.adapters.nodeclasses.networks import security_groups, subnets
+from nodesmith.adapters.nodeclasses.reservations import capacity_reservations
+from nodesmith.adapters.nodeclasses.unresolved import Unresolved
+from nodesmith.decisions.launch import launch_obstacle
+from nodesmith.model.kubernetes.messages import shortened
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.status import (
+    CapacityReservation,
+    ClusterInfo,
+    NodeClassStatus,
+    StatusCondition,
+)
+from nodesmith.settings import Settings
+
+T = TypeVar("T")
+VALIDATION = "ValidationSucceeded"
+
+
+def resolve(
+    client: Callable[[str], Any],
+    settings: Settings,
+    nodeclass: EC2NodeClass,
+    cluster: ClusterInfo,
+    now: datetime,
+    dry_runs: DryRuns,
+) -> NodeClassStatus:
+    """Resolve a NodeClass. Whatever its author wrote, the answer is a status; raises Transient for AWS's troubles."""
+    conditions: list[StatusCondition] = []
+
+    def step(kind: str, find: Callable[[], T], said: str = "") -> T | None:
+        found, condition = _attempt(kind, find, now, said)
+        conditions.append(condition)
+        return found
+
+    terms = nodeclass.subnet_selector_terms, nodeclass.security_group_selector_terms
+    found = step("AMIsReady", lambda: images(client, nodeclass.ami_selector_terms, cluster.version, now))
+    nets = step("SubnetsReady", lambda: subnets(client("ec2"), terms[0]))
+    groups = step("SecurityGroupsReady", lambda: security_groups(client("ec2"), terms[1]))
+    with_role, said = _with_role(nodeclass, settings.default_node_role)
+    profile = step("InstanceProfileReady", lambda: _profile(client, settings, with_role), said)
+    reserved: tuple[CapacityReservation, ...] | None = ()
+    if nodeclass.capacity_reservation_selector_terms:
+        reserved = step(
+            "CapacityReservationsReady",
+            lambda: capacity_reservations(client("ec2"), nodeclass.capacity_reservation_selector_terms, now),
+        )
+    status = NodeClassStatus(
+        nodeclass.name,
+        nodeclass.generation,
+        nodeclass.hash,
+        now,
+        nets or (),
+        groups or (),
+        found or (),
+        profile or "",
+        capacity_reservations=reserved or (),
+        content=nodeclass.content,
+    )
+    step(VALIDATION, lambda: _validate(with_role, status, cluster, conditions, dry_runs))
+    return replace(status, conditions=tuple(conditions))
+
+
+def _attempt(kind: str, find: Callable[[], T], now: datetime, said: str) -> tuple[T | None, StatusCondition]:
+    try:
+        with transient_errors(kind):
+            return find(), StatusCondition(kind, "True", kind, said, now)
+    except Unresolved as obstacle:
+        return None, _failing(kind, obstacle.reason, obstacle.message, now)
+    except (ClientError, ParamValidationError) as error:
+        # AWS rejects what the NodeClass says (a malformed owner), or what our role may do: both are news to people.
+        code = error_code(error)
+        return None, _failing(kind, code or "AWSError", f"{code}: {error_message(error)}", now)
+
+
+def _failing(kind: str, reason: str, message: str, now: datetime) -> StatusCondition:
+    return StatusCondition(kind, "False", reason, shortened(message), now)
+
+
+def _with_role(nodeclass: EC2NodeClass, default: str) -> tuple[EC2NodeClass, str]:
+    """Return a NodeClass that names no role with the default one, and what its status says of that."""
+    if nodeclass.role or nodeclass.instance_profile or not default:
+        return nodeclass, ""
+    return replace(
+        nodeclass, role=default
+    ), f"no role is named: nodes get the cluster's first node role, {default}"
+
+
+def _profile(client: Callable[[str], Any], settings: Settings, nodeclass: EC2NodeClass) -> str:
+    if nodeclass.instance_profile:
+        return nodeclass.instance_profile
+    if not nodeclass.role:
+        raise Unresolved(
+            "RoleNotFound", "no role is named and DEFAULT_NODE_ROLE is not set: set spec.instanceProfile"
+        )
+    if settings.isolated_vpc:
+        raise Unresolved(
+            "RoleNotAllowed",
+            f"spec.role {nodeclass.role!r}: IAM cannot be reached from an isolated VPC: set spec.instanceProfile",
+        )
+    return ensure_profile(client("iam"), nodeclass, settings.cluster_name, settings.region)
+
+
+def _validate(
+    nodeclass: EC2NodeClass,
+    status: NodeClassStatus,
+    cluster: ClusterInfo,
+    others: list[StatusCondition],
+    dry_runs: DryRuns,
+) -> bool:
+    obstacle = launch_obstacle(nodeclass, cluster)
+    if obstacle:
+        raise Unresolved(obstacle.reason, obstacle.message)
+    waiting = [condition.type for condition in others if condition.status != "True"]
+    if waiting:
+        raise Unresolved("DependenciesNotReady", f"waiting for {', '.join(waiting)}")
+    dry_runs.check(nodeclass, status, cluster)
+    return True

@@ -1,0 +1,71 @@
+"""Capacity reservations behind an EC2NodeClass's selectors: On-Demand Capacity Reservations and Capacity Blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from nodesmith.adapters.aws.errors import error_code
+from nodesmith.adapters.aws.pages import rows
+from nodesmith.adapters.nodeclasses.networks import tag_filters
+from nodesmith.model.nodeclasses.selectorterms import CapacityReservationSelectorTerm
+from nodesmith.model.nodeclasses.status import CapacityReservation
+
+CAPACITY_BLOCK = "capacity-block"
+_NO_SUCH_ID = frozenset({"InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed"})
+BLOCK_ENDS_EARLY = timedelta(minutes=40)
+"""EC2 begins to end the instances of a block half an hour before its end; Karpenter drains ten minutes earlier."""
+
+
+def capacity_reservations(
+    ec2: Any, terms: Sequence[CapacityReservationSelectorTerm], now: datetime
+) -> tuple[CapacityReservation, ...]:
+    """Give the active reservations that any term selects, by id; none is no error, for they come and go."""
+    selected = [*_named(ec2, terms), *_filtered(ec2, terms)]
+    found = {
+        raw["CapacityReservationId"]: _reservation(raw, now)
+        for raw in selected
+        if raw.get("State") == "active" and (raw.get("EndDate") is None or raw["EndDate"] > now)
+    }
+    return tuple(found[id_] for id_ in sorted(found))
+
+
+def _named(ec2: Any, terms: Iterable[CapacityReservationSelectorTerm]) -> Iterator[Mapping[str, Any]]:
+    """Describe each id by itself: EC2 has no filter for ids, and one unknown id fails the whole call."""
+    for id_ in sorted({term.id for term in terms if term.id}):
+        try:
+            answer = ec2.describe_capacity_reservations(CapacityReservationIds=[id_])
+        except ClientError as error:
+            if error_code(error) not in _NO_SUCH_ID:
+                raise
+        else:
+            yield from answer["CapacityReservations"]
+
+
+def _filtered(ec2: Any, terms: Iterable[CapacityReservationSelectorTerm]) -> Iterator[Mapping[str, Any]]:
+    active = {"Name": "state", "Values": ["active"]}
+    for term in terms:
+        if not term.id:
+            named = {"owner-id": term.owner_id, "instance-match-criteria": term.instance_match_criteria}
+            filters = [{"Name": name, "Values": [value]} for name, value in named.items() if value]
+            asked = [*tag_filters(term.tags), *filters, active]
+            yield from rows(ec2, "describe_capacity_reservations", "CapacityReservations", Filters=asked)
+
+
+def _reservation(raw: Mapping[str, Any], now: datetime) -> CapacityReservation:
+    kind, ends_at = raw.get("ReservationType", "default"), raw.get("EndDate")
+    return CapacityReservation(
+        id=raw["CapacityReservationId"],
+        instance_type=raw["InstanceType"],
+        zone=raw["AvailabilityZone"],
+        available=int(raw["AvailableInstanceCount"]),
+        kind=kind,
+        match_criteria=raw.get("InstanceMatchCriteria", "targeted"),
+        owner_id=raw.get("OwnerId", ""),
+        interruptible=bool(raw.get("Interruptible")),
+        expiring=kind == CAPACITY_BLOCK and ends_at is not None and ends_at - now <= BLOCK_ENDS_EARLY,
+        ends_at=ends_at,
+    )

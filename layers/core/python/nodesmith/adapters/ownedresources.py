@@ -1,0 +1,113 @@
+"""What we made for a cluster beside its instances: found by our tags, or by our own path in IAM, and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC
+from typing import Any, assert_never
+
+from botocore.exceptions import ClientError
+
+from nodesmith.adapters.aws.errors import error_code, error_message, transient_errors
+from nodesmith.adapters.aws.pages import rows
+from nodesmith.adapters.ec2.instances import ours, where
+from nodesmith.adapters.nodeclasses.instanceprofiles import profile_path
+from nodesmith.errors import Transient
+from nodesmith.model.garbage import Kind, Owned
+from nodesmith.model.karpenter.instancetags import KEEP_VOLUMES_TAG, NODECLAIM_TAG
+from nodesmith.settings import Settings
+
+Client = Callable[[str], Any]
+Found = dict[str, Any]
+_GONE = frozenset(
+    "InvalidLaunchTemplateId.NotFound InvalidLaunchTemplateName.NotFoundException InvalidVolume.NotFound "
+    "InvalidNetworkInterfaceID.NotFound NoSuchEntity".split()
+)
+
+
+def listed(kind: Kind, client: Client, settings: Settings) -> list[Owned]:
+    """Give what there is of a kind. Raises Transient."""
+    made_by_us = ours(settings.cluster_name)
+    detached = [*made_by_us, where("status", "available")]
+    with transient_errors(f"listing of kind {kind}"):
+        match kind:
+            case Kind.LAUNCH_TEMPLATE:
+                found = rows(
+                    client("ec2"), "describe_launch_templates", "LaunchTemplates", Filters=made_by_us
+                )
+                return [_template(each) for each in found]
+            case Kind.VOLUME:
+                volumes = rows(client("ec2"), "describe_volumes", "Volumes", Filters=detached)
+                return [_volume(each) for each in volumes if KEEP_VOLUMES_TAG not in _tags(each)]
+            case Kind.NETWORK_INTERFACE:
+                call, key = "describe_network_interfaces", "NetworkInterfaces"
+                found = rows(client("ec2"), call, key, Filters=detached)
+                return [Owned(kind, each["NetworkInterfaceId"], claim=_claim(each)) for each in found]
+            case Kind.INSTANCE_PROFILE:
+                return list(_profiles(client, settings))
+            case _:
+                assert_never(kind)
+
+
+def remove(owned: Owned, client: Client) -> None:
+    """Delete one thing; gone already is fine. Raises Transient, for what is in use or kept from us as well."""
+    try:
+        with transient_errors(f"deletion of {owned.kind} {owned.id}"):
+            _remove(owned, client)
+    except ClientError as error:
+        code = error_code(error)
+        if code not in _GONE:
+            why = f"{code}: {error_message(error)}"
+            raise Transient(f"deletion of {owned.kind} {owned.id}: {why}", code) from error
+
+
+def _remove(owned: Owned, client: Client) -> None:
+    match owned.kind:
+        case Kind.LAUNCH_TEMPLATE:
+            client("ec2").delete_launch_template(LaunchTemplateId=owned.id)
+        case Kind.VOLUME:
+            client("ec2").delete_volume(VolumeId=owned.id)
+        case Kind.NETWORK_INTERFACE:
+            client("ec2").delete_network_interface(NetworkInterfaceId=owned.id)
+        case Kind.INSTANCE_PROFILE:
+            iam, name = client("iam"), {"InstanceProfileName": owned.id}
+            # IAM deletes no profile that holds a role, and a crash may have come after the role was taken out.
+            for role in iam.get_instance_profile(**name)["InstanceProfile"]["Roles"]:
+                iam.remove_role_from_instance_profile(**name, RoleName=role["RoleName"])
+            iam.delete_instance_profile(**name)
+        case _:
+            assert_never(owned.kind)
+
+
+def _profiles(client: Client, settings: Settings) -> Iterator[Owned]:
+    if settings.isolated_vpc:  # IAM cannot be reached, so none was made
+        return
+    prefix = profile_path(settings.cluster_name, settings.region)
+    for each in rows(client("iam"), "list_instance_profiles", "InstanceProfiles", PathPrefix=prefix):
+        # The path is the proof that it is ours: not left to a filter alone.
+        if each["Path"].startswith(prefix):
+            yield _profile(each, each["Path"].removeprefix(prefix).strip("/"))
+
+
+def _profile(found: Found, owner_uid: str) -> Owned:
+    name, made_at = found["InstanceProfileName"], found["CreateDate"].astimezone(UTC)
+    return Owned(Kind.INSTANCE_PROFILE, name, name, made_at, owner_uid=owner_uid)
+
+
+def _template(found: Found) -> Owned:
+    id_, name = found["LaunchTemplateId"], found["LaunchTemplateName"]
+    return Owned(Kind.LAUNCH_TEMPLATE, id_, name, found["CreateTime"].astimezone(UTC))
+
+
+def _volume(found: Found) -> Owned:
+    made_at = found["CreateTime"].astimezone(UTC)
+    return Owned(Kind.VOLUME, found["VolumeId"], created_at=made_at, claim=_claim(found))
+
+
+def _claim(found: Found) -> str:
+    return _tags(found).get(NODECLAIM_TAG, "")
+
+
+def _tags(found: Found) -> dict[str, str]:
+    tags = found.get("TagSet") or found.get("Tags") or ()  # an interface's are a TagSet
+    return {tag["Key"]: tag["Value"] for tag in tags}

@@ -1,0 +1,1 @@
+"""Nodes are bought: intents are committed, EC2 is asked, and pods are told."""

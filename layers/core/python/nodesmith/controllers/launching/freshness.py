@@ -1,0 +1,36 @@
+"""A snapshot that is old because nothing has changed since, and the forwarder's word that it is still true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+
+from nodesmith.decisions.provisioning import Inputs, is_old
+from nodesmith.errors import Transient
+from nodesmith.model.functions.marks import Heartbeat
+from nodesmith.model.snapshot import Snapshot
+
+
+def no_heartbeat() -> Heartbeat | None:
+    """Give no word."""
+    return None
+
+
+def vouched_for(inputs: Inputs, last_heartbeat: Callable[[], Heartbeat | None]) -> Inputs:
+    """Give inputs whose snapshot is as young as the forwarder says.
+
+    It is asked only where that matters; where it cannot be asked, users' NodeClaims wait. Raises Rejected.
+    """
+    if not is_old(inputs):
+        return inputs
+    with suppress(Transient):
+        return replace(inputs, snapshot=_still_true(inputs.snapshot, last_heartbeat(), inputs.now))
+    return inputs
+
+
+def _still_true(snapshot: Snapshot, heartbeat: Heartbeat | None, now: datetime) -> Snapshot:
+    if heartbeat is None or heartbeat.changed > snapshot.taken_at:
+        return snapshot
+    return replace(snapshot, taken_at=max(snapshot.taken_at, min(heartbeat.at, now)))

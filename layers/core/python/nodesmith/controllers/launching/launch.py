@@ -1,0 +1,163 @@
+"""Buying: intents are committed, EC2 is asked, and what it answers is settled; the same for whoever decides."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Protocol
+
+from nodesmith.controllers.launching.allowance import Allowance
+from nodesmith.controllers.launching.pendingclaims import first_calls
+from nodesmith.controllers.metrics.launches import note_refused
+from nodesmith.decisions.provisioning import PlannedNode, canonical
+from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
+from nodesmith.errors import Conflict
+from nodesmith.launcheffects import Settled, TypeLookup, call_of, intents, launch
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.ledger.learnedtypes import known_types
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.moves import Move, Reason
+from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.ports import Blobs, Cloud, Store
+from nodesmith.settings import decision_key
+
+COMMIT_NODES = 90
+"""Nodes in one commit: DynamoDB's transactions hold 100 items."""
+COMMIT_NAMES_LENGTH = 2_000_000
+"""Characters of pods' names in one commit. A transaction holds 4 MB, and the rest of 90 claims takes up to 1.5."""
+_ATTEMPT_LENGTH = 20
+"""Characters that a claim takes more for each workload."""
+
+
+class Buyer(Protocol):
+    """A run that buys."""
+
+    @property
+    def store(self) -> Store:
+        """The ledger."""
+
+    @property
+    def cloud(self) -> Cloud:
+        """EC2."""
+
+    @property
+    def clock(self) -> Callable[[], datetime]:
+        """The time."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """What takes in what is counted."""
+
+
+def buy(
+    run: Buyer,
+    nodes: Sequence[PlannedNode],
+    ledger: Ledger,
+    types: TypeLookup,
+    decision: str,
+    move: Move | None = None,
+) -> Settled:
+    """Commit the intents, with the stage of the move that they are part of, and launch. Raises Conflict, Transient."""
+    claims = intents(nodes, run.clock())
+    if move is not None:
+        claims = [_created_for(claim, move.reason) for claim in claims]
+    run.store.commit(ledger.version, claims, decision, move)
+    return _launched(run, nodes, claims, ledger, types)
+
+
+def buy_many(
+    run: Buyer,
+    nodes: Sequence[PlannedNode],
+    ledger: Ledger,
+    types: TypeLookup,
+    decision: str,
+    allowance: Allowance,
+) -> tuple[Settled, int]:
+    """Buy as many of the first nodes as the run may ask EC2 for; return what became of them, and how many.
+
+    They take a commit for each transaction that they fill. Raises Conflict where not even the first can be made, and
+    Transient.
+    """
+    claims: list[NodeClaim] = []
+    is_cut = False
+    while len(claims) < len(nodes) and not is_cut:
+        wanted = intents(committable(nodes[len(claims) :]), run.clock())
+        made = first_calls(wanted, allowance.of(len(set(map(call_of, wanted)))))
+        is_cut = len(made) < len(wanted)
+        if not made:
+            break
+        try:
+            run.store.commit(ledger.version, made, decision)
+        except Conflict:
+            if not claims:
+                raise
+            break  # another run has bought: what it left is to be decided about anew
+        ledger = replace(ledger, version=ledger.version + 1)
+        claims += made
+    settled = _launched(run, nodes, claims, ledger, types)
+    settled.is_cut = is_cut
+    return settled, len(claims)
+
+
+def _launched(
+    run: Buyer,
+    nodes: Sequence[PlannedNode],
+    claims: Sequence[NodeClaim],
+    ledger: Ledger,
+    types: TypeLookup,
+) -> Settled:
+    names = {claim.name for claim in claims}
+    templates = {t.name: t for node in nodes if node.claim.name in names for t in node.templates}
+    committed = [replace(claim, revision=1) for claim in claims]
+    wanted = [templates[name] for name in sorted(templates)]
+    settled = launch(committed, wanted, ledger, types, run.store, run.cloud, run.clock)
+    note_refused(run.metrics, settled, ledger)
+    return settled
+
+
+def _created_for(claim: NodeClaim, reason: Reason) -> NodeClaim:
+    return replace(claim, annotations={**claim.annotations, CREATED_FOR: reason.lower()})
+
+
+def committable(nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:
+    """Give as many of the first nodes as one transaction holds, at least one. Names of pods may be long."""
+    length = 0
+    for number, node in enumerate(nodes[:COMMIT_NODES]):
+        length += sum(map(len, node.claim.nominated)) + _ATTEMPT_LENGTH * len(node.claim.attempts)
+        if number and length > COMMIT_NAMES_LENGTH:
+            return nodes[:number]
+    return nodes[:COMMIT_NODES]
+
+
+def write_down(blobs: Blobs, cluster: str, decision: str, written: Mapping[str, Any]) -> None:
+    """Keep a decision's record."""
+    blobs.put(decision_key(cluster, decision), gzip.compress(canonical(written), 6, mtime=0))
+
+
+class TypeTable:
+    """Looks instance types up by EC2NodeClass and name."""
+
+    def __init__(self, snapshot: Snapshot, catalog: Catalog, settings: NodeSettings, ledger: Ledger) -> None:
+        self._statuses, self._learned = ledger.nodeclasses, ledger.learned
+        self.nodeclasses = parsed_nodeclasses(snapshot)
+        self.nodepools = parsed_nodepools(snapshot.nodepools)
+        self._catalog, self._settings = catalog, settings
+        self._tables: dict[str, dict[str, InstanceType]] = {}
+
+    def __call__(self, nodeclass: str, name: str) -> InstanceType | None:
+        if nodeclass not in self.nodeclasses:
+            return None
+        if nodeclass not in self._tables:
+            configuration = NodeConfiguration.of(self.nodeclasses[nodeclass])
+            status = self._statuses.get(nodeclass)
+            types = known_types(self._catalog, configuration, self._settings, status, self._learned)
+            self._tables[nodeclass] = {t.name: t for t in types}
+        return self._tables[nodeclass].get(name)

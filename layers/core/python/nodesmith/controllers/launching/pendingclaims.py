@@ -1,0 +1,170 @@
+"""Pending claims that an earlier run left behind: find their instance, ask again, or give them up.
+
+A claim is only touched when nobody can be at work on it any more (`LEASE` is longer than a function may run), and only
+after it has been marked, so that of two runs one goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from nodesmith.controllers.launching.allowance import Allowance
+from nodesmith.decisions.launch import dealt, launch_plan
+from nodesmith.errors import Conflict, Rejected
+from nodesmith.launcheffects import ATTEMPTED_AT, Settled, TypeLookup, adopt, call_of, launch
+from nodesmith.model.ec2.launches import Instance, LaunchRequest, LaunchTemplate, share_of
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepoolannotations import DEFAULTS
+from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.ports import Cloud, Store
+
+LEASE = timedelta(seconds=75)
+
+
+def carry_on(
+    ledger: Ledger,
+    nodepools: Mapping[str, NodePool],
+    nodeclasses: Mapping[str, EC2NodeClass],
+    types: TypeLookup,
+    store: Store,
+    cloud: Cloud,
+    clock: Callable[[], datetime],
+    allowance: Allowance,
+) -> Settled:
+    """See to the pending claims whose lease has run out, of so many calls as the run may make.
+
+    Claims that another run takes are left to it. One that has no instance within its NodePool's launch time-out is
+    given up, and its pods are decided about anew.
+    """
+    now = clock()
+    free = [c for c in ledger.claims if c.phase is Phase.PENDING and _is_free(c, now)]
+    first = first_calls(free, allowance.of(len(set(map(call_of, free)))))
+    left = [_marked(claim, store, now) for claim in first]
+    mine = [claim for claim in left if claim is not None]
+    settled = Settled(is_cut=len(first) < len(free))
+    if not mine:
+        return settled
+    found = _found(mine, cloud)
+    again: list[NodeClaim] = []
+    for claim in mine:
+        instance = found.get(claim.name)
+        try:
+            if instance is not None:
+                adopted = adopt(claim, instance, types, ledger, store, now)
+                (settled.launched if adopted else settled.given_up).append(claim.name)
+            elif now - claim.created_at >= (timeout := _timeout(claim, nodepools)):
+                why = f"no instance within {timeout.total_seconds() / 60:g} minutes"
+                store.save(claim.given_up("LaunchTimeout", why, now))
+                settled.given_up.append(claim.name)
+            else:
+                again.append(claim)
+        except Conflict:
+            continue  # somebody has settled it meanwhile
+    templates = _templates(again, ledger, nodeclasses, types)
+    repeated = launch(again, templates, ledger, types, store, cloud, clock, repeated=True)
+    return Settled(
+        settled.launched + repeated.launched,
+        settled.given_up + repeated.given_up,
+        repeated.deferred,
+        repeated.postponed,
+        refused=repeated.refused,
+        is_cut=settled.is_cut,
+    )
+
+
+def first_calls(claims: Sequence[NodeClaim], calls: int) -> list[NodeClaim]:
+    """Return the claims, in their order, that the first so many CreateFleet calls serve."""
+    first = set(list(dict.fromkeys(map(call_of, claims)))[:calls])
+    return [claim for claim in claims if call_of(claim) in first]
+
+
+def _found(claims: Sequence[NodeClaim], cloud: Cloud) -> dict[str, Instance]:
+    """Return the living instances that claims have been given already, by claim.
+
+    A fleet's are dealt out only where EC2 shows all that were asked for: of a part, a claim would get another's.
+    """
+    shares = {claim.name: share_of(claim.launch) for claim in claims}
+    fleets = {share.fleet for share in shares.values() if share}
+    alone = [name for name, share in shares.items() if share is None]
+    whole = cloud.fleet_instances(fleets) if fleets else {}
+    single = cloud.instances_of(alone) if alone else {}
+    found: dict[str, Instance] = {}
+    for name, share in shares.items():
+        instances: Sequence[Instance] = single.get(name, ())
+        if share:
+            instances = whole.get(share.fleet, ())
+            instance = dealt(share, instances) if len(instances) == share.size else None
+            instances = [instance] if instance else []
+        living = next((instance for instance in instances if instance.is_alive), None)
+        if living is not None:
+            found[name] = living
+    return found
+
+
+def _timeout(claim: NodeClaim, nodepools: Mapping[str, NodePool]) -> timedelta:
+    pool = nodepools.get(claim.nodepool)
+    return (pool.options if pool else DEFAULTS).launch_timeout
+
+
+def _is_free(claim: NodeClaim, now: datetime) -> bool:
+    attempted = claim.launch.get(ATTEMPTED_AT)
+    return not attempted or not isinstance(attempted, str) or now - datetime.fromisoformat(attempted) >= LEASE
+
+
+def leased_until(claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
+    """Return when the first lease runs out of the pending claims that another run has; None where none has any."""
+    attempts = (claim.launch.get(ATTEMPTED_AT) for claim in claims if claim.phase is Phase.PENDING)
+    ends = [datetime.fromisoformat(each) + LEASE for each in attempts if each and isinstance(each, str)]
+    return min((end for end in ends if end > now), default=None)
+
+
+def _marked(claim: NodeClaim, store: Store, now: datetime) -> NodeClaim | None:
+    try:
+        return store.save(replace(claim, launch={**claim.launch, ATTEMPTED_AT: now.isoformat()}))
+    except Conflict:
+        return None
+
+
+def _templates(
+    claims: Iterable[NodeClaim],
+    ledger: Ledger,
+    nodeclasses: Mapping[str, EC2NodeClass],
+    types: TypeLookup,
+) -> Sequence[LaunchTemplate]:
+    """Make the claims' launch templates again, as far as their EC2NodeClass still gives the very same ones."""
+    made: dict[str, LaunchTemplate] = {}
+    for claim in claims:
+        request = LaunchRequest.from_item(claim.name, claim.launch)
+        wanted = {override.template for override in request.overrides}
+        for template in _rebuilt(claim, request, ledger, nodeclasses, types):
+            if template.name in wanted:
+                made[template.name] = template
+    return [made[name] for name in sorted(made)]
+
+
+def _rebuilt(
+    claim: NodeClaim,
+    request: LaunchRequest,
+    ledger: Ledger,
+    nodeclasses: Mapping[str, EC2NodeClass],
+    types: TypeLookup,
+) -> Sequence[LaunchTemplate]:
+    nodeclass, status = nodeclasses.get(claim.nodeclass.name), ledger.nodeclasses.get(claim.nodeclass.name)
+    if nodeclass is None or status is None or ledger.cluster is None or not ledger.has_read(nodeclass):
+        return ()
+    kinds = [types(nodeclass.name, o.instance_type) for o in request.overrides]
+    options = [
+        (kind, offering)
+        for kind, override in zip(kinds, request.overrides, strict=True)
+        if kind is not None
+        for offering in kind.offerings
+        if (offering.zone, offering.capacity_type) == (override.zone, request.capacity_type)
+    ]
+    try:
+        return launch_plan(claim, options, nodeclass, status, ledger.cluster)[1] if options else ()
+    except Rejected:
+        return ()  # nothing it asked for can be launched from the NodeClass as it is now

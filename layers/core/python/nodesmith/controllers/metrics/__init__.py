@@ -1,0 +1,1 @@
+"""What controllers count and measure for Prometheus."""

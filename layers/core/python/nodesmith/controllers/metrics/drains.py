@@ -1,0 +1,23 @@
+"""Pods that leave nodes which end, for Prometheus, in Karpenter's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from nodesmith.model.commands import Evict
+from nodesmith.model.karpenter.nodeclaimconditions import DELETED
+from nodesmith.model.kubernetes.evictions import Evicted, Eviction
+from nodesmith.model.metrics.metrics import Metrics
+
+_FORCEFUL = "Forceful Termination"
+"""Karpenter's word where nothing but a deletion ends a node"""
+
+
+def note_drained(metrics: Metrics, commands: Iterable[Evict], answers: Mapping[str, Eviction]) -> None:
+    """Count the pods that end because they were asked to now, by what their node ends for."""
+    for command in commands:
+        said = [answers.get(pod.pod) for pod in command.pods]
+        leaving = sum(isinstance(answer, Evicted) and not answer.before for answer in said)
+        if leaving:
+            cause = command.claim.cause
+            metrics.count("pods_drained_total", leaving, reason=_FORCEFUL if cause == DELETED else cause)

@@ -1,0 +1,1 @@
+"""Moves are carried out, a step at a time."""

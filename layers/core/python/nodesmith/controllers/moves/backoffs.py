@@ -1,0 +1,27 @@
+"""What moves buy and cannot have is not asked for again at once: a wait for each NodePool and reason, which grows."""
+
+from __future__ import annotations
+
+from nodesmith.controllers.moves.look import Look
+from nodesmith.decisions.disruption.moves.steps import Abandon
+from nodesmith.model.ledger.backoffs import next_backoff
+from nodesmith.model.ledger.moves import Move, MoveKind
+
+
+def back_off(look: Look, step: Abandon) -> None:
+    """Note that what was to replace a move's sources was not to be had; the same told again changes nothing."""
+    known = look.ledger.move_backoffs
+    for kind in _kinds(look, step.move) if step.failed else ():
+        look.run.store.save_move_backoff(kind, next_backoff(known.get(kind), step.why, look.run.clock()))
+
+
+def forgive(look: Look, move: Move) -> None:
+    """Note that a move has had what it bought: the next failure is the first."""
+    for kind in _kinds(look, move) if move.replacements else ():
+        if kind in look.ledger.move_backoffs:
+            look.run.store.save_move_backoff(kind, None)
+
+
+def _kinds(look: Look, move: Move) -> list[MoveKind]:
+    pools = {claim.nodepool for claim in look.claims(move.sources)}
+    return [MoveKind(pool, move.reason.value) for pool in sorted(pools)]

@@ -1,0 +1,23 @@
+"""Drift, written down: in the ledger and on the NodeClaim, with the time since when a node is not as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nodesmith.controllers.nodeclaims.rewriting import rewrite
+from nodesmith.decisions.disruption.drift import judged, noted
+from nodesmith.decisions.provisioning import Inputs
+from nodesmith.errors import Failures
+from nodesmith.ports import Cluster, Store
+
+MOST_AT_ONCE = 200
+"""Claims of which one run writes it; a new image may concern thousands, and budgets let few of them go at a time."""
+
+
+def note_drift(
+    drift: Mapping[str, str], inputs: Inputs, store: Store, cluster: Cluster, failures: Failures
+) -> int:
+    """Write down which claims drift now, or do no longer; count them. The oldest come first, as they do to go."""
+    changed = noted(judged(inputs.snapshot, inputs.ledger), drift, inputs.now)
+    changed.sort(key=lambda claim: (claim.created_at, claim.name))
+    return rewrite(changed[:MOST_AT_ONCE], store, cluster, failures)

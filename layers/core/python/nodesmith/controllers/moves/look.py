@@ -1,0 +1,136 @@
+"""One look of disruption at a cluster: what it sees, whom it tells, and what a warm process keeps of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from nodesmith.controllers.launching.launch import write_down
+from nodesmith.controllers.runs.eventdeduplication import Told, tell
+from nodesmith.controllers.runs.outside import Outside
+from nodesmith.controllers.runs.selfhints import SelfHints
+from nodesmith.decisions.disruption.moves.stages import Scene
+from nodesmith.decisions.provisioning import Inputs, decision_id
+from nodesmith.errors import Failures
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.ledger.learned import Boot, Offered
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.ports import Catalogs
+from nodesmith.settings import decision_snapshot_key
+
+AGAIN_AFTER = timedelta(minutes=15)
+"""as Karpenter: the same said of the same object within this time is said once"""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a warm process keeps from run to run; all of it may be lost."""
+
+    told: Told = field(default_factory=dict)
+    looked_at: Mapping[str, datetime] = field(default_factory=dict)
+    self_hints: SelfHints = field(default_factory=SelfHints)
+    rests_until: datetime | None = None
+    """when a search may be made again, however much has changed"""
+    seen: tuple[Snapshot, Ledger] | None = None
+    """what the last search that found nothing to do looked at"""
+    until: datetime | None = None
+    """when one is made all the same"""
+    due: datetime | None = None
+    """when time alone may change what it came to, as far as can be foreseen"""
+    next_search: datetime | None = None
+    """before when time alone does not change what it came to; None for never"""
+
+
+@dataclass(frozen=True, slots=True)
+class Disruption(Outside):
+    """What a run needs."""
+
+    settings: NodeSettings
+    catalogs: Catalogs
+    memory: Memory = field(default_factory=Memory)
+
+    def tell(self, events: Iterable[ObjectEvent], most: int | None = None) -> None:
+        """Publish Events, but those told lately; of many the first so many."""
+        tell(self.cluster, events, self.memory.told, self.clock(), AGAIN_AFTER, most)
+
+    def wake(self, concern: Concern, why: str, seconds: int = 0) -> None:
+        """Let a concern look."""
+        self.hints.send(concern, Hint(self.cluster_name, why), seconds)
+
+    def wake_me(self, wait: timedelta) -> None:
+        """Look again after a while, once."""
+        hint = Hint(self.cluster_name, "moves are under way")
+        self.memory.self_hints.send(self.hints, Concern.DISRUPTION, hint, wait, self.clock())
+
+
+@dataclass
+class Look:
+    """A snapshot, as it came too, and the ledger: read after it, and again whenever it has changed.
+
+    What is done is counted; what fails for one move is kept until all others have had their turn.
+    """
+
+    run: Disruption
+    snapshot: Snapshot
+    data: bytes
+    ledger: Ledger
+    done: Counter[str] = field(default_factory=Counter)
+    failures: Failures = field(default_factory=Failures)
+    decisions: list[str] = field(default_factory=list)
+    due: datetime | None = None
+    """when to look again although nothing changes; None for never"""
+
+    def scene(self) -> Scene:
+        """Give what the steps of moves are decided from."""
+        return Scene.of(self.snapshot, self.ledger, self.run.clock())
+
+    def inputs(self, about: str = "") -> Inputs:
+        """Give what moves are decided from; decisions `about` different things have different ids."""
+        now, ledger = self.run.clock(), replace(self.ledger, learned=self._learned)
+        decision = decision_id(self.digest + about, ledger.version, now)
+        return Inputs(self.snapshot, ledger, self._catalog, self.run.settings, now, decision)
+
+    @cached_property
+    def digest(self) -> str:
+        """The snapshot by its content."""
+        return hashlib.sha256(self.data).hexdigest()
+
+    @cached_property
+    def _learned(self) -> Mapping[Boot, Offered]:
+        return self.run.store.learned()
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        return self.run.catalogs.latest()
+
+    def reload(self) -> None:
+        """Read the ledger again."""
+        self.ledger = self.run.store.load()
+
+    def claims(self, names: Sequence[str]) -> list[NodeClaim]:
+        """Give those of these claims that there are."""
+        return [claim for claim in self.ledger.claims if claim.name in names]
+
+    def write_down(self, decision: str, written: Mapping[str, Any]) -> None:
+        """Keep a decision's record, before anything comes of it."""
+        write_down(self.run.blobs, self.run.cluster_name, decision, written)
+        self.decisions.append(decision)
+
+    def keep_snapshot(self, decision: str) -> None:
+        """Keep what a decision was made from, for replays; where it buys, only once EC2 has been asked."""
+        self.run.blobs.put(decision_snapshot_key(self.run.cluster_name, decision), self.data)
+
+    def supersede(self, decision: str, written: Mapping[str, Any]) -> None:
+        """Note that nothing came of a decision, for another run was first."""
+        write_down(self.run.blobs, self.run.cluster_name, decision, {**written, "superseded": True})
+        self.decisions.remove(decision)

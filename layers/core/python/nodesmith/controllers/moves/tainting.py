@@ -1,0 +1,52 @@
+"""Nodes that moves take are closed to new pods, and opened again when nothing comes of it.
+
+Their NodeClaims show condition `DisruptionReason` meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from nodesmith.controllers.moves.look import Look
+from nodesmith.decisions.disruption import notifications
+from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.karpenter.nodeclaimconditions import DISRUPTION_REASON, ObjectCondition, condition_item
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.kubernetes.nodes import NodePatch
+from nodesmith.model.ledger.moves import Move, Reason, Stage
+
+_CLOSED, _OPENED = NodePatch({}, add_taints=(DISRUPTED,)), NodePatch({}, remove_taints=(DISRUPTED,))
+
+
+def close(look: Look, claims: Sequence[NodeClaim], reason: Reason) -> None:
+    """Let no more pods come to these claims' Nodes, and show why."""
+    _patch(look, claims, _CLOSED)
+    _show(look, claims, "True", reason.value)
+
+
+def open_again(look: Look, claims: Sequence[NodeClaim]) -> None:
+    """Let pods come to these claims' Nodes again."""
+    _patch(look, claims, _OPENED)
+    _show(look, claims, "False")
+
+
+def abandon(look: Look, move: Move, why: str) -> None:
+    """Give a move up; what it has bought is tidied up later."""
+    left = look.run.store.save_move(move.at(Stage.ABANDONED, look.run.clock(), why=why))
+    look.done["MovesAbandoned"] += 1
+    sources = [claim for claim in look.claims(move.sources) if not claim.is_ending]
+    open_again(look, sources)
+    look.run.tell(notifications.of_abandoning(left, sources))
+
+
+def _patch(look: Look, claims: Iterable[NodeClaim], patch: NodePatch) -> None:
+    for claim in claims:
+        if claim.node_name:
+            look.run.cluster.register_node(claim.node_name, replace(patch, provider_id=claim.provider_id))
+
+
+def _show(look: Look, claims: Iterable[NodeClaim], status: str, reason: str = "") -> None:
+    shown = condition_item(ObjectCondition(DISRUPTION_REASON, status, look.run.clock(), reason, ""))
+    for claim in claims:
+        look.run.cluster.merge_status("NodeClaim", claim.name, {"conditions": [shown]})

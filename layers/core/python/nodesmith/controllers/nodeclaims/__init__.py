@@ -1,0 +1,1 @@
+"""What is written on NodeClaims and kept of them from run to run."""

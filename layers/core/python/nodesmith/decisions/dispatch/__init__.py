@@ -1,0 +1,1 @@
+"""Which concerns dispatch wakes, and what is wrong with a deployment."""

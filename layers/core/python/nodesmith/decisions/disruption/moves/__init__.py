@@ -1,0 +1,1 @@
+"""Moves under way: what is to be done next."""

@@ -1,0 +1,139 @@
+"""What budgets still allow in one pass: those of NodePools, and those of the pods that would be evicted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from nodesmith.decisions.budgets import departed, room
+from nodesmith.decisions.disruption.candidates import Candidate, by_node
+from nodesmith.decisions.disruption.costs import moving
+from nodesmith.decisions.disruption.proposals import BUDGET, Blocker
+from nodesmith.decisions.provisioning.decide import Inputs
+from nodesmith.decisions.termination.draining import must_go
+from nodesmith.decisions.termination.protection import Allowances
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.moves import Reason
+
+
+class Allowed:
+    """What may still be disrupted, beside the sources of moves under way. It shrinks as moves are chosen."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self._inputs, sources = inputs, inputs.ledger.sources
+        self._going: list[NodeClaim] = [c for c in inputs.ledger.claims if c.name in sources]
+        self._taken: Counter[str] = Counter()
+        self._rooms: dict[tuple[str, Reason], int | None] = {}
+        self._gone: dict[str, int] = {}
+        self._evictions = Allowances(inputs.snapshot.budgets)
+        self._count_going()
+
+    def nodes(self, pool: NodePool, reason: Reason) -> int | None:
+        """Give how many more nodes of a NodePool may go; None for all."""
+        key = pool.name, reason
+        if key not in self._rooms:
+            self._rooms[key] = self._room(pool, reason)
+        left = self._rooms[key]
+        return None if left is None else max(0, left - self._taken[pool.name])
+
+    def _room(self, pool: NodePool, reason: Reason) -> int | None:
+        """Ask a NodePool's budgets, and show them no more claims than they look at."""
+        inputs = self._inputs
+        claims = tuple(claim for claim in inputs.ledger.claims if claim.nodepool == pool.name)
+        going = [claim for claim in self._going if claim.nodepool == pool.name]
+        ledger = replace(inputs.ledger, claims=claims)
+        return room(pool, reason.budgeted, ledger, going, inputs.snapshot, inputs.now)
+
+    def within(
+        self, candidates: Iterable[Candidate], reason: Reason, most: int | None = None
+    ) -> list[Candidate]:
+        """Give the candidates, in order, that budgets let go together; of equals the first."""
+        verdicts = self._verdicts(candidates, reason)
+        return list(islice((one for one, keeper in verdicts if keeper is None), most))
+
+    def kept(self, candidates: Iterable[Candidate], reason: Reason) -> dict[str, Blocker]:
+        """Say of the candidates that budgets keep, beside those that they let go together, which budget does."""
+        return {
+            one.name: self._of_pods(keeper) if keeper else self._of_nodes(one.pool)
+            for one, keeper in self._verdicts(candidates, reason)
+            if keeper is not None
+        }
+
+    def _verdicts(
+        self, candidates: Iterable[Candidate], reason: Reason
+    ) -> Iterator[tuple[Candidate, str | None]]:
+        """Give for each candidate in order the budget of its pods that keeps it, empty for its NodePool's, or None."""
+        taken: Counter[str] = Counter()
+        spent: Counter[str] = Counter()
+        for one in candidates:
+            left = self.nodes(one.pool, reason)
+            if left is not None and taken[one.pool.name] >= left:
+                yield one, ""
+                continue
+            # What is held may go by a deadline only, and that asks no budget of pods.
+            is_asked = self._inputs.snapshot.budgets and one.held is None
+            keeper = self._keeper(one, spent) if is_asked else ""
+            if not keeper:
+                taken[one.pool.name] += 1
+            yield one, keeper or None
+
+    def _of_nodes(self, pool: NodePool) -> Blocker:
+        """Say why a NodePool lets no more of its nodes go."""
+        limits, on = pool.disruption, f"NodePool {pool.name}"
+        message = f"the disruption budgets of {on} allow no more nodes to go for now"
+        if limits.fault:
+            message = (
+                f"{limits.fault} of {on} cannot be read: none of its nodes is disrupted until it is mended"
+            )
+        elif limits.most_an_hour is not None and self._is_too_fast(pool, limits.most_an_hour):
+            message = (
+                f"{on} lets {limits.most_an_hour} of its nodes go in an hour, and so many have gone or go"
+            )
+        return Blocker(BUDGET, f"NodePool/{pool.name}", message)
+
+    def _is_too_fast(self, pool: NodePool, most: int) -> bool:
+        if pool.name not in self._gone:
+            inputs = self._inputs
+            self._gone[pool.name] = len(departed(pool.name, inputs.ledger, self._going, inputs.now))
+        return self._gone[pool.name] + self._taken[pool.name] >= most
+
+    def _of_pods(self, budget: str) -> Blocker:
+        message = f"PodDisruptionBudget {budget} lets none of its pods go beside those of other nodes that go"
+        return Blocker("PodDisruptionBudget", f"PodDisruptionBudget/{budget}", message)
+
+    def take(self, sources: Sequence[Candidate]) -> None:
+        """Count a move."""
+        for source in sources:
+            self._taken[source.pool.name] += 1
+            for pod in _evicted(source.pods):
+                self._evictions.count(pod)
+
+    def _keeper(self, one: Candidate, spent: Counter[str]) -> str:
+        """Name the budget that lets none of a node's pods go beside those of nodes before it; empty for none.
+
+        So every node that goes can begin to drain at once; how fast the others follow is for the budgets to say.
+        """
+        guarded = _evicted(one.pods)
+        for pod in guarded:
+            if not self._evictions.permits(pod, spent):
+                return self._evictions.guards(pod.shape)[0].key
+        spent.update(budget for budget in map(self._evictions.budget, guarded) if budget)
+        return ""
+
+    def _count_going(self) -> None:
+        snapshot = self._inputs.snapshot
+        if not self._going or not snapshot.budgets:
+            return
+        pods = by_node(snapshot.pods)
+        for node in filter(None, map(snapshot.node_of, self._going)):
+            for pod in _evicted(moving(pods.get(node.name, ()))):
+                self._evictions.count(pod)
+
+
+def _evicted(pods: Iterable[Pod]) -> list[Pod]:
+    """Give those that an eviction will be asked for when their node goes: whoever goes anyway is not counted again."""
+    return [pod for pod in pods if must_go(pod.shape) and not pod.deleting]

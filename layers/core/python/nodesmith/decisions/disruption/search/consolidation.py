@@ -1,0 +1,185 @@
+"""Consolidation: sets of nodes that would do with less. Any number of nodes may become any other number.
+
+Sets are made within a NodePool, for pods mostly keep to one, then of all that is left. Of nodes that were looked at
+equally long ago those come first that waste most beyond the harm of moving their pods. A set is tried as a whole, as
+packing is a matter of the whole; then without the nodes that would only be bought again, where steps suffice; then
+those of it that others have room for alone; then its first half, and so on.
+Nothing is tried of which it is known beforehand that it cannot be worth it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from math import fsum
+
+from nodesmith.decisions.disruption.candidates import Candidate
+from nodesmith.decisions.disruption.proposals import Proposal
+from nodesmith.decisions.disruption.search.searchpass import Pass
+from nodesmith.decisions.disruption.simulation.simulation import Trial
+from nodesmith.decisions.disruption.worth.waste import Prices, prices
+from nodesmith.decisions.disruption.worth.worth import is_enough
+from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE
+from nodesmith.model.ledger.moves import Reason
+
+LARGEST = 24
+"""nodes that one move takes away at most: what replaces them is written in one transaction"""
+_MOST_TRIALS = 5
+"""of one set and its parts"""
+_NEVER = datetime.min.replace(tzinfo=UTC)
+_NOTHING_CHEAPER = "nothing cheaper was found for its pods"
+
+
+@dataclass(slots=True)
+class _Lot:
+    """Candidates that are looked at together: those still `waiting`, in order, and what their pods are worth."""
+
+    waiting: list[Candidate]
+    prices: Prices
+    free_usd: float
+    """what the room that is free in the cluster is worth, USD an hour"""
+
+
+def consolidate(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> None:
+    """Look for sets of nodes that would do with less, as long as there are steps left; one set a NodePool in turn."""
+    ordered = sorted(candidates, key=lambda one: (one.pool.name, one.name))
+    groups = [list(mine) for _, mine in groupby(ordered, key=lambda one: one.pool.name)]
+    groups.sort(key=lambda group: min(looked_at.get(one.name, _NEVER) for one in group))
+    lots = [_lot(group, looked_at, under_way) for group in groups]
+    while lots and under_way.left > 0:
+        for lot in lots:
+            if under_way.left > 0:
+                _look_at_next(lot, under_way)
+        lots = [lot for lot in lots if lot.waiting]
+    left = [one for one in candidates if under_way.is_free(one)]
+    if len(groups) > 1 and len(left) <= LARGEST and under_way.left > 0:
+        _look_at_next(_lot(left, looked_at, under_way), under_way)
+
+
+def _lot(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> _Lot:
+    known = prices(candidates, under_way.fleet.tiers)
+
+    def rank(one: Candidate) -> tuple[datetime, float, str]:
+        promise = under_way.judge.worth([one], one.price_hourly_usd - known.waste(one))
+        return looked_at.get(one.name, _NEVER), -promise, one.name
+
+    shapes = {pod.shape for one in candidates for pod in one.pods}
+    return _Lot(sorted(candidates, key=rank), known, known.free(under_way.fleet.open_to(shapes)))
+
+
+def _look_at_next(lot: _Lot, under_way: Pass) -> None:
+    """Look at the next set of a lot; where budgets allow none, that is all that there is to be said of them."""
+    for one in lot.waiting:
+        if not under_way.is_free(one):
+            under_way.note_destination(one)
+    lot.waiting = [one for one in lot.waiting if under_way.is_free(one)]
+    window = under_way.allowed.within(lot.waiting, Reason.UNDERUTILIZED, LARGEST)
+    if not window:
+        for name, blocker in under_way.allowed.kept(lot.waiting, Reason.UNDERUTILIZED).items():
+            under_way.blocked.setdefault(name, blocker)
+    under_way.seen += [one.name for one in window or lot.waiting]
+    done = {one.name for one in _best_of(window, lot, under_way) or window or lot.waiting}
+    lot.waiting = [one for one in lot.waiting if one.name not in done]
+
+
+def _best_of(window: Sequence[Candidate], lot: _Lot, under_way: Pass) -> Sequence[Candidate]:
+    """Accept the best move of a set or a part of it, and give its sources; none where there is none worth it."""
+    best: tuple[Proposal, Sequence[Candidate], Trial] | None = None
+    parts = deque((part, 0.0) for part in _halves(window))
+    tried: set[tuple[str, ...]] = set()
+    free_usd, whys = lot.free_usd, dict.fromkeys((one.name for one in window), _NOTHING_CHEAPER)
+    while parts and len(tried) < _MOST_TRIALS and under_way.left > 0:
+        sources, beside_usd = parts.popleft()
+        names, least = tuple(one.name for one in sources), best[0].worth_usd if best else 0.0
+        if names in tried or _most_worth(sources, lot.prices, free_usd + beside_usd, under_way) <= least:
+            continue
+        tried.add(names)
+        trial = under_way.try_without(sources)
+        found = under_way.judge.consolidation(sources, trial)
+        if isinstance(found, Proposal) and found.worth_usd > least:
+            best = found, sources, trial
+            free_usd = min(free_usd, _used_usd(sources, trial, lot.prices))  # a part will hardly find more
+        elif isinstance(found, str):
+            whys.update(_whys(sources, trial, found))
+        parts.extendleft((part, 0.0) for part in _fitting(sources, trial))
+        if isinstance(found, Proposal) and under_way.has_time:
+            parts.extendleft(_not_bought_again(sources, trial, lot.prices, under_way))
+    if best is None:
+        if under_way.left > 0:
+            under_way.needed.update(whys)
+        return ()
+    under_way.accept(best[1], best[0], best[2])
+    return best[1]
+
+
+def _whys(sources: Sequence[Candidate], trial: Trial, found: str) -> Iterator[tuple[str, str]]:
+    """Say of nodes that were tried together why they stay, of each as far as it is known of that one."""
+    homeless = frozenset(trial.homeless)
+    for one in sources:
+        pod = next((pod.key for pod in one.pods if pod.key in homeless), None)
+        if len(sources) == 1 or not homeless:
+            yield one.name, found
+        elif pod is not None:
+            yield one.name, f"pod {pod} would have no node"
+
+
+def _halves(window: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
+    size = len(window)
+    while size:
+        yield window[:size]
+        size //= 2
+
+
+def _fitting(sources: Sequence[Candidate], trial: Trial) -> Iterator[Sequence[Candidate]]:
+    """Give those of the nodes whose pods all found free room, where some did and others did not."""
+    bought = {node.claim.name for node in trial.nodes}
+    found = [
+        one
+        for one in sources
+        if all(trial.destinations.get(pod.key, "") not in bought | {""} for pod in one.pods)
+    ]
+    if found and len(found) < len(sources):
+        yield found
+
+
+def _not_bought_again(
+    sources: Sequence[Candidate], trial: Trial, known: Prices, under_way: Pass
+) -> Iterator[tuple[Sequence[Candidate], float]]:
+    """Give the nodes but for those like what would be bought for their pods, and what these have free is worth.
+
+    Of those alike the fullest stay.
+    """
+    bought = Counter(_make(node) for node in trial.nodes)
+    staying: list[Candidate] = []
+    for one in sorted(sources, key=lambda one: (-one.harm, one.name)):
+        make = one.node.labels.get(INSTANCE_TYPE, ""), one.node.labels.get(CAPACITY_TYPE, "")
+        if bought[make]:
+            bought[make] -= 1
+            staying.append(one)
+    names = {one.name for one in staying}
+    if 0 < len(names) < len(sources):
+        rooms = under_way.fleet.rooms_of(one.node.name for one in staying)
+        yield [one for one in sources if one.name not in names], known.free(rooms)
+
+
+def _make(node: PlannedNode) -> tuple[str, str]:
+    """Give the instance type and capacity type that a node will mostly be."""
+    return node.request.cheapest.instance_type, node.request.capacity_type
+
+
+def _most_worth(sources: Sequence[Candidate], known: Prices, free_usd: float, under_way: Pass) -> float:
+    """Bound what a move of these can be worth: they save no more than their waste and what all free room is worth."""
+    price = fsum(source.price_hourly_usd for source in sources)
+    saving = min(price, fsum(map(known.waste, sources)) + free_usd)
+    return under_way.judge.worth(sources, price - saving) if is_enough(sources, saving) else 0.0
+
+
+def _used_usd(sources: Sequence[Candidate], trial: Trial, known: Prices) -> float:
+    """Give what the free room is worth that the pods of these nodes have found."""
+    bought = {node.claim.name for node in trial.nodes}
+    pods = (pod for source in sources for pod in source.pods)
+    return fsum(known.worth(p.shape.requests) for p in pods if trial.destinations[p.key] not in bought)

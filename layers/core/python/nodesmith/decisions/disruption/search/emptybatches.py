@@ -1,0 +1,35 @@
+"""Lots: empty nodes go together, for each of their moves would be looked at by itself, and they harm nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum
+
+from nodesmith.decisions.disruption.proposals import Proposal
+from nodesmith.model.ledger.moves import Reason
+
+LARGEST_LOT = 50
+"""nodes: a NodeClaim's end takes a handful of calls, and a run less than a minute"""
+
+
+def in_lots(proposals: Sequence[Proposal]) -> list[Proposal]:
+    """Give the same proposals, in order, those of empty nodes in lots."""
+    empty = [found for found in proposals if found.reason is Reason.EMPTY]
+    others = [found for found in proposals if found.reason is not Reason.EMPTY]
+    starts = range(0, len(empty), LARGEST_LOT)
+    return [*(_lot(empty[start : start + LARGEST_LOT]) for start in starts), *others]
+
+
+def _lot(empty: Sequence[Proposal]) -> Proposal:
+    if len(empty) == 1:
+        return empty[0]
+    saving = fsum(found.saving_hourly_usd for found in empty)
+    sources = tuple(name for found in empty for name in found.sources)
+    return Proposal(
+        Reason.EMPTY,
+        sources,
+        saving_hourly_usd=saving,
+        harm=fsum(found.harm for found in empty),
+        worth_usd=fsum(found.worth_usd for found in empty),
+        why=f"{len(sources)} nodes without pods save {saving:.4f} USD an hour",
+    )

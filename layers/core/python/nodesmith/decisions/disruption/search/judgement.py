@@ -1,0 +1,177 @@
+"""Judging: whether what a trial found is a move to be made, by all rules at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import fsum
+
+from nodesmith.decisions.disruption.candidates import Candidate
+from nodesmith.decisions.disruption.proposals import Proposal
+from nodesmith.decisions.disruption.simulation.simulation import Trial
+from nodesmith.decisions.disruption.simulation.zones import Zones
+from nodesmith.decisions.disruption.worth.replacements import (
+    cpus,
+    cut,
+    downsized,
+    family,
+    for_spot,
+    worst_price,
+)
+from nodesmith.decisions.disruption.worth.worth import LEAST_SAVING, PoolTotals, is_enough, worth_usd
+from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, SPOT
+from nodesmith.model.ledger.moves import Reason
+
+MOST_BOUGHT = 48
+"""nodes that one move buys at most: they are written in one transaction, with what they replace"""
+_UNEVEN = (
+    "its pods, or those on their way, would be spread over zones less evenly, and zones are rebalanced here"
+)
+_NO_BETTER = "its pods, or those on their way, would be spread over zones no better"
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Knows what judging needs beside the trial: `known` totals of NodePools, the time, zones where they matter."""
+
+    known: Mapping[str, PoolTotals]
+    now: datetime
+    zones: Zones | None = None
+
+    def worth(self, sources: Sequence[Candidate], bought_hourly_usd: float) -> float:
+        """Give what it is worth to have these sources' pods on what costs so much instead."""
+        return worth_usd(sources, bought_hourly_usd, self.known, self.now)
+
+    def consolidation(self, sources: Sequence[Candidate], trial: Trial) -> Proposal | str:
+        """Give the move that saves what a trial found it saves, or why it is not to be."""
+        impossible = _impossible(trial)
+        if impossible:
+            return impossible
+        templates = {template.name: template for tier in trial.tiers for template in tier}
+        surcharge = fsum(templates[n.claim.nodepool].pool.node_surcharge_hourly_usd for n in trial.nodes)
+        price = fsum(source.price_hourly_usd for source in sources)
+        nodes = cut(trial.nodes, price * (1 - LEAST_SAVING) - surcharge, templates)
+        if nodes is None:
+            return "it cannot be replaced by anything cheaper"
+        if _is_spot_for_spot(sources, nodes):
+            kept = _spot_for_spot(sources, nodes, templates)
+            if isinstance(kept, str):
+                return kept
+            nodes = kept
+        bought = fsum(node.price_hourly_usd for node in nodes) + surcharge
+        worth = self.worth(sources, bought)
+        if worth <= 0 or not is_enough(sources, price - worst_price(nodes) - surcharge):
+            return "what it saves is not worth the harm"
+        if self._gain(sources, trial, nodes) < 0:
+            return _UNEVEN
+        return proposal(Reason.UNDERUTILIZED, sources, trial, nodes, price - bought, worth)
+
+    def rebalancing(self, sources: Sequence[Candidate], trial: Trial) -> Proposal | str:
+        """Give the move after which fewer pods are too many in their zone, at any price, or why it is not to be."""
+        impossible = _impossible(trial)
+        if impossible:
+            return impossible
+        if self._gain(sources, trial, trial.nodes) <= 0:
+            return _NO_BETTER
+        templates = {template.name: template for tier in trial.tiers for template in tier}
+        bought = fsum(
+            node.price_hourly_usd + templates[node.claim.nodepool].pool.node_surcharge_hourly_usd
+            for node in trial.nodes
+        )
+        saving = fsum(source.price_hourly_usd for source in sources) - bought
+        return proposal(Reason.UNBALANCED, sources, trial, trial.nodes, saving, 0.0)
+
+    def _gain(self, sources: Sequence[Candidate], trial: Trial, nodes: Sequence[PlannedNode]) -> int:
+        """Give by how many fewer pods are too many in their zone; where zones do not matter, none."""
+        return 0 if self.zones is None else self.zones.gain(sources, trial.destinations, nodes)
+
+
+def _impossible(trial: Trial) -> str:
+    """Say why what a trial found cannot be; empty where it can."""
+    if len(trial.nodes) > MOST_BOUGHT:
+        return f"{len(trial.nodes)} nodes would have to be bought at once"
+    if trial.homeless:
+        return f"pod {trial.homeless[0]}{_more(trial.homeless)} would have no node"
+    return ""
+
+
+def proposal(
+    reason: Reason,
+    sources: Sequence[Candidate],
+    trial: Trial | None,
+    nodes: Sequence[PlannedNode],
+    saving_hourly_usd: float,
+    worth: float,
+    drift: str = "",
+) -> Proposal:
+    """Write a move down. `trial` is None where no pod has to move; `drift` is why its source is renewed."""
+    return Proposal(
+        reason,
+        tuple(source.name for source in sources),
+        tuple(nodes),
+        dict(sorted(trial.destinations.items())) if trial else {},
+        saving_hourly_usd,
+        fsum(source.harm for source in sources),
+        worth,
+        _why(reason, sources, nodes, saving_hourly_usd) + (f": {drift}" if drift else ""),
+    )
+
+
+def _why(
+    reason: Reason, sources: Sequence[Candidate], nodes: Sequence[PlannedNode], saving_hourly_usd: float
+) -> str:
+    """Say in a sentence what a move does."""
+    what = f"{len(sources)} node{'s' if len(sources) > 1 else ''}"
+    pods = sum(len(source.pods) for source in sources)
+    into = f"{len(nodes)} new" if nodes else "free room of others"
+    match reason:
+        case Reason.EMPTY:
+            return f"{what} without pods saves {saving_hourly_usd:.4f} USD an hour"
+        case Reason.DRIFTED:
+            return f"{what} with {pods} pods is renewed"
+        case Reason.UNBALANCED:
+            return f"{what} with {pods} pods into {into} spreads them over zones"
+        case Reason.UNDERUTILIZED:
+            return f"{what} with {pods} pods into {into} saves {saving_hourly_usd:.4f} USD an hour"
+
+
+def _spot_for_spot(
+    sources: Sequence[Candidate], nodes: Sequence[PlannedNode], templates: Mapping[str, Template]
+) -> tuple[PlannedNode, ...] | str:
+    """Give what may replace spot nodes by the rules against a race to the scarcest type, or say why it may not."""
+    least = _spot_types(sources)
+    if least is None:
+        return "its NodePool does not allow spot to be replaced by spot"
+    largest: dict[str, int] = {}
+    for source in sources:
+        mine = family(source.node.labels)
+        if mine:
+            largest[mine] = max(largest.get(mine, 0), cpus(source.node.labels))
+    offered = [(node, templates[node.claim.nodepool]) for node in nodes]
+    kept = [for_spot(node, on, least) or downsized(node, on, largest) for node, on in offered]
+    found = tuple(node for node in kept if node is not None)
+    if len(found) < len(kept):
+        return f"spot is replaced by spot only where {least} types are cheaper, or by a smaller size of its family"
+    return found
+
+
+def _spot_types(sources: Sequence[Candidate]) -> int | None:
+    """Give how many types must be cheaper by the strictest of the nodes' NodePools; None where one allows none."""
+    asked = [source.pool.options.spot_types for source in sources]
+    found = [number for number in asked if number is not None]
+    return max(found) if len(found) == len(asked) else None
+
+
+def _is_spot_for_spot(sources: Sequence[Candidate], nodes: Sequence[PlannedNode]) -> bool:
+    """Tell whether a move only changes spot for as much other spot: the price alone would drive it."""
+    if not nodes or len(nodes) < len(sources):
+        return False
+    bought = all(node.request.capacity_type == SPOT for node in nodes)
+    return bought and all(source.node.labels.get(CAPACITY_TYPE) == SPOT for source in sources)
+
+
+def _more(pods: Sequence[str]) -> str:
+    return f" (and {len(pods) - 1} more)" if len(pods) > 1 else ""

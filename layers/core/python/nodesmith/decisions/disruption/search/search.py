@@ -1,0 +1,182 @@
+"""The search: which nodes to take away now, and what to have in their stead. Pure, and the same on any machine.
+
+A pass goes through empty nodes, then drifted ones, then those whose pods are unbalanced over zones where that is to be
+mended, then those whose pods would do with less. What was looked at longest
+ago comes first, so that whatever a pass has no time for is the first thing the next one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from datetime import datetime
+
+from nodesmith.decisions.disruption.candidates import Candidate, Survey
+from nodesmith.decisions.disruption.proposals import Proposal, Proposals
+from nodesmith.decisions.disruption.search.consolidation import consolidate
+from nodesmith.decisions.disruption.search.driftreplacement import renew, renewed, static_renewals
+from nodesmith.decisions.disruption.search.emptiness import let_go
+from nodesmith.decisions.disruption.search.rebalancing import rebalance, rebalanced
+from nodesmith.decisions.disruption.search.searchpass import Pass
+from nodesmith.decisions.disruption.simulation.simulation import Trial
+from nodesmith.decisions.provisioning.decide import Inputs
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.ledger.moves import Move, Reason
+
+DEFAULT_STEPS = 20_000
+"""Pods that one pass places in trials, about ten seconds' work in a large fleet."""
+_NOTHING: Mapping[str, datetime] = FrozenMap()
+Timed = Callable[[Reason], AbstractContextManager[None]]
+_PASSING = frozenset({"Ending", "Nominated", "PodDisruptionBudget"})
+"""Rules that are no reason to turn back once replacements are ready: what they say passes, or is so by now."""
+
+
+def _untimed(_: Reason) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def propose(
+    inputs: Inputs,
+    looked_at: Mapping[str, datetime] = _NOTHING,
+    *,
+    steps: int = DEFAULT_STEPS,
+    timed: Timed = _untimed,
+) -> Proposals:
+    """Look for moves once. `looked_at` is when each claim (by name) was last looked at, as the last pass gave it.
+
+    `timed` gives what measures how long it is looked for moves of a reason; the first of them has the survey, too.
+    """
+    with timed(Reason.EMPTY):
+        under_way = Pass(inputs, steps)
+        consolidatable = under_way.consolidatable()
+        empty = [one for one in consolidatable if not one.pods]
+        let_go(empty, under_way)
+    with timed(Reason.DRIFTED):
+        renew(under_way.survey.candidates, looked_at, under_way)
+    with timed(Reason.UNBALANCED):
+        rebalance(consolidatable, looked_at, under_way)
+    with timed(Reason.UNDERUTILIZED):
+        left = [one for one in consolidatable if one.pods and one.name not in under_way.gone]
+        consolidate(left, looked_at, under_way)
+    eligible = {
+        Reason.EMPTY: len(empty),
+        Reason.DRIFTED: sum(one.name in under_way.drift for one in under_way.survey.candidates),
+        Reason.UNDERUTILIZED: len(consolidatable) - len(empty),
+    }
+    return replace(under_way.outcome(looked_at), eligible=eligible)
+
+
+def look_again(moves: Sequence[Move], inputs: Inputs) -> dict[str, Proposal | str]:
+    """Look again at proposed moves whose sources are tainted by now, one after the other: each has what is left.
+
+    Gives by move the proposal as it would be made now for the same sources, or why it is not to be, in a sentence. Of
+    empty nodes those drop out that pods have come to. Of a static NodePool one move is looked at, the others are left
+    for later.
+    """
+    under_way = Pass(_before(moves, inputs), DEFAULT_STEPS, [name for move in moves for name in move.sources])
+    known = {one.name: one for one in under_way.survey.candidates}
+    found: dict[str, Proposal | str] = {}
+    static: set[str] = set()
+    for move in moves:
+        pools = {
+            known[name].pool.name for name in move.sources if name in known and known[name].pool.is_static
+        }
+        if not pools & static:
+            found[move.id] = _again(move, known, under_way)
+            static |= pools
+    return found
+
+
+def _again(move: Move, known: Mapping[str, Candidate], under_way: Pass) -> Proposal | str:
+    there = [known[name] for name in move.sources if name in known]
+    missing = next((name for name in move.sources if name not in known), None)
+    if missing is not None and (move.reason is not Reason.EMPTY or not there):
+        blocker = under_way.blocked.get(missing)
+        return f"{missing}: {blocker.message if blocker else 'it is gone'}"
+    if move.reason is Reason.EMPTY:
+        return _still_empty(there, under_way)
+    kept = under_way.allowed.kept(there, move.reason)
+    if kept:
+        return next(iter(kept.values())).message
+    if move.reason is Reason.DRIFTED:
+        return _still_drifted(there[0], under_way)
+    why = _blocked(there, under_way)
+    if why:
+        return why
+    if move.reason is Reason.UNBALANCED:
+        found, tried = rebalanced(there[0], under_way)
+        return _accepted(there, found, tried, under_way)
+    trial = under_way.try_without(there)
+    return _accepted(there, under_way.judge.consolidation(there, trial), trial, under_way)
+
+
+def may_end(move: Move, inputs: Inputs) -> str:
+    """Say what stands in the way of ending a move's sources now that what replaces them is ready; empty for nothing."""
+    survey = Survey(_before([move], inputs), only=move.sources)
+    found = {one.name: one for one in survey.candidates}
+    hopeless = {f"PodDisruptionBudget/{each.key}" for each in inputs.snapshot.budgets if each.never_allows}
+    for name in move.sources:
+        blocker = survey.blocked.get(name)
+        if blocker is None and name in found and move.reason is not Reason.DRIFTED:
+            blocker = found[name].held
+        if blocker is not None and (blocker.rule not in _PASSING or blocker.object in hopeless):
+            return f"{name}: {blocker.message}"
+        if name in found and move.reason is Reason.EMPTY and found[name].pods:
+            return f"{name}: pod {found[name].pods[0].key} has come to it"
+    return ""
+
+
+def _still_empty(there: Sequence[Candidate], under_way: Pass) -> Proposal | str:
+    empty = [one for one in there if not one.pods and under_way.blocker(one) is None]
+    if not empty:
+        pods = [pod.key for one in there for pod in one.pods]
+        return f"pod {pods[0]} has come" if pods else _blocked(there, under_way)
+    left = under_way.allowed.within(empty, Reason.EMPTY)
+    if not left:
+        return next(iter(under_way.allowed.kept(empty, Reason.EMPTY).values())).message
+    return _accepted(left, under_way.emptied(left), None, under_way)
+
+
+def _still_drifted(one: Candidate, under_way: Pass) -> Proposal | str:
+    if one.name not in under_way.drift:
+        return f"{one.name}: it is what would be bought today"
+    if one.pool.is_static:
+        renewals = static_renewals([one], under_way)
+        return _accepted([one], renewals if isinstance(renewals, str) else renewals[0], None, under_way)
+    found, trial = renewed(one, under_way)
+    return _accepted([one], found, trial, under_way)
+
+
+def _accepted(
+    sources: Sequence[Candidate], found: Proposal | str, trial: Trial | None, under_way: Pass
+) -> Proposal | str:
+    if isinstance(found, Proposal):
+        under_way.accept(sources, found, trial)
+    return found
+
+
+def _blocked(sources: Iterable[Candidate], under_way: Pass) -> str:
+    for one in sources:
+        blocker = under_way.blocker(one)
+        if blocker is not None:
+            return f"{one.name}: {blocker.message}"
+    return ""
+
+
+def _before(moves: Sequence[Move], inputs: Inputs) -> Inputs:
+    """Give inputs without some moves: as if none had been proposed, nor their sources' Nodes tainted for them."""
+    ids = {move.id for move in moves}
+    others = tuple(other for other in inputs.ledger.moves if other.id not in ids)
+    mine = frozenset(name for move in moves for name in move.sources)
+    sources = (inputs.snapshot.node_of(claim) for claim in inputs.ledger.claims if claim.name in mine)
+    names = {node.name for node in sources if node is not None}
+    nodes = tuple(
+        replace(n, taints=tuple(t for t in n.taints if t.identity != DISRUPTED.identity))
+        if n.name in names
+        else n
+        for n in inputs.snapshot.nodes
+    )
+    snapshot = replace(inputs.snapshot, nodes=nodes)
+    return replace(inputs, snapshot=snapshot, ledger=replace(inputs.ledger, moves=others))

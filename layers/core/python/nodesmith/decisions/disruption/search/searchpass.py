@@ -1,0 +1,150 @@
+"""One pass of the search under way: what it looks at, what it may still do, and what it has found."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from math import fsum
+
+from nodesmith.decisions.disruption.candidates import Candidate, Survey, consolidation_blocker
+from nodesmith.decisions.disruption.drift import drifting
+from nodesmith.decisions.disruption.proposals import NOT_YET, Blocker, Proposal, Proposals
+from nodesmith.decisions.disruption.search.allowed import Allowed
+from nodesmith.decisions.disruption.search.judgement import Judge, proposal
+from nodesmith.decisions.disruption.simulation.simulation import Fleet, Trial
+from nodesmith.decisions.disruption.simulation.zones import Zones
+from nodesmith.decisions.disruption.worth.worth import LEAST_SAVING, totals, worth_usd
+from nodesmith.decisions.packing import GOOD_ENOUGH
+from nodesmith.decisions.provisioning.decide import Inputs
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.karpenter.nodepools import rebalances_zones
+from nodesmith.model.ledger.moves import MoveKind, Reason
+
+FEW = 24
+"""Nodes of a cluster up to which every set of them is tried thoroughly."""
+
+
+class Pass:
+    """The state of one pass. `drift` says by claim why it has drifted; `left` are steps.
+
+    Nodes of the claims in `again` are looked at again, closed to pods: they are no destinations. Packing thinks about
+    these as long as about anything that is bought, while of a large fleet a plan is `good_enough` that is the least
+    saving dearer than its bound. Trials are made in a `fleet`.
+    """
+
+    def __init__(
+        self, inputs: Inputs, steps: int, again: Collection[str] = (), fleet: type[Fleet] = Fleet
+    ) -> None:
+        moving = inputs.ledger.sources | inputs.ledger.replacements
+        self.inputs, self.survey = inputs, Survey(inputs, moving)
+        self.drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
+        self.allowed = Allowed(inputs)
+        avoided = self.drift.keys() | set(again)
+        closed = {one.node.name for one in self.survey.candidates if one.name in avoided}
+        self.fleet = fleet(inputs, self.survey.pools, moving, closed)
+        self.zones = self._zones(again=bool(again))
+        self.judge = Judge(totals(self.survey), inputs.now, self.zones)
+        self.left = self._most = steps
+        self.found: list[Proposal] = []
+        self.blocked = dict(self.survey.blocked)
+        self.needed: dict[str, str] = {}
+        self.seen: list[str] = []
+        self.gone: set[str] = set()
+        self.destinations: set[str] = set()
+        self._is_thorough = len(self.survey.candidates) <= FEW
+        self.has_time = 2 * sum(len(one.pods) for one in self.survey.candidates) <= steps
+        """whether steps suffice to look at every node twice"""
+        self.good_enough = GOOD_ENOUGH if self._is_thorough or again else 1 + LEAST_SAVING
+
+    def _zones(self, *, again: bool) -> Zones | None:
+        """Give what spreads over zones count, where any NodePool asks that it be heeded; None where none does."""
+        return self.fleet.zones(again=again) if rebalances_zones(self.survey.pools.values()) else None
+
+    def consolidatable(self) -> list[Candidate]:
+        """Give the candidates that consolidation may look at; note why it may not at the others."""
+        found: list[Candidate] = []
+        for one in self.survey.candidates:
+            blocker = self.blocker(one)
+            if blocker is None and one.pods:
+                blocker = self.backing_off(one, Reason.UNDERUTILIZED)
+            if blocker is None:
+                found.append(one)
+            else:
+                self.blocked[one.name] = blocker
+        return found
+
+    def blocker(self, one: Candidate) -> Blocker | None:
+        """Give what keeps a candidate from being consolidated, empty or not; None where nothing does."""
+        if self.is_promised(one):
+            why = "pods that wait for a node will find room on it"
+            return Blocker("Nominated", f"Node/{one.node.name}", why)
+        return consolidation_blocker(one, self.inputs.now)
+
+    def backing_off(self, one: Candidate, reason: Reason) -> Blocker | None:
+        """Give the wait that lies on a NodePool's moves for a reason, as what they bought was not to be had."""
+        backoff = self.inputs.ledger.move_backoffs.get(MoveKind(one.pool.name, reason.value))
+        if backoff is None or not backoff.holds(self.inputs.now):
+            return None
+        what = (
+            f"{backoff.failures} {'moves' if backoff.failures > 1 else 'move'} of its NodePool for {reason}"
+        )
+        message = f"{what} could not be ({backoff.reason}): tried again after {backoff.until:%H:%M:%S} UTC"
+        return Blocker("BackingOff", f"NodePool/{one.pool.name}", message)
+
+    def is_promised(self, one: Candidate) -> bool:
+        """Tell whether pods that wait for a node will find their place on this one."""
+        return one.node.name in self.fleet.promised
+
+    def try_without(self, sources: Sequence[Candidate]) -> Trial:
+        """Try what becomes of the pods of these nodes, and count the steps."""
+        enough = self.good_enough
+        trial = self.fleet.try_without(sources, thorough=self._is_thorough, good_enough=enough)
+        self.left -= 1 + trial.ways * sum(len(source.pods) for source in sources)
+        return trial
+
+    def accept(self, sources: Sequence[Candidate], found: Proposal, trial: Trial | None) -> None:
+        """Propose a move; nothing that it takes is there for others."""
+        self.found.append(found)
+        self.gone.update(found.sources)
+        self.destinations.update(found.destinations.values())
+        self.allowed.take(sources)
+        self.fleet.settle(sources, trial)
+        if self.zones is not None:
+            self.zones.settle(sources, found.destinations, found.replacements)
+            if found.reason is Reason.UNBALANCED:
+                self.zones.wait_for(sources)
+
+    def emptied(self, sources: Sequence[Candidate]) -> Proposal:
+        """Give the move that takes away nodes without pods."""
+        saving = fsum(source.price_hourly_usd for source in sources)
+        worth = worth_usd(sources, 0.0, self.judge.known, self.inputs.now)
+        return proposal(Reason.EMPTY, sources, None, (), saving, worth)
+
+    def is_free(self, one: Candidate) -> bool:
+        """Tell whether no move that has been proposed takes a node, or moves pods to it."""
+        return one.name not in self.gone and one.node.name not in self.destinations
+
+    def note_destination(self, one: Candidate) -> None:
+        """Note of a candidate that it stays because pods of other nodes are to come to it."""
+        self.seen.append(one.name)
+        why = "pods of other nodes, which go, are to come to it"
+        self.blocked.setdefault(one.name, Blocker("Nominated", f"Node/{one.node.name}", why))
+
+    def note_budget(self, candidates: Iterable[Candidate], reason: Reason) -> None:
+        """Note of candidates that stay only because a budget allows no more that this is so."""
+        for one in candidates:
+            if one.name not in self.gone:
+                self.blocked.update(self.allowed.kept([one], reason))
+
+    def outcome(self, looked_at: Mapping[str, datetime]) -> Proposals:
+        """Give what the pass has come to."""
+        is_finished = self.left > 0
+        there = {claim.name for claim in self.inputs.ledger.claims if claim.phase is not Phase.GIVEN_UP}
+        soon = {name for name, blocker in self.blocked.items() if blocker.rule == NOT_YET}
+        seen = (there if is_finished else {*self.seen, *self.blocked, *self.gone}) - soon
+        times = {name: at for name, at in looked_at.items() if name in there}
+        times.update(dict.fromkeys(sorted(seen), min(self.inputs.now, self.inputs.snapshot.taken_at)))
+        blocked = {name: self.blocked[name] for name in sorted(self.blocked.keys() - self.gone)}
+        steps = self._most - self.left
+        needed = {name: self.needed[name] for name in sorted(self.needed.keys() - self.gone - blocked.keys())}
+        return Proposals(tuple(self.found), blocked, times, steps, is_finished, self.drift, needed=needed)

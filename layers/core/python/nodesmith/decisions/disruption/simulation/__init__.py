@@ -1,0 +1,1 @@
+"""Where the pods of some nodes would go if these were gone."""

@@ -1,0 +1,293 @@
+"""Simulation: where the pods of some nodes would go if these were gone, and what would have to be bought for them.
+
+What stands, and what may be bought, is worked out once for a whole pass; a trial fills copies. Pods that
+wait for a node anyway have their places first: those are promised; what is bought for them is no concern of this room.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import count
+
+from nodesmith.decisions.disruption.candidates import Candidate, is_settling
+from nodesmith.decisions.disruption.costs import moves
+from nodesmith.decisions.disruption.simulation.existingnodes import Standing
+from nodesmith.decisions.disruption.simulation.zonechoice import evenly
+from nodesmith.decisions.disruption.simulation.zones import Zones
+from nodesmith.decisions.launch import Templates
+from nodesmith.decisions.nomination import preempting_only
+from nodesmith.decisions.packing import GOOD_ENOUGH
+from nodesmith.decisions.provisioning.decide import Inputs, reserve, without, without_ending
+from nodesmith.decisions.provisioning.nodepooltiers import pools
+from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.provisioning.purchase.bought import Origin, written_down
+from nodesmith.decisions.provisioning.purchase.order import Learned, Order, Purchase
+from nodesmith.decisions.provisioning.purchase.purchase import buy
+from nodesmith.decisions.provisioning.search.alternatives import Attempt, best
+from nodesmith.decisions.provisioning.search.moves import keep_for_sources
+from nodesmith.decisions.provisioning.search.runningpods import Try, sparing
+from nodesmith.decisions.scheduling.assign import Known, assign
+from nodesmith.decisions.scheduling.choices import Choices
+from nodesmith.decisions.scheduling.demands import Assignment
+from nodesmith.decisions.scheduling.nodes.existing import Room, is_going, nominations, rooms
+from nodesmith.decisions.scheduling.offerings.launchable import TemplateLaunching
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.decisions.scheduling.offerings.unavailable import Unsold
+from nodesmith.decisions.scheduling.pending import provisionable, shape_refusal, unserved
+from nodesmith.decisions.scheduling.preferences import Wishes, has_wishes
+from nodesmith.decisions.scheduling.topology.topology import attractions
+from nodesmith.decisions.termination.protection import kept
+from nodesmith.model.apimachinery.labels import SPOT, ZONE
+from nodesmith.model.apimachinery.resources import NOTHING
+from nodesmith.model.defaultspreads import with_default_spreads
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import NodePool, rebalances_zones
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.policies import PreferencePolicy
+from nodesmith.model.snapshot import Snapshot
+
+_MANY = 1_000_000
+"""so many pods that only one way of buying for them is tried"""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What would become of the pods of some nodes. `homeless` are those (namespace/name) that would have no place.
+
+    `destinations` are by pod: a Node's name, or that of the claim that would be bought. `rooms` are those that take
+    pods, with these in them; `tiers` is what may still be bought afterwards.
+    """
+
+    nodes: tuple[PlannedNode, ...]
+    destinations: Mapping[str, str]
+    homeless: tuple[str, ...]
+    rooms: tuple[Room, ...]
+    tiers: tuple[tuple[Template, ...], ...]
+    ways: int = 1
+    """how many ways of heeding the pods' wishes were tried"""
+
+
+class Fleet:
+    """What stands and what may be bought, as all trials of a pass see it. Changes only by `settle`.
+
+    `moving` are claims that moves under way take; what is `avoided` is no destination. `promised` names the rooms in
+    which pods that wait for a node will find their place; until then nothing that looks at them is moved.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        pools_by_name: Mapping[str, NodePool],
+        moving: Collection[str] = (),
+        avoided: Collection[str] = (),
+    ) -> None:
+        settings, claims = inputs.settings, [c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP]
+        seen = with_default_spreads(inputs.snapshot, settings.default_spreads)
+        ground = without_ending(preempting_only(seen, claims), claims)
+        ground = without(ground, {c.provider_id for c in claims if c.name in moving and c.provider_id})
+        offers = pools(ground, inputs.ledger, inputs.catalog, settings, inputs.now)
+        self.tiers = tuple(tuple(map(_widely, tier)) for tier in offers.tiers)
+        self.promised, self._early, self._followers = frozenset[str](), frozenset[Shape](), set[Shape]()
+        self._inputs, self._daemonsets = inputs, ground.daemonsets
+        self._launching = TemplateLaunching(offers.templates)
+        self._shapes = {pod.key: pod.shape for pod in ground.pods}
+        shapes = list(dict.fromkeys(self._shapes.values()))
+        placed = [shape for shape in shapes if moves(shape)]
+        others = [*ground.daemonsets, *shapes]
+        policy = settings.preference_policy
+        self._known = Known.of(placed, others, self._launching, policy)
+        self._heeds_zones = rebalances_zones(pools_by_name.values())
+        self._zonal = self._known
+        if self._heeds_zones:
+            self._zonal = Known.of(placed, others, self._launching, policy, zones_only=True)
+        self._numbers, self._templates = count(), Templates()
+        free = self._promise(ground, claims)
+        closed = _no_destinations(free, ground, claims, pools_by_name, inputs.now) | frozenset(avoided)
+        self._standing = Standing(free, closed, shapes)
+
+    def _promise(self, ground: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
+        """Give the rooms that are left once every pod that needs a node has what is there for it."""
+        going = frozenset(node.name for node in ground.nodes if is_going(node))
+        self._on_their_way = frozenset(p.key for p in ground.pods if p.node in going and not p.deleting)
+        wanted, _ = provisionable(ground.pods, going, kept(ground, claims, self._inputs.now))
+        free = rooms(ground, claims)
+        keep_for_sources(free, ground, self._inputs.ledger)
+        if wanted:
+            nominated = nominations(claims, self._inputs.now)
+            fresh, waiting = unserved(wanted, nominated)
+            _, outdone = reserve(waiting, nominated, claims, free, ground)
+            others = Wishes.RULE if self._heeds_zones else Wishes.BUY
+            if fresh or outdone:
+                placed = self._assign([*fresh, *outdone], free, Choices(), Unsold(), others).placed
+                self.promised = frozenset(placed)
+                there = {key for keys in placed.values() for key in keys}
+                expected = {p.shape for p in wanted if not p.node and p.key in there}
+                self._early = frozenset(
+                    s for s in {*self._shapes.values()} if any(_leans_on(s, e) for e in expected)
+                )
+        return free
+
+    def try_without(
+        self, sources: Collection[Candidate], *, thorough: bool = False, good_enough: float = GOOD_ENOUGH
+    ) -> Trial:
+        """Try what becomes of the pods of these nodes; where it is worth it, `thorough`ly, in many ways.
+
+        What is bought at a price so near to its bound is `good_enough` not to be thought about further.
+        """
+        pods = [replace(pod, shape=self._shapes[pod.key]) for source in sources for pod in source.pods]
+        shapes = {pod.shape: None for pod in pods}
+        stuck = {shape for shape in shapes if shape_refusal(shape) or self._is_needed(shape)}
+        refused = [pod.key for pod in pods if pod.refusal or pod.shape in stuck]
+        if refused:
+            return Trial((), {}, tuple(sorted(refused)), (), self.tiers)
+        free = self._standing.without({source.node.name for source in sources}, shapes)
+        filled: list[tuple[Assignment, list[Room]]] = []
+
+        number, learned, ways = len(pods) if thorough else _MANY, Learned(), list[Wishes]()
+        offerings = sum(len(template.stock) for tier in self.tiers for template in tier)
+
+        def bought(assignment: Assignment, choices: Choices, quick: bool) -> Purchase:
+            order = Order(self._inputs.settings, choices, good_enough, learned, quick)
+            return self._bought(assignment, order)
+
+        def decided(wishes: Wishes) -> tuple[Attempt, float]:
+            def assigned(choices: Choices, unsold: Unsold) -> Assignment:
+                mine = [room.copy() for room in free]
+                filled.append((self._assign(pods, mine, choices, unsold, wishes), mine))
+                return filled[-1][0]
+
+            ways.append(wishes)
+            return best(number, offerings, assigned, bought, _no_bound, _all_hope)
+
+        chosen = self._chosen(decided, shapes)
+        mine = next(mine for found, mine in filled if found is chosen.assignment)
+        return _trial(chosen, self._written_down(chosen.purchase, mine), mine, len(ways))
+
+    def _is_needed(self, shape: Shape) -> bool:
+        """Tell whether pods of a shape stay as others are not bound yet: they look at those, or are their company."""
+        return shape in self._early or any(_wants(other, shape) for other in self._followers)
+
+    def _chosen(self, decided: Try, shapes: Iterable[Shape]) -> Attempt:
+        ignores = self._inputs.settings.preference_policy == PreferencePolicy.IGNORE
+        if ignores or not any(map(has_wishes, shapes)):
+            return decided(Wishes.RULE)[0]
+        return sparing(decided, heeds_zones=self._heeds_zones)[0]
+
+    def open_to(self, shapes: Collection[Shape]) -> list[Room]:
+        """Give the rooms that a trial with pods of these shapes may fill."""
+        return self._standing.opened(shapes)
+
+    def rooms_of(self, nodes: Iterable[str]) -> list[Room]:
+        """Give the rooms of Nodes (by name) as they stand."""
+        return [self._standing.rooms[name] for name in sorted(nodes) if name in self._standing.rooms]
+
+    def zones(self, *, again: bool) -> Zones:
+        """Count what spreads over zones count. Moves looked at `again` are kept by no pods that are on their way."""
+        standing = self._standing.rooms.values()
+        return Zones(standing, self._shapes, self._sold_in, () if again else self._on_their_way)
+
+    def _sold_in(self, shape: Shape) -> list[str]:
+        return [zone for (zone,) in self._launching.domains(shape, (ZONE,))]
+
+    def settle(self, sources: Iterable[Candidate], trial: Trial | None) -> None:
+        """Take a trial for done: the sources are gone, and what it takes is no longer there for others.
+
+        Sources without pods need no trial.
+        """
+        for source in sources:
+            self._standing.drop(source.node.name)
+            self._followers.update(filter(attractions, (self._shapes[pod.key] for pod in source.pods)))
+        if trial is None:
+            return
+        self.tiers = trial.tiers
+        for room in trial.rooms:
+            self._standing.put(room)
+        for node in trial.nodes:
+            claim = node.claim
+            labels = {**claim.requirements.settled, **claim.labels}
+            hosted = Counter(self._shapes[key] for key in claim.nominated)
+            self._standing.closed.add(claim.name)
+            self._standing.put(Room(claim.name, labels, claim.taints, NOTHING, hosted, in_flight=True))
+
+    def _assign(
+        self, pods: Iterable[Pod], free: Sequence[Room], choices: Choices, unsold: Unsold, wishes: Wishes
+    ) -> Assignment:
+        templates = [t for tier in self.tiers for t in tier]
+        policy, daemonsets = self._inputs.settings.preference_policy, self._daemonsets
+        known = self._zonal if wishes is Wishes.ZONES else self._known
+        return assign(
+            pods, free, self._launching, templates, daemonsets, policy, choices, unsold, known, wishes
+        )
+
+    def _bought(self, assignment: Assignment, order: Order) -> Purchase:
+        if self._inputs.ledger.cluster is None or not assignment.demands:
+            return Purchase([list(tier) for tier in self.tiers], left=assignment.demands)
+        return buy(self.tiers, assignment.demands, order)
+
+    def _written_down(self, purchase: Purchase, left: Sequence[Room]) -> tuple[PlannedNode, ...]:
+        inputs, cluster = self._inputs, self._inputs.ledger.cluster
+        if cluster is None:
+            return ()
+        origin = Origin(inputs.decision, cluster, inputs.now, self._numbers, self._templates)
+        nodes = written_down(purchase.nodes, origin)
+        if inputs.settings.preference_policy == PreferencePolicy.IGNORE:
+            return nodes
+        return evenly(nodes, {t.name: t for tier in self.tiers for t in tier}, left, self._shapes)
+
+
+def _leans_on(shape: Shape, other: Shape) -> bool:
+    """Tell whether it takes pods of another shape for these to be allowed somewhere."""
+    counted = any(spread.hard and spread.selects(other, shape.namespace) for spread in shape.spreads)
+    return counted or _wants(shape, other)
+
+
+def _wants(shape: Shape, other: Shape) -> bool:
+    """Tell whether pods of a shape may only be where there is one of another."""
+    return any(term.selects(other) for term in attractions(shape))
+
+
+def _widely(template: Template) -> Template:
+    """Let spot be asked for as widely as where it is scarce: whoever gives up a node that works wants the next to last.
+
+    What is not cheaper than what it replaces is cut off afterwards.
+    """
+    zones = {offering.zone for choice in template.choices for offering in choice.offerings}
+    return replace(template, scarce=template.scarce | {(SPOT, zone) for zone in zones})
+
+
+def _trial(chosen: Attempt, nodes: tuple[PlannedNode, ...], left: Iterable[Room], ways: int) -> Trial:
+    places = {key: name for name, keys in chosen.assignment.placed.items() for key in keys}
+    for node in nodes:
+        places.update(dict.fromkeys(node.claim.nominated, node.claim.name))
+    homeless = tuple(sorted(pod.key for pod in chosen.left))
+    tiers = tuple(tuple(tier) for tier in chosen.purchase.tiers)
+    touched = tuple(room for room in left if room.name in chosen.assignment.placed)
+    return Trial(nodes, places, homeless, touched, tiers, ways)
+
+
+def _no_destinations(
+    free: Iterable[Room],
+    ground: Snapshot,
+    claims: Iterable[NodeClaim],
+    pools_by_name: Mapping[str, NodePool],
+    now: datetime,
+) -> frozenset[str]:
+    """Name the rooms that take no pods of disrupted nodes: those in flight, and those whose own have just moved."""
+    found = {room.name for room in free if room.in_flight}
+    for claim in claims:
+        node = ground.node_of(claim)
+        if node is not None and is_settling(claim, node, pools_by_name.get(claim.nodepool), now):
+            found.add(node.name)
+    return frozenset(found)
+
+
+def _no_bound(_: Attempt) -> float:
+    return 0.0
+
+
+def _all_hope(_: Iterable[Pod]) -> int:
+    return 0

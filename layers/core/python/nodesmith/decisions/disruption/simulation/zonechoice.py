@@ -1,0 +1,78 @@
+"""Evenness: of zones in which a node costs the same, it is bought where pods that wish to be spread have the fewest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from nodesmith.decisions.disruption.worth.replacements import only
+from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.scheduling.nodes.existing import Room
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.kubernetes.shapes import Shape, Spread
+
+_SAME_USD = 1e-9
+_Hosted = Counter[tuple[str, Shape]]
+_Asked = Sequence[tuple[str, Spread]]
+
+
+def evenly(
+    nodes: Sequence[PlannedNode],
+    templates: Mapping[str, Template],
+    rooms: Iterable[Room],
+    shapes: Mapping[str, Shape],
+) -> tuple[PlannedNode, ...]:
+    """Give nodes, each in the zone for which its pods' spreads wish, where that costs nothing.
+
+    `templates` are by NodePool, `rooms` what stands beside these nodes, `shapes` those of pods, by namespace/name.
+    """
+    asked = [_asked(shapes[key] for key in node.claim.nominated) for node in nodes]
+    if not any(asked):
+        return tuple(nodes)
+    hosted: _Hosted = Counter()
+    for room in rooms:
+        for shape, count in room.hosted.items():
+            hosted[room.labels.get(ZONE, ""), shape] += count - room.leaving[shape]
+    found = []
+    for node, spreads in zip(nodes, asked, strict=True):
+        settled = _settled(node, templates[node.claim.nodepool], spreads, hosted)
+        zones = {override.zone for override in settled.request.overrides}
+        if len(zones) == 1:
+            hosted.update((zone, shapes[key]) for zone in zones for key in node.claim.nominated)
+        found.append(settled)
+    return tuple(found)
+
+
+def _settled(node: PlannedNode, template: Template, spreads: _Asked, hosted: _Hosted) -> PlannedNode:
+    zones = _cheapest_zones(node)
+    if not spreads or len(zones) < 2:
+        return node
+    zone = min(zones, key=lambda each: (_crowd(each, spreads, hosted), each))
+    return only(node, [o for o in node.request.overrides if o.zone == zone], template) or node
+
+
+def _asked(shapes: Iterable[Shape]) -> _Asked:
+    """Give the spreads over zones that pods only wish for, each with its namespace."""
+    return [
+        (shape.namespace, spread)
+        for shape in dict.fromkeys(shapes)
+        for spread in shape.spreads
+        if spread.topology_key == ZONE and not spread.hard and spread.selector is not None
+    ]
+
+
+def _crowd(zone: str, spreads: _Asked, hosted: _Hosted) -> int:
+    """Count the pods in a zone that spreads count."""
+    return sum(
+        count
+        for namespace, spread in spreads
+        for (there, shape), count in hosted.items()
+        if there == zone and spread.selects(shape, namespace)
+    )
+
+
+def _cheapest_zones(node: PlannedNode) -> list[str]:
+    """Give the zones in which a node may be had at its price."""
+    most = node.request.cheapest.price_hourly_usd + _SAME_USD
+    return sorted({o.zone for o in node.request.overrides if o.price_hourly_usd <= most})

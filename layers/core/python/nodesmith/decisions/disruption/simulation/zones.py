@@ -1,0 +1,162 @@
+"""How evenly pods are over zones: by how many they are too many somewhere, as spreads over zones count it.
+
+Pods that a spread over zones selects are a group. In each zone as many are too many as there are beyond those of its
+emptiest zone and maxSkew, whether it asks for that (ScheduleAnyway) or demands it. Zones are those that have such pods
+or a node for them, or in which one can be bought.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from nodesmith.decisions.disruption.candidates import Candidate
+from nodesmith.decisions.disruption.costs import moves
+from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.scheduling.nodes.existing import Room
+from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.apimachinery.labelselectors import Selector
+from nodesmith.model.kubernetes.shapes import Shape
+
+Sold = Callable[[Shape], Iterable[str]]
+"""the zones in which nodes for pods of a shape can be bought"""
+_Shift = Counter[tuple["_Group", str]]
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Pods that one spread counts, by zone; `is_moving` tells whether some of them are on their way elsewhere."""
+
+    namespace: str
+    selector: Selector
+    max_skew: int
+    counts: dict[str, int]
+    is_moving: bool = False
+
+    def counts_pods_of(self, shape: Shape) -> bool:
+        return shape.namespace == self.namespace and self.selector.matches(shape.labels)
+
+    def excess(self, zone: str, shift: _Shift) -> int:
+        """Give how many are too many in a zone once pods have come and gone."""
+        fewest = min(count + shift[self, name] for name, count in self.counts.items())
+        return max(0, self.counts.get(zone, 0) + shift[self, zone] - fewest - self.max_skew)
+
+    def whole_excess(self, shift: _Shift) -> int:
+        """Give how many are too many anywhere."""
+        return sum(self.excess(zone, shift) for zone in self.counts)
+
+
+class Zones:
+    """What all spreads over zones count. `shapes` are those of pods, by namespace/name, `on_their_way` their keys.
+
+    While pods of a group are on their way nothing is said of how it is spread: nobody sees yet where they come to.
+    """
+
+    def __init__(
+        self,
+        rooms: Iterable[Room],
+        shapes: Mapping[str, Shape],
+        sold: Sold,
+        on_their_way: Collection[str] = (),
+    ) -> None:
+        self._shapes = shapes
+        self._zone_of: dict[str, str] = {}
+        rooms = [room for room in rooms if room.labels.get(ZONE)]
+        self._groups = list(_groups(dict.fromkeys(shapes.values()), rooms, sold))
+        self._of: dict[Shape, list[_Group]] = {}
+        for room in rooms:
+            self._zone_of[room.name] = room.labels[ZONE]
+            for shape, count in room.hosted.items():
+                for group in self._counting(shape):
+                    zone = room.labels[ZONE]
+                    group.counts[zone] = group.counts.get(zone, 0) + count - room.leaving[shape]
+        for key in on_their_way:
+            self._await(shapes[key])
+
+    def surplus(self, one: Candidate) -> int:
+        """Give how many of a node's pods are too many in its zone: no more than are too many there."""
+        zone, none = self._zone_of.get(one.node.name, ""), _Shift()
+        mine = Counter(group for pod in one.pods for group in self._counting(self._shapes[pod.key]))
+        return sum(min(n, group.excess(zone, none)) for group, n in mine.items() if not group.is_moving)
+
+    def gain(
+        self, sources: Sequence[Candidate], destinations: Mapping[str, str], bought: Sequence[PlannedNode]
+    ) -> int:
+        """Give by how many fewer are too many once these nodes' pods are where they would go; less than 0 for more.
+
+        It is -1 where pods of their groups are on their way. Of a node that may come up in several zones the worst is
+        expected.
+        """
+        shift = self._shift(sources, destinations, bought)
+        touched = list(dict.fromkeys(group for group, _ in shift))
+        if any(group.is_moving for group in touched):
+            return -1
+        none = _Shift()
+        return sum(group.whole_excess(none) - group.whole_excess(shift) for group in touched)
+
+    def settle(
+        self, sources: Sequence[Candidate], destinations: Mapping[str, str], bought: Sequence[PlannedNode]
+    ) -> None:
+        """Take these nodes' pods for moved."""
+        for (group, zone), number in self._shift(sources, destinations, bought).items():
+            group.counts[zone] = group.counts.get(zone, 0) + number
+
+    def wait_for(self, sources: Iterable[Candidate]) -> None:
+        """Take these nodes' pods for being on their way: until they have come, none of their groups is rebalanced."""
+        for shape in dict.fromkeys(self._shapes[pod.key] for source in sources for pod in source.pods):
+            self._await(shape)
+
+    def _await(self, shape: Shape) -> None:
+        for group in self._counting(shape):
+            group.is_moving = True
+
+    def _counting(self, shape: Shape) -> list[_Group]:
+        """Give the groups that count pods of a shape."""
+        if shape not in self._of:
+            mine = [group for group in self._groups if group.counts_pods_of(shape)] if moves(shape) else []
+            self._of[shape] = mine
+        return self._of[shape]
+
+    def _shift(
+        self, sources: Sequence[Candidate], destinations: Mapping[str, str], bought: Sequence[PlannedNode]
+    ) -> _Shift:
+        """Give how many more pods there are of each group in each zone."""
+        shift, homes = _Shift(), {node.claim.name: node for node in bought}
+        for source in sources:
+            zone = self._zone_of.get(source.node.name, "")
+            for pod in source.pods if zone else ():
+                if pod.deleting:
+                    continue
+                for group in self._counting(self._shapes[pod.key]):
+                    shift[group, zone] -= 1
+        for key, place in destinations.items():
+            zones = _zones_of(homes[place]) if place in homes else [self._zone_of.get(place, "")]
+            for group in self._counting(self._shapes[key]):
+                fullest = max(zones, key=lambda zone: (group.counts.get(zone, 0) + shift[group, zone], zone))
+                shift[group, fullest] += 1
+        return shift
+
+
+def _groups(shapes: Iterable[Shape], rooms: Sequence[Room], sold: Sold) -> Iterator[_Group]:
+    """Give a group for each spread, once: equal ones of pods that may be in the same zones count the same."""
+    found: set[tuple[str, str, int, tuple[str, ...]]] = set()
+    for shape in shapes:
+        spreads = [s for s in shape.spreads if s.topology_key == ZONE and s.selector is not None]
+        if not spreads or not moves(shape):
+            continue
+        zones = {zone for zone in sold(shape) if zone}
+        for room in rooms:
+            if room.labels[ZONE] not in zones and room.admits(shape):
+                zones.add(room.labels[ZONE])
+        for spread in spreads:
+            if spread.selector is None or not zones:
+                continue
+            key = shape.namespace, spread.selector.key, spread.max_skew, tuple(sorted(zones))
+            if key not in found:
+                found.add(key)
+                yield _Group(shape.namespace, spread.selector, spread.max_skew, dict.fromkeys(key[3], 0))
+
+
+def _zones_of(node: PlannedNode) -> list[str]:
+    return sorted({override.zone for override in node.request.overrides})

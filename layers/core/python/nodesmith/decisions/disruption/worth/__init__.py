@@ -1,0 +1,1 @@
+"""What a move saves, and what it costs."""

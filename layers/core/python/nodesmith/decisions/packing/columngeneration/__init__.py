@@ -1,0 +1,1 @@
+"""Column generation: the cheapest mix of patterns, by linear programming."""

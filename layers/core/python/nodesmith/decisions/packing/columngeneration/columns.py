@@ -1,0 +1,117 @@
+"""Column generation: the cheapest mix of whole fillings, by linear programming.
+
+The master problem's dual prices say what an item is worth, pricing looks for fillings worth more than their bin.
+Gilmore and Gomory's method (1961), with heuristic pricing: its value is that of a plan in fractions, not a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from nodesmith.decisions.packing.columngeneration.master import Column, Master, Mix
+from nodesmith.decisions.packing.columngeneration.patterns import Ints
+from nodesmith.decisions.packing.columngeneration.pricing import Fillings, orders, shaken
+from nodesmith.decisions.packing.problem import Bin, Item, Vector
+
+_TOLERANCE = 1e-7
+# of its price that a bin's filling lacks to be worth it: searched longer, or not looked at for a while
+_NEAR, _FAR = 0.06, 0.25
+_ALL_EVERY, _MOST_BINS = 8, 150
+_PATIENCE, _LEAST_GAIN = 10, 1e-4
+_ENOUGH_FAILURES = 2
+_MOST_ROUNDS = 80
+
+
+def mix(
+    items: Sequence[Item],
+    bins: Sequence[Bin],
+    purses: Mapping[int, Vector],
+    first: Iterable[Column],
+    most_steps: int,
+) -> Mix:
+    """Generate columns, from some that serve all, until neither search nor refilling finds a better one.
+
+    Bins whose best filling is far from being worth its price are only looked at now and then; of very many bins only
+    those are that come nearest at a glance.
+    """
+    master = Master(items, bins, purses)
+    master.add(first)
+    prices = np.array([b.price for b in bins])
+    steps = failures = thorough = 0
+    current = master.solve(steps)
+    looked_at = _nearest(items, bins, current)
+    is_fresh = True
+    prices_seen = [master.price]
+    for round_ in range(_MOST_ROUNDS):
+        found = Fillings(items, [bins[b] for b in looked_at.tolist()], np.maximum(current.worth, 0.0))
+        for order in orders(items, bins, found.worth):
+            found.search(order)
+        steps += found.steps
+        enough = prices - current.discounts
+        gains = found.value - enough[looked_at]
+        added = master.add(
+            _column(found.counts, n, looked_at[n]) for n in np.argsort(-gains) if gains[n] > _TOLERANCE
+        )
+        if not added and not is_fresh:
+            looked_at, is_fresh = _nearest(items, bins, current), True
+            continue
+        if thorough or not added:
+            near = np.flatnonzero(gains > -_NEAR * prices[looked_at])
+            closer, columns = _closer(items, bins, found, looked_at, near, thorough)
+            thorough += 1
+            steps += closer
+            added += master.add(
+                c for c in columns if np.dot(found.worth, c.counts) > enough[c.bin] + _TOLERANCE
+            )
+            failures = 0 if added else failures + 1
+        current = master.solve(steps)
+        prices_seen.append(master.price)
+        has_stalled = prices_seen[-1] > prices_seen[-_PATIENCE:][0] * (1 - _LEAST_GAIN)
+        if failures >= _ENOUGH_FAILURES or steps > most_steps or (round_ >= _PATIENCE and has_stalled):
+            break
+        is_fresh = round_ % _ALL_EVERY == _ALL_EVERY - 1
+        if is_fresh:
+            looked_at = _nearest(items, bins, current)
+        else:
+            looked_at = looked_at[gains > -_FAR * prices[looked_at]]
+            is_fresh = len(looked_at) == len(bins)
+    return current
+
+
+def _nearest(items: Sequence[Item], bins: Sequence[Bin], mixed: Mix) -> Ints:
+    """Give the bins to look at: all, or of too many those whose price a quick filling is worth most of."""
+    if len(bins) <= _MOST_BINS:
+        return np.arange(len(bins))
+    found = Fillings(items, bins, np.maximum(mixed.worth, 0.0))
+    for order in orders(items, bins, found.worth):
+        found.search(order, starts=())
+    prices = np.array([b.price for b in bins]) - mixed.discounts
+    share = found.value / np.maximum(prices, _TOLERANCE)
+    return np.sort(np.argsort(-share, kind="stable")[:_MOST_BINS])
+
+
+def _closer(
+    items: Sequence[Item],
+    bins: Sequence[Bin],
+    found: Fillings,
+    looked_at: Ints,
+    near: Ints,
+    round_: int,
+) -> tuple[int, list[Column]]:
+    """Search longer among bins (`near` of those looked at) whose filling is nearly worth its price."""
+    if not len(near):
+        return 0, []
+    closer = Fillings(items, [bins[b] for b in looked_at[near].tolist()], found.worth)
+    closer.value, closer.counts = found.value[near], found.counts[:, near]
+    for order in shaken(items, bins, found.worth, round_):
+        closer.search(order)
+    for _ in range(2):
+        for order in orders(items, bins, found.worth):
+            closer.refill(order)
+    return closer.steps, [_column(closer.counts, n, b) for n, b in enumerate(looked_at[near])]
+
+
+def _column(counts: Ints, place: int, bin_: int) -> Column:
+    return Column(int(bin_), tuple(counts[:, place].tolist()))

@@ -1,0 +1,96 @@
+"""Column generation with every filling there is, where these can be written down: exact, so its value is a bound.
+
+The cheapest bin of every filling is found at once for all; then pricing is one product of a matrix with the duals. No
+packing costs less than the duals' worth of all items times the least price of a filling per its worth (Farley, 1990).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nodesmith.decisions.packing.columngeneration.master import Column, Master, Mix
+from nodesmith.decisions.packing.columngeneration.patterns import Floats, Ints
+from nodesmith.decisions.packing.problem import Bin, Item
+
+_MOST_ROUNDS = 60
+_TOLERANCE = 1e-9
+
+
+class Fillings(NamedTuple):
+    """All fillings that some bin holds: their counts (items × fillings), and number and price of the cheapest bin."""
+
+    counts: Ints
+    bin: Ints
+    price: Floats
+
+    def column(self, number: int) -> Column:
+        """Give one of them as a column."""
+        return Column(int(self.bin[number]), tuple(self.counts[:, number].tolist()))
+
+    def near(self, worth: Floats, gap: float, most: int) -> list[Column]:
+        """Give those whose price is above their worth by no more than a gap, the nearest first, up to some number.
+
+        A plan that is cheaper than another by more than the gap to the bound cannot be, so no other can be in one.
+        """
+        extra = self.price - worth @ self.counts
+        order = np.argsort(extra, kind="stable")
+        return [self.column(n) for n in order[extra[order] <= gap + _TOLERANCE][:most].tolist()]
+
+
+def fillings(items: Sequence[Item], bins: Sequence[Bin]) -> Fillings:
+    """Write down every filling."""
+    ranges = [np.arange(min(item.count, item.most) + 1) for item in items]
+    counts = np.array([axis.ravel() for axis in np.meshgrid(*ranges, indexing="ij")])[:, 1:]
+    counts = counts[:, _may_share(items, counts)]
+    sizes = np.array([item.size for item in items], dtype=np.int64).T @ counts
+    members = (counts > 0).T @ (1 << np.arange(len(items), dtype=np.int64))
+    chosen = np.full(counts.shape[1], -1, dtype=np.int64)
+    ordered = sorted(range(len(bins)), key=lambda n: (bins[n].price, bins[n].key))
+    open_ = np.arange(counts.shape[1])
+    for number in ordered:
+        candidate = bins[number]
+        fits = members[open_] & ~candidate.admits == 0
+        for axis, room in enumerate(candidate.room):
+            fits &= sizes[axis, open_] <= room
+        chosen[open_[fits]] = number
+        open_ = open_[~fits]
+    held = chosen >= 0
+    prices = np.array([b.price for b in bins])
+    return Fillings(counts[:, held], chosen[held], prices[chosen[held]])
+
+
+def _may_share(items: Sequence[Item], counts: Ints) -> Ints:
+    allowed = np.ones(counts.shape[1], dtype=bool)
+    for number, item in enumerate(items):
+        for group, most in item.caps:
+            members = [n for n, other in enumerate(items) if group in other.groups]
+            allowed &= (counts[number] == 0) | (counts[members].sum(axis=0) <= most)
+    return np.flatnonzero(allowed)
+
+
+def exact_mix(
+    items: Sequence[Item], bins: Sequence[Bin], known: Fillings, first: Iterable[Column]
+) -> tuple[Mix, float]:
+    """Give the cheapest mix of fillings, purses aside, and the bound that it proves."""
+    demand = np.array([item.count for item in items], dtype=np.float64)
+    counts = known.counts.astype(np.float64)
+    master = Master(items, bins, {})
+    master.add(first)
+    steps, bound = 0, 0.0
+    mixed = master.solve(steps)
+    for _ in range(_MOST_ROUNDS):
+        steps += counts.shape[1]
+        worth = np.maximum(mixed.worth, 0.0) @ counts
+        least = float((known.price / np.maximum(worth, _TOLERANCE)).min(initial=1.0))
+        bound = max(bound, least * float(np.maximum(mixed.worth, 0.0) @ demand))
+        gains = worth - known.price
+        order = np.argsort(-gains, kind="stable")
+        _, best_of_bin = np.unique(known.bin[order], return_index=True)
+        best = order[np.sort(best_of_bin)]
+        if not master.add(known.column(n) for n in best[gains[best] > _TOLERANCE].tolist()):
+            break
+        mixed = master.solve(steps)
+    return mixed._replace(steps=steps), bound

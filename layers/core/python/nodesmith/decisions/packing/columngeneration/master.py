@@ -1,0 +1,112 @@
+"""The master problem of column generation: the cheapest mix of fillings that are offered, by linear programming.
+
+A column is a filling of one bin. Columns are bought, in fractions, so that every item is served and no purse is
+overspent; the dual prices say what an item is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import fsum
+from typing import NamedTuple
+
+import highspy
+import numpy as np
+
+from nodesmith.decisions.packing.columngeneration.patterns import Floats, Ints
+from nodesmith.decisions.packing.problem import Bin, Item, Vector
+
+_SERVED_AT_ANY_PRICE = 10.0
+
+
+class Column(NamedTuple):
+    """A filling of bin number `bin`."""
+
+    bin: int
+    counts: Vector
+
+
+class Mix(NamedTuple):
+    """How often each column is bought, and what serving one item of each kind adds to the price (`worth`)."""
+
+    columns: tuple[Column, ...]
+    amounts: Floats
+    worth: Floats
+    discounts: Floats
+    """what each bin's purse makes it dearer by"""
+    steps: int
+
+
+class Master:
+    """The master problem: a row per item, a row per amount of a purse, a column per filling."""
+
+    def __init__(self, items: Sequence[Item], bins: Sequence[Bin], purses: Mapping[int, Vector]) -> None:
+        self._bins = bins
+        self.columns: list[Column] = []
+        self.solver = solver()
+        for item in items:
+            self.solver.addRow(float(item.count), highspy.kHighsInf, 0, *_entries([], []))
+        used = sorted({b.purse for b in bins} & purses.keys())
+        self._purse_rows = {
+            purse: range(first, first + len(purses[purse]))
+            for purse, first in zip(used, _starts(len(items), (len(purses[p]) for p in used)), strict=True)
+        }
+        for purse in used:
+            for amount in purses[purse]:
+                self.solver.addRow(-highspy.kHighsInf, float(max(0, amount)), 0, *_entries([], []))
+        missing = _SERVED_AT_ANY_PRICE * max(b.price for b in bins)
+        for row in range(len(items)):
+            self.solver.addCol(missing, 0.0, highspy.kHighsInf, 1, *_entries([row], [1]))
+        self._items = len(items)
+
+    def add(self, columns: Iterable[Column]) -> int:
+        """Offer the columns that are not offered yet; give their number."""
+        known = set(self.columns)
+        new = [c for c in dict.fromkeys(columns) if c not in known and any(c.counts)]
+        for column in new:
+            rows = [i for i, n in enumerate(column.counts) if n]
+            values = [column.counts[i] for i in rows]
+            bin_ = self._bins[column.bin]
+            for row, cost in zip(self._purse_rows.get(bin_.purse, ()), bin_.cost, strict=False):
+                rows.append(row)
+                values.append(cost)
+            self.solver.addCol(bin_.price, 0.0, highspy.kHighsInf, len(rows), *_entries(rows, values))
+        self.columns += new
+        return len(new)
+
+    @property
+    def price(self) -> float:
+        """What the last mix costs."""
+        return float(self.solver.getInfo().objective_function_value)
+
+    def solve(self, steps: int) -> Mix:
+        """Give the cheapest mix of the columns that are offered."""
+        self.solver.run()
+        solution = self.solver.getSolution()
+        duals = np.array(solution.row_dual)
+        discounts = [
+            fsum(duals[row] * cost for row, cost in zip(rows, b.cost, strict=True)) if rows else 0.0
+            for b, rows in ((b, self._purse_rows.get(b.purse, range(0))) for b in self._bins)
+        ]
+        amounts = np.array(solution.col_value)[self._items :]
+        return Mix(tuple(self.columns), amounts, duals[: self._items], np.array(discounts), steps)
+
+
+def solver() -> highspy.Highs:
+    """Give HiGHS, silent, on one thread and without chance: the same input gives the same answer."""
+    made = highspy.Highs()  # type: ignore[no-untyped-call]
+    for option, value in (("output_flag", False), ("threads", 1), ("parallel", "off"), ("random_seed", 0)):
+        made.setOptionValue(option, value)
+    return made
+
+
+def _entries(rows: Sequence[int], values: Sequence[int]) -> tuple[Ints, Floats]:
+    return np.array(rows, dtype=np.int32), np.array(values, dtype=np.float64)
+
+
+def _starts(first: int, lengths: Iterable[int]) -> list[int]:
+    found = []
+    for length in lengths:
+        found.append(first)
+        first += length
+    return found

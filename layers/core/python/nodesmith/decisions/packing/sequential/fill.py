@@ -1,0 +1,139 @@
+"""Filling one node after another from a crowd: things of very many kinds, each chosen for the room that is left.
+
+An item suits a node by the inner product of its size and the room left, both in money (Panigrahy et al., "Heuristics
+for vector bin packing", 2011).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nodesmith.decisions.packing.plan import Holds
+from nodesmith.decisions.packing.problem import Bin, Item
+from nodesmith.decisions.packing.sequential.kinds import Kinds
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+_LARGE_SHARE = 0.1
+_SHARE_AT_ONCE = 0.5
+_LEAST_WORTH = 1e-12
+_UNLIMITED = 2**31
+_NONE: Indices = np.array([], dtype=np.int64)
+
+
+class Crowd:
+    """Items left to pack. `prices` are those of a unit of each resource, `worth` what one of an item costs."""
+
+    def __init__(self, items: Sequence[Item], masks: Sequence[int], prices: Floats, worth: Floats) -> None:
+        self.kinds = Kinds(items)
+        self._sizes = [i.size for i in items]
+        self._rows: Floats = np.array(self._sizes, dtype=np.float64)
+        self.size: Floats = self._rows.T.copy()
+        self.left: Indices = np.array([i.count for i in items])
+        self.most: Indices = np.array([i.most for i in items])
+        self.prices, self.worth = prices, worth
+        self._dearness: Floats = worth / np.maximum(prices @ self.size, _LEAST_WORTH)
+        spelled = {mask: f"{mask:0{len(items)}b}"[::-1].encode() for mask in masks}
+        self.admits = {
+            mask: np.frombuffer(bits, dtype=np.uint8) == ord("1") for mask, bits in spelled.items()
+        }
+        self._alive: dict[int, Indices] = {}
+        self.steps = 0
+
+    def fill(self, candidate: Bin, seed: int | None = None) -> tuple[float, Holds]:
+        """Fill an empty node, at first with one item if that is given; tell what its content is worth, and the content.
+
+        What is put in is put in as often as it may be, so it is never looked at again.
+        """
+        room = np.array(candidate.room, dtype=np.float64)
+        held: dict[int, int] = {}
+        self.kinds.empty()
+        able = self._alive.get(candidate.admits)
+        if able is None:
+            able = np.flatnonzero((self.left > 0) & self.admits[candidate.admits])
+            self._alive[candidate.admits] = able
+        if seed is not None:
+            self._place(seed, room, held)
+            able = able[able != seed]
+        size, placed = self._rows.take(able, axis=0).T, _NONE
+        weights = self.prices * self.prices
+        while True:
+            joins = self._may_join(able, size, room)
+            joins[placed] = False
+            (rest,) = joins.nonzero()
+            if not len(rest):
+                break
+            able, size = able[rest], size.T.take(rest, axis=0).T
+            self.steps += 1
+            suits = (weights * room) @ size * self._dearness[able]
+            best = int(suits.argmax())
+            if self._goes_alone(int(able[best]), room):
+                self._place(int(able[best]), room, held)
+                placed = np.array([best])
+            else:
+                placed = self._place_many(able, size, suits, room, held)
+        content = tuple(sorted(held.items()))
+        return fsum(self.worth[item] * number for item, number in content), content
+
+    def take(self, holds: Holds, repeats: int) -> None:
+        """Count what was bought as packed."""
+        for item, number in holds:
+            self.left[item] -= number * repeats
+        self._alive.clear()
+
+    def repeats(self, holds: Holds) -> int:
+        """Tell how many nodes what is left fills alike."""
+        return int(min(self.left[item] // number for item, number in holds))
+
+    def _may_join(self, able: Indices, size: Floats, room: Floats) -> NDArray[np.bool_]:
+        joins: NDArray[np.bool_] = size[0] <= room[0]
+        for axis in range(1, len(room)):
+            joins &= size[axis] <= room[axis]
+        if self.kinds.ruled:
+            joins &= ~self.kinds.blocked[self.kinds.of[able]]
+        return joins
+
+    def _goes_alone(self, item: int, room: Floats) -> bool:
+        """Tell whether an item is so large, or its company so regulated, that others are judged anew after it."""
+        touchy = bool(self.kinds.touchy[self.kinds.of[item]])
+        return touchy or bool(self.worth[item] > _LARGE_SHARE * (self.prices @ room))
+
+    def _place(self, item: int, room: Floats, held: dict[int, int]) -> None:
+        """Put in as many of one item as may be."""
+        number = min(int(self.left[item]), int(self.most[item]))
+        for have, each in zip(room.tolist(), self._sizes[item], strict=True):
+            if each * number > have:
+                number = int(have // each)
+        if self.kinds.ruled:
+            kind = int(self.kinds.of[item])
+            number = min(number, self.kinds.room(kind))
+            self.kinds.add(kind, number)
+        if number > 0:
+            held[item] = number
+            room -= number * self._rows[item]
+
+    def _place_many(
+        self, able: Indices, size: Floats, suits: Floats, room: Floats, held: dict[int, int]
+    ) -> Indices:
+        """Put in those that suit best until half of the room is taken; give their places among those that are able."""
+        places = np.argsort(-suits, kind="stable")
+        if self.kinds.ruled:
+            places = places[~self.kinds.touchy[self.kinds.of[able[places]]]]
+        items = able[places]
+        counts = np.minimum(self.left[items], self.most[items])
+        used = np.cumsum(size[:, places] * counts, axis=1)
+        number = int((used <= room[:, None] * _SHARE_AT_ONCE).all(axis=0).sum())
+        if not number:
+            self._place(int(items[0]), room, held)
+            return places[:1]
+        room -= used[:, number - 1]
+        held.update(zip(items[:number].tolist(), counts[:number].tolist(), strict=True))
+        if self.kinds.ruled:
+            totals = np.bincount(self.kinds.of[items[:number]], weights=counts[:number])
+            for kind in np.flatnonzero(totals).tolist():
+                self.kinds.add(kind, int(totals[kind]))
+        return places[:number]

@@ -1,0 +1,171 @@
+"""Buying for a crowd: node after node, each around the thing that is hardest to place of what is left.
+
+First come things of which a node holds few, those of most nodes first, and then the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from nodesmith.decisions.packing.bound import even_prices
+from nodesmith.decisions.packing.decomposition import admitted_by
+from nodesmith.decisions.packing.limits import Spending
+from nodesmith.decisions.packing.plan import Holds
+from nodesmith.decisions.packing.problem import Bin, Item, Vector
+from nodesmith.decisions.packing.sequential.fill import Crowd, Floats, Indices
+
+_WIDE, _NARROW = (4, 1.5), (3, 1.05)  # how many cheap bins are tried, and how much dearer each is at least
+_FULL_BINS, _LOOKED_AT = 2, 8
+_MOST_CLASSES = 100
+_LEAST_WORTH = 1e-12
+_Bought = tuple[Bin, Holds, int]
+_Able = tuple[int, Indices, Floats]
+
+
+def buy_for_many(
+    items: Sequence[Item], bins: Sequence[Bin], spending: Spending, most_steps: int
+) -> tuple[list[_Bought], list[int], int]:
+    """Buy until nothing fits, the purses are empty or the steps are done; give that, what is left, and the steps."""
+    market = _Market(items, bins, spending)
+    crowd = market.crowd
+    scarce = _scarce(items)
+    bought: list[_Bought] = []
+    for place, seed in enumerate([*scarce, *np.argsort(-crowd.worth, kind="stable").tolist()]):
+        while crowd.left[seed] > 0 and crowd.steps < most_steps:
+            found = market.around(seed, full_bins=place >= len(scarce))
+            if found is None:
+                break
+            bought.append(market.buy(*found))
+    return bought, crowd.left.tolist(), crowd.steps
+
+
+def _scarce(items: Sequence[Item]) -> list[int]:
+    """Give the items of which a node holds few, those of the most nodes first, of these the largest."""
+    totals: dict[int, int] = {}
+    for item in items:
+        for group in item.groups:
+            totals[group] = totals.get(group, 0) + item.count
+    nodes: dict[int, float] = {}
+    for number, item in enumerate(items):
+        needed = [totals[g] / most for g, most in item.caps if g in item.groups and 0 < most < totals[g]]
+        if item.per_node < item.count:
+            needed.append(item.count / item.per_node)
+        if needed:
+            nodes[number] = max(needed)
+    return sorted(nodes, key=lambda number: (-nodes[number], tuple(-s for s in items[number].size), number))
+
+
+def _worth(items: Sequence[Item], bins: Sequence[Bin], prices: Floats) -> Floats:
+    """Give what each item costs where it may go: those that the same bins admit are judged together.
+
+    Items that may only go where everything is dear are worth what they cost there. Of too many such classes `prices`
+    tell what all cost.
+    """
+    masks = sorted({b.admits for b in bins})
+    classes: dict[tuple[str, ...], list[int]] = {}
+    for number, signature in enumerate(admitted_by(len(items), masks)):
+        classes.setdefault(signature, []).append(number)
+    worth: Floats = prices @ np.array([item.size for item in items], dtype=np.float64).T
+    for signature, members in classes.items() if len(classes) <= _MOST_CLASSES else ():
+        admitting = {mask for mask, bit in zip(masks, signature, strict=True) if bit == "1"}
+        mine = even_prices([items[n] for n in members], [b for b in bins if b.admits in admitting])
+        worth[members] = np.array([items[n].size for n in members], dtype=np.float64) @ np.array(mine)
+    return worth
+
+
+class _Market:
+    """The bins, by what they admit and in order of price."""
+
+    def __init__(self, items: Sequence[Item], bins: Sequence[Bin], spending: Spending) -> None:
+        self._spending = spending
+        self._bins: dict[int, list[Bin]] = {}
+        for each in sorted(bins, key=lambda b: (b.price, b.key)):
+            self._bins.setdefault(each.admits, []).append(each)
+        self._rooms = {
+            mask: np.array([b.room for b in group], dtype=np.float64) for mask, group in self._bins.items()
+        }
+        self._prices = {mask: np.array([b.price for b in group]) for mask, group in self._bins.items()}
+        prices = np.array(even_prices(items, bins))
+        self.crowd = Crowd(items, list(self._bins), prices, _worth(items, bins, prices))
+
+    def around(self, seed: int, *, full_bins: bool) -> _Bought | None:
+        """Give a node for one item and the company that wastes least money; `full_bins` tries more."""
+        best: tuple[float, float, str] | None = None
+        chosen: _Bought | None = None
+        able = list(self._able(seed))
+        cheap = self._cheap(able, _NARROW if full_bins else _WIDE)
+        for candidate in dict.fromkeys((*cheap, *(self._full(able) if full_bins else ()))):
+            value, holds = self.crowd.fill(candidate, seed)
+            rank = candidate.price - value, candidate.price, candidate.key
+            if holds and (best is None or rank < best):
+                best, chosen = rank, (candidate, holds, self.crowd.repeats(holds))
+        return chosen
+
+    def _cheap(self, holding: Iterable[_Able], steps_up: tuple[int, float]) -> Sequence[Bin]:
+        """Give the cheapest of these bins, that admit most of what is left."""
+        choices: list[tuple[float, float, int, list[Bin]]] = []
+        for mask, able, waiting in holding:
+            group = self._bins[mask]
+            affordable = (group[n] for n in able.tolist() if self._spending.affords(group[n]))
+            steps = list(_steps(affordable, *steps_up))
+            if steps:
+                choices.append((steps[0].price, -float(waiting @ self.crowd.prices), mask, steps))
+        return min(choices)[3] if choices else ()
+
+    def _full(self, holding: Iterable[_Able]) -> Sequence[Bin]:
+        """Give those of these bins that would hold most for their price, if they were filled to the brim."""
+        choices: list[tuple[float, float, str, Bin]] = []
+        for mask, able, waiting in holding:
+            value = np.minimum(self._rooms[mask][able], waiting) @ self.crowd.prices
+            ranks = self._prices[mask][able] / np.maximum(value, _LEAST_WORTH)
+            for place in np.argsort(ranks, kind="stable")[:_LOOKED_AT].tolist():
+                one = self._bins[mask][able[place]]
+                if self._spending.affords(one):
+                    choices.append((float(ranks[place]), -float(waiting @ self.crowd.prices), one.key, one))
+        alike: dict[tuple[float, Vector], Bin] = {}
+        for *_, one in sorted(choices):
+            alike.setdefault((one.price, one.room), one)
+        return list(alike.values())[:_FULL_BINS]
+
+    def _able(self, seed: int) -> Iterator[_Able]:
+        """Give for each mask that admits an item the bins that hold it, and how much of all is left that it admits."""
+        size = self.crowd.size[:, seed]
+        for mask, rooms in self._rooms.items():
+            if self.crowd.admits[mask][seed]:
+                waiting = self.crowd.size @ (self.crowd.left * self.crowd.admits[mask])
+                yield mask, np.flatnonzero((rooms >= size).all(axis=1)), waiting
+
+    def buy(self, candidate: Bin, holds: Holds, repeats: int) -> _Bought:
+        """Buy it, or a cheaper bin that holds the same."""
+        cheaper = self._cheapest(candidate, holds)
+        number = min(repeats, self._spending.affords(cheaper))
+        self._spending.spend(cheaper, number)
+        self.crowd.take(holds, number)
+        return cheaper, holds, number
+
+    def _cheapest(self, candidate: Bin, holds: Holds) -> Bin:
+        held = [item for item, _ in holds]
+        counts = np.array([number for _, number in holds])
+        size = self.crowd.size[:, held] @ counts
+        for mask, group in self._bins.items():
+            if self.crowd.admits[mask][held].all():
+                for n in np.flatnonzero((self._rooms[mask] >= size).all(axis=1)).tolist():
+                    if group[n].price >= candidate.price:
+                        break
+                    if self._spending.affords(group[n]):
+                        candidate = group[n]
+                        break
+        return candidate
+
+
+def _steps(bins: Iterable[Bin], most: int, step: float) -> Iterator[Bin]:
+    """Give some of these bins, which come in order of price, each dearer by a step than the one before."""
+    last, number = 0.0, 0
+    for each in bins:
+        if each.price >= last * step:
+            yield each
+            last, number = each.price, number + 1
+            if number == most:
+                break

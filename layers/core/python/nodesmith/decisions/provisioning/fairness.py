@@ -1,0 +1,187 @@
+"""Shares of a decision: where there is more to decide than one decision may take, each namespace gets an equal part.
+
+The time of a decision grows with the number of unlike pods (shapes), not with the number of pods. One namespace with
+thousands of them must not keep the pods of the others waiting.
+
+The work is counted in steps that depend on the pods alone, so that a replay leaves the same pods out. Steps are given
+out by max-min fairness: always to the namespace that has had the fewest. Half of them go by pod priority first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.unschedulable import Reason
+
+MOST_STEPS = 16_000
+"""Steps of a decision about the pods of one namespace. A step is about a millisecond."""
+MOST_STEPS_OF_SEVERAL = 4_000
+"""Steps of a decision about the pods of several namespaces: some of them may have little to decide."""
+_PER_ALTERNATIVE, _PER_RULE, _PER_PREFERENCE = 2, 3, 1
+"""Steps for an alternative of node selector and affinity, a rule about other pods, and a preference of node affinity"""
+_FIX = "nothing, it is decided about within minutes; pods that ask for the same are decided about together"
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The pods that a decision is about, and those that wait for their turn.
+
+    `tried` are pods (namespace/name) that decisions like this one left without a node, least recently looked at first.
+    """
+
+    chosen: Sequence[Pod]
+    waiting: Sequence[Pod] = ()
+    tried: Sequence[str] = ()
+
+    @property
+    def new(self) -> int:
+        """How many of the waiting pods no decision has been about yet."""
+        known = frozenset(self.tried)
+        return sum(pod.key not in known for pod in self.waiting)
+
+    def told(self) -> Iterator[tuple[Pod, Reason]]:
+        """Yield the waiting pods, each with the reason."""
+        shapes: dict[str, set[Shape]] = {}
+        for pod in self.waiting:
+            shapes.setdefault(pod.shape.namespace, set()).add(pod.shape)
+        for pod in self.waiting:
+            count, namespace = len(shapes[pod.shape.namespace]), pod.shape.namespace
+            text = f"waits for its turn: {count:,} unlike pods of namespace {namespace} do"
+            yield pod, Reason(text, fix=_FIX)
+
+    def tried_after(self, left: Iterable[str]) -> tuple[str, ...]:
+        """Return `tried` for the next decision, where this one leaves these pods without a node. Empty if all are in.
+
+        Pods that are gone or have a node are dropped.
+        """
+        if not self.waiting:
+            return ()
+        still = {pod.key for pod in self.waiting}
+        return (*(key for key in self.tried if key in still), *sorted(left))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lot:
+    """All pods of a shape. `turn` is when it was tried last, as a place in the order; -1 if never."""
+
+    shape: Shape
+    pods: Sequence[Pod]
+    steps: int
+    turn: int
+
+    @property
+    def order(self) -> tuple[int, int, float, str]:
+        """What comes first of a namespace: what was never tried, by priority and age, then what was tried long ago."""
+        priority = self.shape.priority if self.turn < 0 else 0
+        oldest = min((pod.created_at.timestamp(), pod.key) for pod in self.pods)
+        return (self.turn, -priority, *oldest)
+
+
+def steps_of(shape: Shape) -> int:
+    """Return about how much work it is to decide about pods of a shape, however many they are."""
+    alternatives = len(shape.terms) if any(shape.terms) else 0
+    rules = len(shape.spreads) + len(shape.affinities)
+    preferences = len(shape.preferred_terms)
+    return 1 + _PER_ALTERNATIVE * alternatives + _PER_RULE * rules + _PER_PREFERENCE * preferences
+
+
+def is_crowded(pods: Iterable[Pod]) -> bool:
+    """Whether there may be more to decide about pods without a node than one decision takes."""
+    return _exceed({pod.shape for pod in pods if not pod.node})
+
+
+def _exceed(shapes: Iterable[Shape]) -> bool:
+    steps = [(shape.namespace, steps_of(shape)) for shape in shapes]
+    several = len({namespace for namespace, _ in steps}) > 1
+    return sum(number for _, number in steps) > (MOST_STEPS_OF_SEVERAL if several else MOST_STEPS)
+
+
+def shared_out(pods: Sequence[Pod], tried: Sequence[str] = ()) -> Shares:
+    """Choose the pods that a decision is about: all, where that is no more than it may take."""
+    by_shape: dict[Shape, list[Pod]] = {}
+    for pod in pods:
+        by_shape.setdefault(pod.shape, []).append(pod)
+    if not _exceed(by_shape):
+        return Shares(pods)
+    places = {key: number for number, key in enumerate(tried)}
+    lots = [_lot(shape, mine, places) for shape, mine in by_shape.items()]
+    most = MOST_STEPS_OF_SEVERAL if len({shape.namespace for shape in by_shape}) > 1 else MOST_STEPS
+    chosen = _chosen(lots, most)
+    return Shares(
+        [pod for pod in pods if pod.shape in chosen],
+        [pod for pod in pods if pod.shape not in chosen],
+        tried,
+    )
+
+
+def _lot(shape: Shape, pods: Sequence[Pod], places: Mapping[str, int]) -> _Lot:
+    turn = min(places.get(pod.key, -1) for pod in pods)
+    return _Lot(shape, pods, steps_of(shape), turn)
+
+
+def _chosen(lots: Iterable[_Lot], most: int) -> frozenset[Shape]:
+    """Choose lots for so many steps, and the one with which they are used up."""
+    ordered = sorted(lots, key=lambda lot: lot.order)
+    spent: Counter[str] = Counter()
+    chosen: set[Shape] = set()
+    untried = [lot for lot in ordered if lot.turn < 0]
+    for priority in sorted({lot.shape.priority for lot in untried}, reverse=True):
+        alike = [lot for lot in untried if lot.shape.priority == priority]
+        chosen.update(_given(alike, spent, most // 2))
+    chosen.update(_given([lot for lot in ordered if lot.shape not in chosen], spent, most))
+    return frozenset(chosen)
+
+
+def _given(ordered: Iterable[_Lot], spent: Counter[str], most: int) -> Iterator[Shape]:
+    """Yield shapes, the next of the namespace that has spent the fewest steps, until so many are spent in all."""
+    lanes: dict[str, deque[_Lot]] = {}
+    for lot in ordered:
+        lanes.setdefault(lot.shape.namespace, deque()).append(lot)
+    total = spent.total()
+    heap = [(spent[namespace], lane[0].order, namespace) for namespace, lane in lanes.items()]
+    heapify(heap)
+    while heap and total < most:
+        _, _, namespace = heappop(heap)
+        lot = lanes[namespace].popleft()
+        spent[namespace] += lot.steps
+        total += lot.steps
+        yield lot.shape
+        if lanes[namespace]:
+            heappush(heap, (spent[namespace], lanes[namespace][0].order, namespace))
+
+
+def by_turns(nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
+    """Order nodes to buy so that the first of them serve all namespaces, as many nodes each; otherwise as they come."""
+    found: list[PlannedNode] = []
+    lanes: dict[str, deque[int]] = {}
+    for number, node in enumerate(nodes):
+        for namespace in _namespaces(node):
+            lanes.setdefault(namespace, deque()).append(number)
+    bought: set[int] = set()
+    had: Counter[str] = Counter()
+    heap = [(0, lane[0], namespace) for namespace, lane in lanes.items()]
+    heapify(heap)
+    while heap:
+        count, _, namespace = heappop(heap)
+        lane = lanes[namespace]
+        while lane and lane[0] in bought:
+            lane.popleft()
+        if not lane:
+            continue
+        if count == had[namespace]:
+            bought.add(lane[0])
+            found.append(nodes[lane[0]])
+            had.update(_namespaces(nodes[lane[0]]))
+        heappush(heap, (had[namespace], lane[0], namespace))
+    return found
+
+
+def _namespaces(node: PlannedNode) -> list[str]:
+    """Return the namespaces whose pods a node is for; one of nobody's where it is for none."""
+    return sorted({pod.partition("/")[0] for pod in node.claim.nominated}) or [""]

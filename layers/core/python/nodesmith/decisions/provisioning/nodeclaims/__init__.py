@@ -1,0 +1,1 @@
+"""NodeClaims that users have made."""

@@ -1,0 +1,176 @@
+"""The NodePools that may buy, as templates in tiers of weight, and why the others may not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+
+from nodesmith.decisions.launch import usable
+from nodesmith.decisions.provisioning.trials import health_of, limited_to_trial, trial_obstacle
+from nodesmith.decisions.scheduling.compatibility import type_set
+from nodesmith.decisions.scheduling.offerings.reservations import free_reservations
+from nodesmith.decisions.scheduling.offerings.templates import Template, template
+from nodesmith.model.apimachinery.labels import NODECLASS
+from nodesmith.model.apimachinery.problems import Problem
+from nodesmith.model.apimachinery.resources import Resources, total
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import NODES, NodePool, parse_nodepools
+from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.ledger.learnedtypes import attaching, known_types
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclasses
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.snapshot import Snapshot
+
+_STATIC = "it has spec.replicas, so it does not follow pods"
+_UNREAD = "is not as readiness last read it from the API server; readiness looks again"
+_ONE_NODE = Resources({NODES: 1})
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Templates by tier, heaviest NodePools first; `obstacles` by NodePool name, `problems` of any object.
+
+    `barren` are NodePools that might buy, but have no instance type left.
+    """
+
+    tiers: tuple[tuple[Template, ...], ...]
+    obstacles: Mapping[str, str]
+    problems: tuple[str, ...]
+    barren: tuple[str, ...] = ()
+
+    @property
+    def templates(self) -> tuple[Template, ...]:
+        """All templates, in tier order."""
+        return tuple(t for tier in self.tiers for t in tier)
+
+
+def pools(
+    snapshot: Snapshot, ledger: Ledger, catalog: Catalog, settings: NodeSettings, now: datetime
+) -> Pools:
+    """Read the snapshot's NodePools and EC2NodeClasses. A bad object is a problem of its own, never of the others."""
+    nodeclasses, problems = _nodeclasses(snapshot)
+    obstacles: dict[str, str] = {}
+    found: list[Template] = []
+    for parsed in parse_nodepools(snapshot.nodepools):
+        problems += parsed.problems
+        pool = parsed.value
+        if pool is None:
+            kind_and_name = parsed.fatal[0].object
+            why = str(parsed.fatal[0]).removeprefix(f"{kind_and_name}: ")
+            obstacles[kind_and_name.removeprefix("NodePool/")] = why
+            continue
+        obstacle = _STATIC if pool.is_static else pool_obstacle(pool, nodeclasses, ledger, now)
+        if not obstacle:
+            made = template_of(
+                pool, nodeclasses[pool.nodeclass.name], snapshot, ledger, catalog, settings, now
+            )
+            obstacle = made.obstacle
+            found.append(made)
+        if obstacle:
+            obstacles[pool.name] = obstacle
+    usable = sorted((t for t in found if t.choices), key=lambda t: (-t.pool.weight, t.name))
+    tiers = tuple(tuple(tier) for _, tier in groupby(usable, key=lambda t: t.pool.weight))
+    barren = tuple(sorted(made.name for made in found if not made.choices))
+    stated = tuple(str(p) for p in problems) + snapshot.problems
+    return Pools(tiers, dict(sorted(obstacles.items())), stated, barren)
+
+
+def parsed_nodeclasses(snapshot: Snapshot) -> dict[str, EC2NodeClass]:
+    """Read the EC2NodeClasses; give those that can be read, by name."""
+    return _nodeclasses(snapshot)[0]
+
+
+def _nodeclasses(snapshot: Snapshot) -> tuple[dict[str, EC2NodeClass], list[Problem]]:
+    found: dict[str, EC2NodeClass] = {}
+    problems: list[Problem] = []
+    for parsed in parse_nodeclasses(snapshot.nodeclasses):
+        problems += parsed.problems
+        if parsed.value is not None:
+            found[parsed.value.name] = parsed.value
+    return found, problems
+
+
+def pool_obstacle(
+    pool: NodePool, nodeclasses: Mapping[str, EC2NodeClass], ledger: Ledger, now: datetime
+) -> str:
+    """Say why this NodePool may not buy now, whatever is asked of it; nothing where it may."""
+    backoff = ledger.nodepool_backoffs.get(pool.name)
+    if pool.deleting:
+        return "it is being deleted"
+    if not ledger.has_read(pool):
+        return f"it {_UNREAD}"
+    obstacle = nodeclass_obstacle(pool.nodeclass, nodeclasses, ledger)
+    if obstacle:
+        return obstacle
+    if backoff is not None and backoff.holds(now):
+        return (
+            f"its last launch was refused ({backoff.reason}); tried again after {backoff.until:%H:%M:%S} UTC"
+        )
+    return trial_obstacle(pool, ledger, now)
+
+
+def nodeclass_obstacle(ref: NodeClassRef, nodeclasses: Mapping[str, EC2NodeClass], ledger: Ledger) -> str:
+    """Say why nothing can be launched from a NodeClass now; nothing where it can."""
+    nodeclass, status = nodeclasses.get(ref.name), ledger.nodeclasses.get(ref.name)
+    if ref.label != NODECLASS:
+        return f"its NodeClass is a {ref.kind}.{ref.group}; only EC2NodeClass.karpenter.k8s.aws is known here"
+    if nodeclass is None or nodeclass.deleting:
+        return f"its EC2NodeClass {ref.name!r} is missing, being deleted or not valid"
+    if status is None or ledger.cluster is None:
+        return f"its EC2NodeClass {ref.name!r} has not been resolved yet"
+    if not ledger.has_read(nodeclass):
+        return f"its EC2NodeClass {ref.name!r} {_UNREAD}"
+    if not status.is_ready:
+        condition = status.first_obstacle
+        why = f"{condition.type}: {condition.message or condition.reason}" if condition else "no conditions"
+        return f"its EC2NodeClass {ref.name!r} is not ready ({why})"
+    return f"its EC2NodeClass {ref.name!r} is not Ready ({nodeclass.obstacle})" if nodeclass.obstacle else ""
+
+
+def template_of(
+    pool: NodePool,
+    nodeclass: EC2NodeClass,
+    snapshot: Snapshot,
+    ledger: Ledger,
+    catalog: Catalog,
+    settings: NodeSettings,
+    now: datetime,
+) -> Template:
+    """Give what a NodePool may buy now, its EC2NodeClass being ready."""
+    configuration, status = NodeConfiguration.of(nodeclass), ledger.nodeclasses[nodeclass.name]
+    known = known_types(catalog, configuration, settings, status, ledger.learned)
+    types = type_set(attaching(known, snapshot.attach_limits))
+    health = health_of(pool, ledger)
+    held = [*ledger.unavailable.items(), *(health.offerings.items() if health else ())]
+    closed = [key for key, backoff in held if backoff.holds(now)]
+    used, reservations = _used(pool, snapshot, ledger.claims), free_reservations(status, ledger.claims)
+    hours = settings.interruption_cost_hours
+    dearer = {key: risk.surcharge_percent(now, hours) for key, risk in ledger.risks.items()}
+    made = template(
+        pool,
+        nodeclass,
+        usable(status, ledger, now),
+        types,
+        snapshot.daemonsets,
+        closed,
+        used,
+        reservations,
+        [(key, percent) for key, percent in dearer.items() if percent],
+    )
+    return limited_to_trial(made, ledger)
+
+
+def _used(pool: NodePool, snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Resources:
+    """Sum what a NodePool's nodes offer in all, nodes on their way included; `nodes` counts them.
+
+    What was bought counts as the ledger has it: a Node that shows less must not leave room for more.
+    """
+    bought = [c for c in claims if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP]
+    known = {claim.provider_id for claim in claims if claim.provider_id}
+    others = [node for node in snapshot.nodes_in(pool.name) if node.provider_id not in known]
+    parts = [claim.capacity for claim in bought] + [node.capacity for node in others]
+    return total(parts) + _ONE_NODE.times(len(parts))

@@ -1,0 +1,1 @@
+"""From demands to the nodes that hold them at the lowest price."""

@@ -1,0 +1,190 @@
+"""From a packed node to an intent: the NodeClaim, with everything that a retry needs written down."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from nodesmith.decisions.launch import Templates, launch_plan
+from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.provisioning.purchase.flexibility import Options, values_of
+from nodesmith.decisions.provisioning.purchase.packingproblem import Ware
+from nodesmith.decisions.scheduling.compatibility import agreeing_terms, own_wishes
+from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.offerings.reservations import reservation_labels
+from nodesmith.decisions.scheduling.offerings.templates import Template, template_labels
+from nodesmith.model.apimachinery.labels import (
+    CAPACITY_TYPE,
+    INSTANCE_PROFILE,
+    INSTANCE_TYPE,
+    MIN_VALUES_RELAXED,
+    WELL_KNOWN,
+    ZONE,
+)
+from nodesmith.model.apimachinery.requirements import Requirement, Requirements
+from nodesmith.model.apimachinery.resources import Resources, total
+from nodesmith.model.ec2.catalog import Offering
+from nodesmith.model.ec2.launches import LaunchRequest
+from nodesmith.model.hashes.statichashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
+from nodesmith.model.karpenter.instancetags import instance_tags
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.nodeclasses.status import ClusterInfo
+
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes: no vowels, no digits that read as letters
+_SUFFIX_LENGTH = 8
+_LONGEST_POOL_IN_NAME = 54  # a claim's name is a label value and a tag: 63 at most
+
+
+def claim_name(nodepool: str, decision: str, index: int) -> str:
+    """Name the `index`th node of a decision. The same decision gives the same names, no two decisions share one."""
+    number = int.from_bytes(hashlib.sha256(f"{decision}/{nodepool}/{index}".encode()).digest()[:8], "big")
+    letters = []
+    for _ in range(_SUFFIX_LENGTH):
+        number, digit = divmod(number, len(_ALPHABET))
+        letters.append(_ALPHABET[digit])
+    return f"{nodepool[:_LONGEST_POOL_IN_NAME]}-{''.join(letters)}"
+
+
+def planned_node(
+    found: Options,
+    demands: Sequence[Demand],
+    pods: Sequence[Pod],
+    name: str,
+    decision: str,
+    cluster: ClusterInfo,
+    now: datetime,
+    known: Templates | None = None,
+) -> PlannedNode:
+    """Write down one node for pods of these demands.
+
+    `found` is what it may be, that of least cost first. `known` keeps launch templates.
+    """
+    wares = found.wares
+    template, choice, cheapest = wares[0].template, wares[0].choice, wares[0].offering
+    pool = template.pool
+    custom = _narrowed(template, demands)
+    reserved = _reservation(template, cheapest)
+    requirements = (
+        template.requirements.union(custom)
+        .union(Requirements.from_labels(reserved))
+        .adding(
+            Requirement(INSTANCE_TYPE, frozenset(ware.choice.type.name for ware in wares)),
+            Requirement(ZONE, frozenset(ware.offering.zone for ware in wares)),
+            Requirement(CAPACITY_TYPE, frozenset((cheapest.capacity_type,))),
+        )
+    )
+    claim = NodeClaim(
+        name=name,
+        nodepool=pool.name,
+        nodeclass=pool.nodeclass,
+        created_at=now,
+        phase=Phase.PENDING,
+        phase_since=now,
+        nodepool_uid=pool.owner_uid,
+        provisioner="" if pool.uid else pool.options.provisioner,
+        nodepool_hash=pool.hash,
+        nodeclass_hash=template.nodeclass.hash_in(cluster.ca_bundle),
+        nodepool_hash_version=NODEPOOL_HASH_VERSION,
+        nodeclass_hash_version=NODECLASS_HASH_VERSION,
+        requirements=_reached(requirements, wares),
+        labels={**template_labels(pool), **_resolved(requirements), **reserved},
+        annotations={
+            **pool.annotations,
+            MIN_VALUES_RELAXED: "true" if found.relaxed else "false",
+            INSTANCE_PROFILE: template.status.instance_profile,
+        },
+        taints=pool.taints,
+        startup_taints=pool.startup_taints,
+        requests=total([pod.shape.requests for pod in pods]) + choice.daemons,
+        expire_after=pool.expire_after,
+        termination_grace_period=pool.termination_grace_period,
+        budgets=pool.disruption.budgets,
+        capacity_type=cheapest.capacity_type,
+        security_groups=tuple(group.id for group in template.status.security_groups),
+        capacity=choice.type.capacity,
+        allocatable=least_resources(
+            {ware.choice.type.name: ware.choice.type.allocatable for ware in wares}.values()
+        ),
+        nominated=tuple(pod.key for pod in pods),
+        decision=decision,
+    )
+    offered = [(ware.choice.type, ware.offering) for ware in wares]
+    request, templates = launch_plan(claim, offered, template.nodeclass, template.status, cluster, known)
+    return PlannedNode(claim, request, templates)
+
+
+def another(
+    like: PlannedNode, template: Template, pods: Sequence[Pod], name: str, cluster: ClusterInfo
+) -> PlannedNode:
+    """Write down a node for other pods of the same shapes: all but names, pods and tags is the same."""
+    claim = replace(like.claim, name=name, nominated=tuple(pod.key for pod in pods))
+    tags, asked = instance_tags(claim, template.nodeclass, cluster.name), like.request
+    request = LaunchRequest(name, asked.capacity_type, asked.overrides, tags, asked.reservations)
+    return PlannedNode(claim, request, like.templates)
+
+
+def _reservation(template: Template, offering: Offering) -> dict[str, str]:
+    """Give the labels of a node that runs in a reservation, none for any other."""
+    found = (r for r in template.status.capacity_reservations if r.id == offering.reservation)
+    return next((reservation_labels(r) for r in found), {})
+
+
+def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:
+    """Give what the pods ask of labels that only the NodePool defines."""
+    narrowed = Requirements({})
+    if all(key in WELL_KNOWN for key in template.requirements):
+        return narrowed
+    for demand in demands:
+        terms = agreeing_terms(template.requirements, demand.shape)
+        asked = terms[0].union(Requirements.from_labels(demand.pins))
+        narrowed = narrowed.adding(*own_wishes(template.requirements, asked).values())
+    return narrowed
+
+
+def _resolved(requirements: Requirements) -> dict[str, str]:
+    """Give a value for every label that the NodePool leaves open: a node has exactly one."""
+    found: Mapping[str, str | None] = {
+        key: any_value(requirements[key]) for key in sorted(requirements) if key not in WELL_KNOWN
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def any_value(requirement: Requirement) -> str | None:
+    """Give the first value that a requirement allows, None where the label must be absent.
+
+    Where any value goes (Exists, NotIn, bounds) it is the smallest number allowed, so that a replay agrees.
+    """
+    if requirement.is_empty:
+        return None
+    if not requirement.complement:
+        return min(requirement.values)
+    start = requirement.gte if requirement.gte is not None else min(0, requirement.lte or 0)
+    candidates = (str(start + step) for step in range(len(requirement.values) + 1))
+    return next((value for value in candidates if requirement.allows(value)), None)
+
+
+def _reached(requirements: Requirements, wares: Sequence[Ware]) -> Requirements:
+    """Lower minValues to what these wares reach: where more is not to be had, the node is bought without."""
+    if all(r.min_values is None for r in requirements.values()):
+        return requirements
+    lowered = {
+        key: replace(r, min_values=min(r.min_values, len(values_of(r, wares))) or None)
+        for key, r in requirements.items()
+        if r.min_values
+    }
+    return Requirements({**requirements, **lowered})
+
+
+def least_resources(parts: Iterable[Resources]) -> Resources:
+    """Give the element-wise minimum: what a node offers whichever of its types it becomes."""
+    least: dict[str, int] | None = None
+    for part in parts:
+        if least is None:
+            least = dict(part)
+        for name, amount in least.items():
+            if part.of(name) < amount:
+                least[name] = part.of(name)
+    return Resources(least or {})

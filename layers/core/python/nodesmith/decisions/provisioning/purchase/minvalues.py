@@ -1,0 +1,118 @@
+"""Cuts: what no node may hold, because too few types could hold it for the NodePool's minValues.
+
+Whoever holds as much again of every resource, and pods of the same kinds, would be refused again. So a bin is taken
+for several that each have less of one resource, or do without one of these kinds: nothing else is lost. A refused node
+teaches most by the least of it that would be refused as well: often so much of one resource, whoever asks for it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from operator import le
+
+from nodesmith.decisions.packing import Bin, Node, Vector, undominated
+from nodesmith.decisions.provisioning.purchase.flexibility import has_choice
+from nodesmith.decisions.provisioning.purchase.packingproblem import Market, Ware
+from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.kubernetes.shapes import Shape
+
+_Kind = tuple[Shape, FrozenMap[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What was refused: pods of some kinds, `size` together by name of resource, bought of a NodePool one way."""
+
+    nodepool: str
+    capacity_type: str
+    size: FrozenMap[int]
+    kinds: frozenset[_Kind]
+    by_limits: bool = False
+    """more types would do if the NodePool's limits allowed them: it is refused now, and not in every purchase"""
+
+    def concerns(self, ware: Ware) -> bool:
+        """Tell whether a node would be bought the same way."""
+        return (ware.template.name, ware.offering.capacity_type) == (self.nodepool, self.capacity_type)
+
+
+def cut(offered: Market, node: Node) -> Cut:
+    """Give what is learned when a node is refused."""
+    ware, bits = offered.wares[node.bin.key], sum(1 << i for i, _ in node.holds)
+    size = tuple(
+        sum(offered.items[i].size[axis] * number for i, number in node.holds)
+        for axis in range(len(offered.dimensions))
+    )
+    by_limits = has_choice(offered.shelves[ware.template.name], ware, bits, size)
+    if not by_limits:
+        bits, size = _least(offered, ware, bits, size)
+    kinds = frozenset(_kind(demand) for i, demand in enumerate(offered.demands) if bits >> i & 1)
+    amounts = FrozenMap(dict(zip(offered.dimensions, size, strict=True)))
+    return Cut(ware.template.name, ware.offering.capacity_type, amounts, kinds, by_limits)
+
+
+def _least(offered: Market, ware: Ware, bits: int, size: Vector) -> tuple[int, Vector]:
+    """Give as few kinds, and as little of each resource, as are refused still."""
+    shelf = offered.shelves[ware.template.name]
+    for index in range(bits.bit_length()):
+        fewer = bits & ~(1 << index)
+        if fewer != bits and not has_choice(shelf, ware, fewer, size):
+            bits = fewer
+    for axis, amount in enumerate(size):
+        steps = sorted({0, *(room[axis] + 1 for room in shelf.rooms if room[axis] < amount), amount})
+
+        def has_choice_with(less: int, axis: int = axis, so_far: Vector = size) -> bool:
+            return has_choice(shelf, ware, bits, (*so_far[:axis], less, *so_far[axis + 1 :]))
+
+        least = steps[bisect_left(steps, True, key=lambda less: not has_choice_with(less))]
+        size = (*size[:axis], least, *size[axis + 1 :])
+    return bits, size
+
+
+def without(offered: Market, cuts: Iterable[Cut]) -> Market:
+    """Give a market whose bins hold nothing of what was cut."""
+    wares, bins = dict(offered.wares), list(offered.bins)
+    for number, one in enumerate(cuts):
+        bits = _bits(one, offered.demands)
+        size = tuple(one.size.get(name, 0) for name in offered.dimensions)
+        found: list[Bin] = []
+        for each in bins:
+            ware = wares[each.key]
+            if (
+                bits is None
+                or not one.concerns(ware)
+                or bits & ~each.admits
+                or not all(map(le, size, each.room))
+            ):
+                found.append(each)
+                continue
+            parts = [
+                replace(part, key=f"{each.key}#{number}.{place}")
+                for place, part in enumerate(_parts(each, size, bits))
+            ]
+            wares.update((part.key, ware) for part in parts)
+            found += parts
+        if found != bins:
+            bins = undominated(found)
+    return replace(offered, bins=tuple(bins), wares=wares)
+
+
+def _parts(whole: Bin, size: Vector, bits: int) -> Iterator[Bin]:
+    for axis, amount in enumerate(size):
+        if amount:
+            yield replace(whole, room=(*whole.room[:axis], amount - 1, *whole.room[axis + 1 :]))
+    for index in range(bits.bit_length()):
+        if bits >> index & 1 and whole.admits != 1 << index:
+            yield replace(whole, admits=whole.admits & ~(1 << index))
+
+
+def _bits(one: Cut, demands: Sequence[Demand]) -> int | None:
+    """Give the kinds of a cut as bits of demands, None where one of them is no longer asked for."""
+    found = [index for index, demand in enumerate(demands) if _kind(demand) in one.kinds]
+    return sum(1 << index for index in found) if len(found) == len(one.kinds) else None
+
+
+def _kind(demand: Demand) -> _Kind:
+    return demand.shape, demand.pins

@@ -1,0 +1,195 @@
+"""From demands and templates to a packing problem: one bin per type and offering, one item per demand."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import le
+from typing import NamedTuple
+
+from nodesmith.decisions.packing import Bin, Item, Vector
+from nodesmith.decisions.scheduling.choices import Choices
+from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.offerings.admission import Admission
+from nodesmith.decisions.scheduling.offerings.options import Choice, Way, bargains, limit_cost, rooms, vector
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.model.apimachinery.resources import CPU, MEMORY
+from nodesmith.model.ec2.catalog import Offering
+
+
+class Ware(NamedTuple):
+    """One thing for sale: a type of a NodePool, bought one way. `admits` has bit i set for demand i."""
+
+    template: Template
+    choice: Choice
+    offering: Offering
+    room: Vector
+    admits: int
+
+    @property
+    def key(self) -> str:
+        """What its bin is called."""
+        sold = self.offering
+        how = sold.reservation or sold.capacity_type
+        return f"{self.template.name}/{self.choice.type.name}/{sold.zone}/{how}"
+
+    @property
+    def is_exotic(self) -> bool:
+        """Bare metal and accelerators: only bought for what fits nothing else."""
+        return self.choice.is_exotic
+
+
+class Shelf:
+    """Everything of one template that is for sale to these demands. Those `barred` (bits) have to do without.
+
+    There are thousands of wares: one is made only when it is asked for.
+    """
+
+    def __init__(
+        self, template: Template, demands: Sequence[Demand], dimensions: tuple[str, ...], barred: int
+    ) -> None:
+        self._template, self._dimensions, self._open = template, dimensions, ~barred
+        self._admission = Admission(template, demands)
+        self._limits = tuple(sorted(template.remaining))
+        self._made: dict[int, Ware] = {}
+
+    def holding(self, demands: int, size: Vector) -> Iterator[Ware]:
+        """Give the wares that admit these demands (bits) and have so much room, cheapest first."""
+        goods = self._template.stock.goods
+        room, largest = rooms(self._template.stock, self._dimensions)
+        for place in range(max(map(bisect_left, largest, size), default=0), len(goods)):
+            if all(map(le, size, room[place])):
+                ware = self._made.get(place)
+                if ware is None:
+                    admits = self._admission.mask(*goods[place]) & self._open
+                    ware = self._made[place] = Ware(self._template, *goods[place], room[place], admits)
+                if ware.admits & demands == demands:
+                    yield ware
+
+    @property
+    def rooms(self) -> frozenset[Vector]:
+        """How much the wares offer to pods, each once."""
+        return frozenset(rooms(self._template.stock, self._dimensions)[0])
+
+    def cost(self, ware: Ware) -> Vector:
+        """Give what a node takes of the NodePool's limits, in order of their names; nothing where it has none."""
+        return tuple([limit_cost(ware.choice, ware.offering, name) for name in self._limits])
+
+    def best(self, *, plain: bool = False) -> Iterator[tuple[Ware, Vector]]:
+        """Give the wares that none with the same admission beats in all, and their costs; `plain`ly at their prices.
+
+        With minValues each capacity type is for itself: one may be refused where another has types enough.
+        """
+        stock = self._template.stock.plain if plain else self._template.stock
+        apart = any(r.min_values for r in self._template.requirements.values())
+        for demands, types, ways in self._admission.alike(stock):
+            admits = demands & self._open
+            for same in _by_capacity_type(ways) if apart else (ways,):
+                for good in bargains(stock, types, same, self._dimensions, self._limits) if admits else ():
+                    yield Ware(self._template, good.choice, good.offering, good.room, admits), good.cost
+
+
+def _by_capacity_type(ways: Iterable[Way]) -> list[frozenset[Way]]:
+    ordered = sorted(ways, key=lambda way: way.capacity_type)
+    return [frozenset(same) for _, same in groupby(ordered, key=lambda way: way.capacity_type)]
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """Everything one tier of NodePools may sell to these demands.
+
+    `bins` stand for the wares that are the best in something, `wares` says which by the bin's key; `shelves` hold all
+    wares of a template (by name).
+    """
+
+    demands: tuple[Demand, ...]
+    items: tuple[Item, ...]
+    bins: tuple[Bin, ...]
+    wares: Mapping[str, Ware]
+    shelves: Mapping[str, Shelf]
+    dimensions: tuple[str, ...]
+    """the resources that rooms and sizes are vectors of"""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether more was settled about some nodes than what their pods ask of them."""
+        return any(demand.is_settled for demand in self.demands)
+
+
+def market(
+    tier: Sequence[Template],
+    demands: Sequence[Demand],
+    choices: Choices | None = None,
+    *,
+    plain: bool = False,
+) -> Market:
+    """Set out what the templates of one tier can sell for these demands.
+
+    Of a NodePool that cannot buy at will some may have to do without, by `choices`. At `plain` prices it is the market
+    for a bound: surcharges and risks steer the choice, and are no part of the price.
+    """
+    dimensions = _dimensions(demands)
+    items = tuple(
+        Item(
+            vector(d.shape.requests, dimensions),
+            len(d.pods) // d.unit,
+            min(d.per_node, len(d.pods) // d.unit),
+            d.groups,
+            d.caps,
+        )
+        for d in demands
+    )
+    shelves: dict[str, Shelf] = {}
+    wares: dict[str, Ware] = {}
+    common: list[Bin] = []
+    exotic: list[Bin] = []
+    for purse, template in enumerate(tier):
+        barred = _barred(template, demands, choices) if choices is not None and choices.barred else 0
+        shelves[template.name] = shelf = Shelf(template, demands, dimensions, barred)
+        surcharge = 0.0 if plain else template.pool.node_surcharge_hourly_usd
+        for ware, cost in shelf.best(plain=plain):
+            made = _bin(ware, surcharge, cost, purse)
+            wares[made.key] = ware
+            (exotic if ware.is_exotic else common).append(made)
+    bins = tuple(common) + _needed(items, common, exotic)
+    return Market(tuple(demands), items, bins, wares, shelves, dimensions)
+
+
+def _barred(template: Template, demands: Sequence[Demand], choices: Choices) -> int:
+    """Give the demands, as bits, that have to do without a NodePool."""
+    return sum(1 << i for i, demand in enumerate(demands) if choices.bars(template.name, demand))
+
+
+def _bin(ware: Ware, surcharge: float, cost: Vector, purse: int) -> Bin:
+    price = ware.offering.cost_hourly_usd + surcharge
+    return Bin(ware.key, ware.room, price, ware.admits, purse if cost else -1, cost)
+
+
+def purses(tier: Sequence[Template]) -> dict[int, Vector]:
+    """Give what each template's limits still allow, by its place in the tier."""
+    return {
+        index: tuple(template.remaining[name] for name in sorted(template.remaining))
+        for index, template in enumerate(tier)
+        if template.remaining
+    }
+
+
+def _needed(items: Sequence[Item], common: Iterable[Bin], exotic: Sequence[Bin]) -> tuple[Bin, ...]:
+    """Leave out the exotic bins, but for items that fit no common one."""
+    if not exotic:
+        return ()
+    unserved = (1 << len(items)) - 1
+    for candidate in sorted(common, key=lambda b: (-b.room[0], b.key)):
+        for index, item in enumerate(items):
+            if candidate.admits & unserved >> index & 1 and all(map(le, item.size, candidate.room)):
+                unserved &= ~(1 << index)
+        if not unserved:
+            break
+    return tuple(b for b in exotic if b.admits & unserved)
+
+
+def _dimensions(demands: Sequence[Demand]) -> tuple[str, ...]:
+    named = {name for d in demands for name, amount in d.shape.requests.items() if amount}
+    return (CPU, MEMORY, *sorted(named - {CPU, MEMORY}))

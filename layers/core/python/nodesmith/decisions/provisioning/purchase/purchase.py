@@ -1,0 +1,190 @@
+"""Buying for demands: tier by tier of NodePool weight, each packed at the lowest price it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from nodesmith.decisions.packing import Node, lower_bound
+from nodesmith.decisions.provisioning.purchase.bought import Bought
+from nodesmith.decisions.provisioning.purchase.flexibility import Options
+from nodesmith.decisions.provisioning.purchase.minvalues import without
+from nodesmith.decisions.provisioning.purchase.order import Order, Purchase
+from nodesmith.decisions.provisioning.purchase.packednodes import Basket, filled, made_sturdier, scouted
+from nodesmith.decisions.provisioning.purchase.packingproblem import Market, market, purses
+from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.offerings.options import NOTHING_SOLD
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
+
+_FEW_PODS = 64
+"""pods up to which everything is packed once more for a node that is refused"""
+_AGAIN, _MOST_PACKINGS = 4, 24
+
+
+def buy(tiers: Sequence[Sequence[Template]], demands: Sequence[Demand], order: Order) -> Purchase:
+    """Buy nodes for all demands that some tier can serve; heavier tiers come first and leave the rest to lighter.
+
+    What they only wished for is given up when nothing could be bought so.
+    """
+    result = Purchase([list(tier) for tier in tiers], left=list(demands))
+    _buy_everywhere(order, result)
+    result.refused = result.left
+    freed = _freed(result.left)
+    if freed:
+        result.given_up = sum(len(demand.pods) for demand in freed)
+        kept = [d for d in result.left if d.fallback is None]
+        result.left = freed
+        _buy_everywhere(order, result)
+        result.left += kept
+    if not result.is_bounded:
+        result.bound_hourly_usd = 0.0
+    return result
+
+
+def _buy_everywhere(order: Order, result: Purchase) -> None:
+    """What is reserved is paid for anyway, and used first."""
+    for number, tier in enumerate(result.tiers):
+        waiting, result.left = _sellable(tier, result.left)
+        before = len(result.nodes)
+        if any(t.reserved for t in tier):
+            tier, waiting = _use_reserved(tier, waiting, order, result)
+        result.tiers[number] = _buy_of_tier(tier, waiting, order, result)
+        for node in result.nodes[before:]:
+            result.served_by[number] += len(node.pods)
+
+
+def _use_reserved(
+    tier: Sequence[Template], demands: list[Demand], order: Order, result: Purchase
+) -> tuple[list[Template], list[Demand]]:
+    """Buy what is reserved; give the templates with what is left of limits and reservations, and what is left to do.
+
+    Once any of it is used no bound is claimed: which pods it serves is part of what the rest may cost.
+    """
+    kept, result.left = result.left, []
+    stage = [
+        replace(t, stock=t.reserved, remaining=t.remaining + t.reservations)
+        if t.reserved
+        else replace(t, stock=NOTHING_SOLD)
+        for t in tier
+    ]
+    before = len(result.nodes)
+    after = _buy_of_tier(stage, demands, order, result)
+    result.is_bounded = result.is_bounded and len(result.nodes) == before
+    left, result.left = result.left, kept
+    templates = [
+        replace(
+            t,
+            remaining=Resources({name: a.remaining.of(name) for name in t.remaining}),
+            reservations=Resources({name: a.remaining.of(name) for name in t.reservations}),
+        )
+        for t, a in zip(tier, after, strict=True)
+    ]
+    return templates, left
+
+
+def _sellable(tier: Iterable[Template], demands: Iterable[Demand]) -> tuple[list[Demand], list[Demand]]:
+    """Split off demands for resources that no node of the tier has.
+
+    Each name would be one more dimension of every bin, and whoever may create pods may think of any number of names.
+    """
+    sold = {n for template in tier for n in (*template.stock.resources, *template.reserved.resources)}
+    split: tuple[list[Demand], list[Demand]] = [], []
+    for demand in demands:
+        split[not demand.shape.requests.nonzero().keys() <= sold].append(demand)
+    return split
+
+
+def _freed(left: Iterable[Demand]) -> list[Demand]:
+    """Give what is to be demanded where wishes cannot be had, one a kind."""
+    found: dict[tuple[Shape, FrozenMap[str]], Demand] = {}
+    for demand in left:
+        if demand.fallback is not None:
+            same = demand.fallback.shape, demand.fallback.pins
+            known = found.get(same, demand.fallback)
+            found[same] = replace(known, pods=(*known.pods, *demand.pods))
+    return list(found.values())
+
+
+def _buy_of_tier(
+    tier: list[Template], demands: Sequence[Demand], order: Order, result: Purchase
+) -> list[Template]:
+    """Buy for demands of the templates of one tier; give these with what is left of their limits.
+
+    Where a node leaves too few choices for minValues, all is packed once more without such; what is bought in any case
+    is bought after a few times at most, sooner where there is much.
+    """
+    few = sum(len(demand.pods) for demand in demands) <= _FEW_PODS
+    is_choosy = any(r.min_values for t in tier for r in t.requirements.values())
+    cuts = list(order.known.cuts) if is_choosy else []
+    for number in range(_MOST_PACKINGS):
+        if not demands:
+            break
+        whole = market(tier, demands, order.choices)
+        if few and is_choosy and not number:
+            cuts += scouted(without(whole, cuts), tier, order, result)
+        basket = filled(without(whole, cuts) if cuts else whole, tier, order, result)
+        cuts += basket.refused
+        if basket.refused and few and number < _AGAIN:
+            continue
+        if not basket.refused:
+            basket = made_sturdier(basket, tier, order, result)
+        tier, demands = _buy_basket(tier, whole, basket, order, result)
+        if not basket.refused:
+            break
+    result.left += demands
+    return tier
+
+
+def _buy_basket(
+    tier: list[Template], whole: Market, basket: Basket, order: Order, result: Purchase
+) -> tuple[list[Template], list[Demand]]:
+    """Buy what may be bought; give the templates with their limits left, and what is left to do."""
+    left_in_purses = {index: list(purse) for index, purse in purses(tier).items()}
+    demands = basket.offered.demands
+    queues = [list(d.pods) for d in demands]
+    for node, found, taken in basket.entries:
+        if found.wares:
+            _buy_nodes(demands, node, found, queues, result)
+            for axis, amount in enumerate(taken):
+                left_in_purses[node.bin.purse][axis] -= amount * node.repeats
+    if not whole.is_settled:
+        result.bound_hourly_usd += _bound(tier, whole, basket, queues, order)
+    rest = [replace(d, pods=tuple(q)) for d, q in zip(demands, queues, strict=True) if q]
+    remaining = [
+        replace(t, remaining=Resources(dict(zip(sorted(t.remaining), left_in_purses[i], strict=True))))
+        if i in left_in_purses
+        else t
+        for i, t in enumerate(tier)
+    ]
+    return remaining, rest
+
+
+def _bound(
+    tier: Sequence[Template], whole: Market, basket: Basket, queues: Sequence[Sequence[Pod]], order: Order
+) -> float:
+    """Give a price that nothing can undercut for what is no longer in the queues."""
+    is_whole = whole is basket.offered and not basket.refused and not order.choices.barred
+    if is_whole and not any(template.is_steered for template in tier):
+        return basket.packing.bound
+    plain = market(tier, whole.demands, plain=True)
+    triples = zip(plain.items, plain.demands, queues, strict=True)
+    served = [replace(item, count=item.count - len(queue) // d.unit) for item, d, queue in triples]
+    return lower_bound(served, plain.bins)
+
+
+def _buy_nodes(
+    demands: Sequence[Demand], node: Node, found: Options, queues: list[list[Pod]], result: Purchase
+) -> None:
+    """Buy nodes that are all alike: what each may be is the same."""
+    asking = tuple(demands[i] for i, _ in node.holds)
+    for _ in range(node.repeats):
+        pods: list[Pod] = []
+        for i, number in node.holds:
+            number *= demands[i].unit
+            pods += queues[i][:number]
+            del queues[i][:number]
+        result.nodes.append(Bought(found, asking, tuple(pods)))

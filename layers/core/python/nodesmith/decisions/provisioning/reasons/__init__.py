@@ -1,0 +1,1 @@
+"""Why a demand found nothing to buy."""

@@ -1,0 +1,220 @@
+"""Why one NodePool cannot serve a demand: the first filter that leaves nothing, and what stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from nodesmith.decisions.provisioning.reasons.remedies import of_obstacle
+from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.offerings.admission import Admission
+from nodesmith.decisions.scheduling.offerings.options import Choice, limit_cost
+from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Template, image_conflict
+from nodesmith.model.apimachinery.frozen import NO_ITEMS
+from nodesmith.model.apimachinery.labels import ZONE, restriction
+from nodesmith.model.apimachinery.requirements import Conflict, Requirement, Requirements
+from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources, format_amount
+from nodesmith.model.karpenter.nodepools import NODES
+
+_MANY_BYTES = 10 * 2**30
+_LARGER_DISKS = "give the EC2NodeClass larger blockDeviceMappings (or instanceStorePolicy RAID0)"
+
+
+class Filter(IntEnum):
+    """What a NodePool is held against, in this order: the later it fails, the nearer it came."""
+
+    TAINT = 1
+    REQUIREMENT = 2
+    NODEPOOL = 3
+    OFFERING = 4
+    HOST_PORT = 5
+    RESOURCE = 6
+    MIN_VALUES = 7
+    LIMIT = 8
+    UNFINISHED = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The filter, why in a sentence, the one thing in the way, and what would help; see `model.reasons.Reason`."""
+
+    filter: Filter
+    why: str
+    blocking: str
+    fix: str = ""
+
+
+def refusal(demand: Demand, template: Template) -> Refusal:
+    """Say why a NodePool that may buy now cannot buy for a demand."""
+    shape = demand.shape
+    taint = shape.untolerated(template.pool.taints)
+    if taint is not None:
+        return Refusal(
+            Filter.TAINT,
+            f"pods do not tolerate the taint {taint}",
+            f"taint {taint}",
+            f"give the pods a toleration for {taint}",
+        )
+    found = [template.requirements.conflict(term) for term in demand.shape.terms]
+    conflicts = [conflict for conflict in found if conflict is not None]
+    if len(conflicts) == len(found):
+        return _conflict(conflicts[0], template)
+    admission = Admission(template, (demand,))
+    admitted = [c for c in template.choices if any(admission.mask(c, o) for o in c.offerings)]
+    if not admitted:
+        return _nothing_admitted(demand, template, admission)
+    fitting = [c for c in admitted if demand.shape.requests.fits_in(c.room)]
+    if not fitting:
+        return _too_large(demand, admitted)
+    plain = [c for c in fitting if not c.is_exotic] or fitting
+    if template.trial and template.remaining.of(NODES) < 1:
+        return Refusal(Filter.NODEPOOL, template.trial, f"NodePool {template.name}")
+    if any(all(limit_cost(c, None, n) <= left for n, left in template.remaining.items()) for c in plain):
+        why = "a node would do, but all pods were too much work for one run: the next goes on with the rest"
+        return Refusal(Filter.UNFINISHED, why, "amount of work")
+    return _over_limits(demand, plain, template)
+
+
+def _conflict(conflict: Conflict, template: Template) -> Refusal:
+    wanted = conflict.wanted
+    if restriction(wanted.key) is not None:
+        fix = f"take {wanted.key} from the pods: no NodePool can give it to new nodes"
+    elif conflict.offered is None:
+        fix = f"give nodes of NodePool {template.name} the label {wanted.key}, or take it from the pods"
+    else:
+        fix = f"let NodePool {template.name} have {wanted}"
+    return Refusal(Filter.REQUIREMENT, str(conflict), f"requirement {wanted}", fix)
+
+
+def _nothing_admitted(demand: Demand, template: Template, admission: Admission) -> Refusal:
+    if admission.port_holders:
+        owner = admission.port_holders[0].owner
+        why = f"{owner} uses the pods' host port on every node that would do"
+        return Refusal(Filter.HOST_PORT, why, f"host port of {owner}", "use another host port")
+    if all(
+        image_conflict(template.status.images, t.union(template.requirements)) for t in demand.shape.terms
+    ):
+        found = image_conflict(template.status.images, demand.shape.terms[0].union(template.requirements))
+        return Refusal(
+            Filter.OFFERING, f"{NO_IMAGE}: {found}", "images of the EC2NodeClass", of_obstacle(NO_IMAGE)
+        )
+    culprit = next(_culprits(demand, template), None)
+    return Refusal(
+        Filter.OFFERING,
+        f"no instance type with an offering left{_where(demand)} has what the pods select",
+        f"requirement {culprit}" if culprit else "offerings",
+        f"let the pods do without {culprit}"
+        if culprit
+        else "allow more instance types, zones or capacity types",
+    )
+
+
+def _culprits(demand: Demand, template: Template) -> Iterator[Requirement]:
+    """Give the requirements of the pods without which something would be left to buy, by key."""
+    for term in demand.shape.terms:
+        for key in sorted(term):
+            less = Requirements({k: r for k, r in term.items() if k != key})
+            freed = replace(demand, shape=replace(demand.shape, terms=(less,)))
+            if key == ZONE:
+                freed = replace(freed, pins=NO_ITEMS)
+            admission = Admission(template, (freed,))
+            if any(admission.mask(c, o) for c in template.choices for o in c.offerings):
+                yield term[key]
+
+
+def _where(demand: Demand) -> str:
+    """Name the zones that the pods must be in by their spread, selectors or volumes; nothing where others would do."""
+    wanted = [term.get(ZONE) for term in demand.shape.terms]
+    zones = {zone for one in wanted if one and not one.complement for zone in one.values}
+    if demand.zone:
+        zones = {demand.zone}
+    elif any(one is None or one.complement for one in wanted):
+        return ""
+    return f" in {' or '.join(sorted(zones))}"
+
+
+def _too_large(demand: Demand, admitted: Sequence[Choice]) -> Refusal:
+    requests = demand.shape.requests
+    lacking = [n for n in sorted(requests) if requests[n] > max(c.room.of(n) for c in admitted)]
+    if not lacking:
+        why = f"no instance type offers all that one pod asks for ({_shown(requests)}) at once"
+        return Refusal(
+            Filter.RESOURCE, why, "resources together", "allow larger instance types, or ask for less"
+        )
+    name = lacking[0]
+    if not any(c.room.of(name) for c in admitted):
+        why = f"one pod asks for {_amount(name, requests[name])} {name}, and no node offers any"
+        return Refusal(Filter.RESOURCE, why, f"resource {name}", f"allow instance types with {name}")
+    largest = max(admitted, key=lambda c: (c.room.of(name), c.type.name))
+    most = _rounded_down(name, max(0, largest.room.of(name)))
+    why = (
+        f"one pod asks for {_amount(name, requests[name])} {name}, the most that a node offers to pods is"
+        f" {most} ({largest.type.name})"
+    )
+    more = _LARGER_DISKS if name == EPHEMERAL_STORAGE else f"allow instance types with more {name}"
+    fix = f"{more}, or ask for at most {most}"
+    return Refusal(Filter.RESOURCE, why, f"resource {name}", fix)
+
+
+def _over_limits(demand: Demand, plain: Sequence[Choice], template: Template) -> Refusal:
+    """Name the limits that stop even one node, and what would be enough for all pods of the demand."""
+    limits, left = template.pool.limits, template.remaining
+    smallest = {name: min(limit_cost(c, None, name) for c in plain) for name in sorted(left)}
+    stops = {
+        name: f"its limit of {_amount(name, limits.of(name))} {name} is reached"
+        f" ({_amount(name, limits.of(name) - left[name])} used, the smallest node that would do takes"
+        f" {_amount(name, amount)})"
+        for name, amount in smallest.items()
+        if amount > left[name]
+    }
+    why = (
+        " and ".join(stops.values())
+        or f"its limits leave no room for a node that would do ({_shown(left)} left)"
+    )
+    raised = [f"spec.limits.{name} to at least {amount}" for name, amount in _enough(demand, plain, template)]
+    pods = "this pod" if len(demand.pods) == 1 else f"these {len(demand.pods)} pods"
+    fix = f"for {pods} raise {' and '.join(raised)}" if raised else ""
+    blocking = f"limit {next(iter(stops))}" if stops else "limits together"
+    return Refusal(Filter.LIMIT, why, blocking, fix)
+
+
+def _enough(demand: Demand, choices: Sequence[Choice], template: Template) -> list[tuple[str, str]]:
+    """Give the limits to raise, and to what, so that all pods find a place on the type that is cheapest for them."""
+    requests = demand.shape.requests
+
+    def nodes(choice: Choice) -> int:
+        fits = [choice.room.of(name) // amount for name, amount in requests.items() if amount > 0]
+        return -(-len(demand.pods) // max(1, min([demand.per_node, *fits])))
+
+    def price(choice: Choice) -> tuple[float, str]:
+        return nodes(choice) * choice.offerings[0].price_hourly_usd, choice.type.name
+
+    choice, left = min(choices, key=price), template.remaining
+    needed = {name: nodes(choice) * limit_cost(choice, None, name) for name in sorted(left)}
+    return [
+        (name, _rounded(name, template.pool.limits.of(name) - left[name] + amount))
+        for name, amount in needed.items()
+        if amount > left[name]
+    ]
+
+
+def _rounded(name: str, amount: int) -> str:
+    """Write an amount that a limit is raised to: bytes in whole GiB, cpu in whole cores."""
+    unit = {CPU: 1000, MEMORY: 2**30, EPHEMERAL_STORAGE: 2**30}.get(name, 1)
+    return _amount(name, -(-amount // unit) * unit)
+
+
+def _rounded_down(name: str, amount: int) -> str:
+    """Write what a node offers: of many GiB whole ones, so that they can be read."""
+    unit = 2**30 if name in {MEMORY, EPHEMERAL_STORAGE} and amount >= _MANY_BYTES else 1
+    return _amount(name, amount // unit * unit)
+
+
+def _shown(resources: Resources) -> str:
+    return ", ".join(f"{_amount(n, resources[n])} {n}" for n in sorted(resources))
+
+
+def _amount(name: str, amount: int) -> str:
+    """Write an amount for a sentence: cpu in cores, so that amounts in one sentence compare."""
+    return f"{amount / 1000:.3f}".rstrip("0").rstrip(".") if name == CPU else format_amount(name, amount)

@@ -1,0 +1,73 @@
+"""What stands in the way and what would help, by how a reason begins that somebody else has written in one sentence."""
+
+from __future__ import annotations
+
+import re
+
+from nodesmith.model.kubernetes.unschedulable import OPTED_OUT, Reason
+
+_NAMED = re.compile(r"[\w.]+ '[^']*'")
+"""an object at the beginning of a sentence: `persistentvolumeclaim 'data'`"""
+_ADVICE = re.compile(r": ((?:create|make|name|remove|mend|update|add|ask) .*)$")
+"""what a sentence says itself would help"""
+_RULES = (
+    (
+        "required pod affinity",
+        "give the pods that they must be with a place, or make the affinity preferred",
+    ),
+    ("required pod anti-affinity", "allow nodes in more domains, or make the anti-affinity preferred"),
+    ("topology spread of other pods", "allow nodes in more domains, or raise maxSkew of those pods"),
+    (
+        "topology spread",
+        "allow nodes in more domains, raise maxSkew, or let whenUnsatisfiable be ScheduleAnyway",
+    ),
+)
+_OBSTACLES = (
+    ("no instance type meets", "loosen the requirement that removes most instance types"),
+    ("none of its", "allow more instance types, zones or capacity types, or wait until EC2 has some again"),
+    ("its DaemonSets ask", "allow larger instance types"),
+    ("no instance type can boot", "let its EC2NodeClass select images of an architecture that it may buy"),
+    ("its EC2NodeClass", "mend what the status of that EC2NodeClass shows"),
+    ("its last launch was refused", "mend what EC2 says; it is tried again by itself"),
+)
+_REFUSALS = (
+    (OPTED_OUT, "node affinity", "take that affinity away, if nodes are to be bought for the pod"),
+    ("its node selector and affinity", "node selector and affinity", "take one of the two away"),
+    ("its pod affinity and anti-affinity", "pod affinity and anti-affinity", "take one of the two away"),
+    ("node selector or affinity", "node selector or affinity", "select nodes by a label that they can have"),
+    ("required node affinity by matchFields", "node affinity by matchFields", "select nodes by their labels"),
+    (
+        "its volumes are out of reach",
+        "volumes",
+        "take the selector away, or use volumes where it lets the pod run",
+    ),
+    ("no node reaches all", "volumes", "use volumes of one zone: they cannot be moved"),
+    ("node affinity of its volumes", "volumes", "use volumes that are kept to nodes by ordinary labels"),
+    ("it claims devices", "resource claims", ""),
+    ("its request of", "requests", "ask for no less than nothing"),
+    ("a resource quantity", "requests", "write the amount as Kubernetes does"),
+    ("the pod's spec", "spec", "mend that field"),
+)
+
+
+def by_rule(why: str) -> Reason:
+    """Give the reason for pods that a rule about others keeps from every node; `why` reads `rule: what is wrong`."""
+    rule, colon, _ = why.partition(": ")
+    return Reason(why, blocking=rule if colon else "", fix=_first(_RULES, rule))
+
+
+def of_obstacle(why: str) -> str:
+    """Give what would let a NodePool buy again, empty where nothing is known."""
+    return _first(_OBSTACLES, why)
+
+
+def of_refusal(why: str) -> Reason:
+    """Give the reason for pods that no node will do for, whatever is sold."""
+    named, advice = _NAMED.match(why), _ADVICE.search(why)
+    beginning = next((row for row in _REFUSALS if why.startswith(row[0])), None)
+    blocking, fix = beginning[1:] if beginning else (named[0] if named else "", "")
+    return Reason(why, blocking=blocking, fix=fix or (advice[1] if advice else ""))
+
+
+def _first(rows: tuple[tuple[str, str], ...], text: str) -> str:
+    return next((fix for beginning, fix in rows if text.startswith(beginning)), "")

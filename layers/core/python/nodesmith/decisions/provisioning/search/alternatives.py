@@ -1,0 +1,217 @@
+"""Alternatives: small work is decided several times, each time with other choices, and the best plan is kept.
+
+Pods are given their domains and rooms before anything is bought, so a choice may turn out dear, or take from others the
+only place they have. What has been decided is a tree: at its root all choices are the usual ones, and each child makes
+one more of those that its parent met in another way (limited discrepancy search). Children of the best plan come first.
+There is no second decision where nothing was left to choose, or where the bound proves that nothing can be cheaper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from itertools import count, islice
+
+from nodesmith.decisions.provisioning.purchase.order import Purchase
+from nodesmith.decisions.scheduling.choices import LAST, Choices, Script
+from nodesmith.decisions.scheduling.demands import Assignment
+from nodesmith.decisions.scheduling.offerings.unavailable import Unsold
+from nodesmith.model.kubernetes.pods import Pod
+
+_TRIES = ((16, 128), (64, 12), (256, 4))
+"""pods up to which, and how many times to buy at most"""
+_MOST_OFFERINGS = 60_000
+"""how many are looked at in all, which is most of the work: the whole market of a region has some thousands"""
+_ASSIGNED_EACH = 4
+"""how many times pods may be assigned to domains and rooms for each time to buy: most of it comes to what is known"""
+_FEW = 16
+"""pods up to which every attempt is thought over, of more only those that look better, bought as quickly"""
+_MOST_STEPS, _MOST_STEPS_FOR_A_PLACE = 300_000, 1_000_000
+"""of packing, after which no better price is looked for, and no place for pods that are left; tenths of a second"""
+_SAME = 1e-9
+_MOST_CORRECTIONS, _EXACT_CORRECTIONS = 7, 3
+_Assign = Callable[[Choices, Unsold], Assignment]
+_Buy = Callable[[Assignment, Choices, bool], Purchase]
+"""whether it is only to be seen quickly what can be bought at all comes last"""
+_Rank = tuple[bool, int, int, int, float, bool, int]
+Cost = tuple[bool, int, int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One decision: where pods go, and what is bought for the others."""
+
+    assignment: Assignment
+    purchase: Purchase
+    is_sound: bool = True
+    """False where pods have no node in domains in which others were told to expect them"""
+    tried: Purchase | None = None
+    """what was tried first, if that was not sound: it knows what stands in the way of pods that are not tried again"""
+    purchases: int = 1
+    """how many times it was bought until it was sound"""
+
+    @property
+    def left(self) -> list[Pod]:
+        """The pods it leaves without a node."""
+        left = [pod for demand in self.purchase.left for pod in demand.pods]
+        return left + [pod for pods, _ in self.assignment.stuck for pod in pods]
+
+    @property
+    def unplaced(self) -> int:
+        """How many pods it leaves without a node, or with a place that they may have only if they are bound last."""
+        return len(self.left) + self.assignment.last
+
+    @property
+    def rank(self) -> _Rank:
+        """What makes it the better one when it is less.
+
+        Sound ones come first; then count pods without a node, wishes given up, pods in NodePools of less weight,
+        price, domains given up for want of something to buy, and nodes.
+        """
+        given_up = self.assignment.given_up + self.purchase.given_up
+        unsound, unplaced, lighter, price = self.cost
+        without = self.tried is not None  # a domain is left empty that other ways of buying may fill
+        return unsound, unplaced, given_up, lighter, price, without, len(self.purchase.nodes)
+
+    @property
+    def cost(self) -> Cost:
+        """What it costs, whatever is given up for it: how it is ranked, but for wishes."""
+        lighter = sum(tier * pods for tier, pods in self.purchase.served_by.items())
+        return not self.is_sound, self.unplaced, lighter, round(self.purchase.price_hourly_usd, 9)
+
+    def is_best(self, bound_hourly_usd: float, hopeless: int) -> bool:
+        """Tell whether it places all pods but the hopeless, nothing in the way, at a price that none can undercut."""
+        is_whole = self.is_sound and self.unplaced <= hopeless and self.tried is None
+        return is_whole and self.purchase.price_hourly_usd <= bound_hourly_usd + _SAME
+
+
+def best(
+    pods: int,
+    offerings: int,
+    assign: _Assign,
+    buy: _Buy,
+    bound: Callable[[Attempt], float],
+    hopeless: Callable[[Iterable[Pod]], int],
+) -> tuple[Attempt, float]:
+    """Decide for so many pods on a market of so many offerings, as often as may help and is worth the work.
+
+    Gives the best attempt, in which the steps of all are counted, and its `bound`: a price that none can undercut.
+    `hopeless` counts pods that no attempt could place.
+    """
+    usual = Choices()
+    first_assigned = assignment = assign(usual, Unsold())
+    chosen = _corrected(assignment, usual, assign, buy)
+    least, tries = bound(chosen), _tries(pods, offerings)
+    if not usual.met or chosen.purchases >= tries:
+        return chosen, least
+    in_vain = hopeless(chosen.left) if chosen.left else 0
+    if chosen.is_best(least, in_vain):
+        return chosen, least
+    tree = _Tree(tries)
+    tree.has_seen(assignment, usual)
+    tree.grow(chosen, usual)
+    steps, first = chosen.purchase.steps, chosen
+    quick = pods > _FEW
+    looked: Attempt | None = None
+    for choices in tree.scripts():
+        if steps > (_MOST_STEPS_FOR_A_PLACE if chosen.unplaced > in_vain else _MOST_STEPS):
+            break
+        assignment = assign(choices, Unsold())
+        if tree.has_seen(assignment, choices):
+            continue
+        if quick and looked is None:
+            looked = _corrected(first_assigned, usual, assign, buy, quick=True)
+        other = _corrected(assignment, choices, assign, buy, quick=quick)
+        steps += other.purchase.steps
+        if looked is not None and other.rank < looked.rank:
+            looked, over = other, _corrected(other.assignment, choices, assign, buy)
+            steps += over.purchase.steps
+            other = replace(over, tried=other.tried or over.tried, purchases=other.purchases)
+        tree.grow(other, choices)
+        chosen = min(chosen, other, key=lambda attempt: attempt.rank)
+        if chosen.is_best(least, in_vain):
+            break
+    chosen.purchase.steps = steps
+    return chosen, least if chosen is first else bound(chosen)
+
+
+class _Tree:
+    """What may be tried, until it has been bought so many times: the fewest other choices first, of the best plans."""
+
+    def __init__(self, left: int) -> None:
+        self._left, self._assigned = left, _ASSIGNED_EACH * left
+        self._waiting: list[tuple[int, _Rank, int, Script]] = []
+        self._serial = count()
+        self._seen: set[object] = set()
+
+    def scripts(self) -> Iterator[Choices]:
+        """Give what to try next, as long as there is anything and it is worth the work."""
+        while self._waiting and self._left > 0 and self._assigned > 0:
+            self._assigned -= 1
+            yield Choices(heappop(self._waiting)[-1])
+
+    def has_seen(self, assignment: Assignment, choices: Choices) -> bool:
+        """Tell whether such an assignment has been bought for already."""
+        return self._is_known((_fingerprint(assignment), choices.barred))
+
+    def grow(self, attempt: Attempt, choices: Choices) -> None:
+        """Note an attempt; what differs from it by one choice may be tried, unless others have come to the same."""
+        self._left -= attempt.purchases
+        if self._is_known(_outcome(attempt)):
+            return
+        children = _children(choices, has_all=not attempt.unplaced)
+        for script in islice(children, max(0, self._assigned)):
+            heappush(self._waiting, (len(script), attempt.rank, next(self._serial), script))
+
+    def _is_known(self, thing: object) -> bool:
+        known = thing in self._seen
+        self._seen.add(thing)
+        return known
+
+
+def _children(choices: Choices, *, has_all: bool) -> Iterator[Script]:
+    """Give the scripts that make one more choice in another way, the likeliest options first.
+
+    Where all pods have a place, none is put last.
+    """
+    for option in range(1, max(choices.met.values(), default=0)):
+        for name, options in choices.met.items():
+            if option < options and name not in choices.script and not (has_all and name[0] == LAST):
+                yield {**choices.script, name: option}
+
+
+def _corrected(
+    assignment: Assignment, choices: Choices, assign: _Assign, buy: _Buy, *, quick: bool = False
+) -> Attempt:
+    """Buy; where that does not give pods the domains they were meant for, assign again with what has shown."""
+    unsold, steps, tried = Unsold(), 0, None
+    for number in range(_MOST_CORRECTIONS + 1):
+        purchase = buy(assignment, choices, quick)
+        steps += purchase.steps
+        for_good = number >= _EXACT_CORRECTIONS
+        is_sound = not unsold.learn(assignment.demands, purchase.refused, for_good=for_good)
+        if is_sound or choices.barred or number == _MOST_CORRECTIONS:  # what was barred might have been had
+            break
+        tried = tried or purchase
+        assignment = assign(choices, unsold)
+    purchase.steps = steps
+    return Attempt(assignment, purchase, is_sound, tried, number + 1)
+
+
+def _tries(pods: int, offerings: int) -> int:
+    tries = next((tries for most, tries in _TRIES if pods <= most), 1)
+    return min(tries, _MOST_OFFERINGS // max(1, offerings))
+
+
+def _fingerprint(assignment: Assignment) -> tuple[object, ...]:
+    placed = ((name, tuple(pods)) for name, pods in assignment.placed.items())
+    demands = ((d.shape, d.pins, len(d.pods), d.fallback) for d in assignment.demands)
+    return frozenset(placed), frozenset(demands), len(assignment.stuck)
+
+
+def _outcome(attempt: Attempt) -> frozenset[object]:
+    """Give what comes of an attempt: which pods are together, and on what."""
+    placed = ((name, tuple(pods)) for name, pods in attempt.assignment.placed.items())
+    bought = ((node.nodepool, node.price_hourly_usd, node.pods) for node in attempt.purchase.nodes)
+    return frozenset((*bought, *placed))

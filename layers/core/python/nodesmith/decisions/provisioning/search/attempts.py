@@ -1,0 +1,80 @@
+"""Repeating: whether nodes may be bought once more for pods that did not come to run on those bought before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from nodesmith.decisions.attempts import Standing
+from nodesmith.decisions.provisioning.plan import BACK_OFF, PlannedNode
+from nodesmith.decisions.scheduling.nodes.existing import by_age
+from nodesmith.decisions.workloads import Workloads
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.unschedulable import Reason
+
+_FIX = (
+    "find out what keeps its pods off new nodes (`kubectl get events`); pods of a new ReplicaSet, or that ask for"
+    " something else, are bought for at once"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeating:
+    """How workloads fare for which nodes were bought before, by name: see `Workloads`."""
+
+    standings: Mapping[str, Standing]
+    names: Workloads
+    now: datetime
+
+    def split(self, pods: Iterable[Pod]) -> tuple[list[Pod], list[tuple[Pod, Reason]]]:
+        """Split pods into those that may be bought for, and those that wait, each with the reason."""
+        chosen: list[Pod] = []
+        held: list[tuple[Pod, Reason]] = []
+        tried: set[str] = set()
+        pods = list(pods)
+        if not any(standing.is_on_trial for standing in self.standings.values()):
+            return pods, held
+        for pod in by_age(pods):
+            workload = self.names.of(pod)
+            standing = self.standings.get(workload, Standing())
+            if pod.node or not standing.is_on_trial:
+                chosen.append(pod)
+            elif standing.waits(self.now) or workload in tried:
+                held.append((pod, _reason(pod, standing, self.now)))
+            else:
+                tried.add(workload)
+                chosen.append(pod)
+        return chosen, held
+
+    def due(self, held: Iterable[tuple[Pod, Reason]]) -> datetime | None:
+        """Return when the first of the pods that wait need not wait longer, None where no time tells."""
+        waiting = {self.names.of(pod) for pod, _ in held}
+        dues = (self.standings.get(workload, Standing()).due for workload in waiting)
+        return min((due for due in dues if due is not None and due > self.now), default=None)
+
+    def noted(self, nodes: Sequence[PlannedNode], pods: Iterable[Pod]) -> tuple[PlannedNode, ...]:
+        """Return nodes to buy whose claims say which attempt they are for the workloads of their pods.
+
+        Pods that have a node still are not counted: they run.
+        """
+        workloads = {pod.key: self.names.of(pod) for pod in pods if not pod.node}
+        return tuple(self._noted(node, workloads) for node in nodes)
+
+    def _noted(self, node: PlannedNode, workloads: Mapping[str, str]) -> PlannedNode:
+        mine = sorted({workloads[pod] for pod in node.claim.nominated if pod in workloads})
+        attempts = {name: self.standings.get(name, Standing()).failed + 1 for name in mine}
+        return replace(node, claim=replace(node.claim, attempts=FrozenMap(attempts)))
+
+
+def _reason(pod: Pod, standing: Standing, now: datetime) -> Reason:
+    whose = pod.shape.owner or "the pod"
+    text = f"nodes were bought {standing.failed} times for {whose}, and none of its pods stayed on one for a minute"
+    if standing.trial:
+        text += f"; it is tried with one node, NodeClaim {standing.trial}"
+    elif standing.waits(now):
+        text += f"; tried again after {standing.until:%H:%M:%S} UTC"
+    else:
+        text += "; it is tried with one pod first"
+    return Reason(text, blocking=BACK_OFF, fix=_FIX)

@@ -1,0 +1,91 @@
+"""A price that no plan for the same pods can undercut, whatever domains and rooms it gives them.
+
+What an attempt has settled before buying (domains, rooms, which NodePool first) is open again here, so that the bound
+is one on all plans and not only on those that settle it alike. What remains are the pods, what they ask of a node by
+themselves, who may share one, and everything for sale. Free room costs nothing: what it could be worth at most, at the
+prices of a unit of each resource that linear programming duality gives (see `resource_prices`), is taken off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import fsum
+from operator import le
+
+from nodesmith.decisions.packing import Bin, Item, lower_bound, pack, resource_prices
+from nodesmith.decisions.provisioning.purchase.packingproblem import Market, market
+from nodesmith.decisions.provisioning.search.alternatives import Attempt
+from nodesmith.decisions.scheduling.demands import Demand, by_shape
+from nodesmith.decisions.scheduling.nodes.conflicts import Neighbours
+from nodesmith.decisions.scheduling.nodes.existing import Room
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.decisions.scheduling.sharing import shared
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
+
+_FEW = 64
+"""pods up to which the bound is worth packing what must be bought"""
+
+
+def least_price(
+    attempt: Attempt,
+    pods: Sequence[Pod],
+    rooms: Sequence[Room],
+    templates: Sequence[Template],
+    daemonsets: Sequence[Shape],
+) -> float:
+    """Give the bound, USD an hour, on plans that place what this attempt places. `rooms` are as free as before it."""
+    purchase = attempt.purchase
+    if not purchase.nodes or not purchase.is_bounded:
+        return 0.0
+    if _settles_nothing(attempt):
+        return purchase.bound_hourly_usd
+    served = _served(attempt, pods)
+    neighbours = Neighbours([*(shape for shape, _ in served), *daemonsets])
+    demands = [Demand(shape, tuple(alike)) for shape, alike in served]
+    offered = market(templates, shared(demands, neighbours, templates, daemonsets), plain=True)
+    if not offered.bins:
+        return 0.0
+    bins = offered.bins
+    items = _homeless(offered, rooms) if rooms else offered.items
+    few = sum(item.count for item in offered.items) <= _FEW
+    bound = pack(items, bins).bound if few else lower_bound(items, bins)
+    if rooms:
+        bound = max(bound, _beside(offered, bins, rooms))
+    return min(bound, purchase.price_hourly_usd)
+
+
+def _settles_nothing(attempt: Attempt) -> bool:
+    """Tell whether the purchase's own bound holds for all plans: nothing was decided before it but what had to be."""
+    if attempt.assignment.placed or len(attempt.purchase.served_by) > 1:
+        return False
+    return not any(demand.is_settled for demand in attempt.assignment.demands)
+
+
+def _served(attempt: Attempt, pods: Sequence[Pod]) -> list[tuple[Shape, list[Pod]]]:
+    left = {pod.key for demand in attempt.purchase.left for pod in demand.pods}
+    left |= {pod.key for stuck, _ in attempt.assignment.stuck for pod in stuck}
+    return by_shape(pod for pod in pods if pod.key not in left)
+
+
+def _homeless(offered: Market, rooms: Sequence[Room]) -> list[Item]:
+    """Give the items that no room could take, which must therefore be bought for; those of the others count none."""
+    most = [max(room.free.of(name) for room in rooms) for name in offered.dimensions]
+    return [
+        replace(item, count=0)
+        if all(map(le, item.size, most))
+        and any(room.fits(demand.shape, 1) and room.admits(demand.shape) for room in rooms)
+        else item
+        for item, demand in zip(offered.items, offered.demands, strict=True)
+    ]
+
+
+def _beside(offered: Market, bins: Sequence[Bin], rooms: Sequence[Room]) -> float:
+    """Bound what must be bought where some may find room: all is worth so much, the rooms at most so much."""
+    prices = resource_prices(offered.items, bins)
+    wanted = [sum(item.size[axis] * item.count for item in offered.items) for axis in range(len(prices))]
+    named = list(zip(offered.dimensions, prices, wanted, strict=True))
+    taken = [price * max(0, min(room.free.of(n), most)) for room in rooms for n, price, most in named]
+    worth = [price * amount for _, price, amount in named]
+    return fsum(worth) - fsum(taken)

@@ -1,0 +1,47 @@
+"""Pods that nothing can serve now, not even alone: no room takes one, and no node that limits allow holds one.
+
+Where they are all that is left, deciding once more is in vain: a cluster at its limits is looked at again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import le
+
+from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.nodes.existing import Room
+from nodesmith.decisions.scheduling.offerings.admission import Admission
+from nodesmith.decisions.scheduling.offerings.options import bargains, vector
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
+
+
+def hopeless(pods: Iterable[Pod], rooms: Sequence[Room], templates: Sequence[Template]) -> int:
+    """Count the pods that have no place whatever becomes of all others."""
+    known: dict[Shape, bool] = {}
+    count = 0
+    for pod in pods:
+        if pod.shape not in known:
+            known[pod.shape] = not _is_servable(pod.shape, rooms, templates)
+        count += known[pod.shape]
+    return count
+
+
+def _is_servable(shape: Shape, rooms: Iterable[Room], templates: Iterable[Template]) -> bool:
+    if any(room.fits(shape, 1) and room.admits(shape) for room in rooms):
+        return True
+    return any(_holds(template, shape) for template in templates)
+
+
+def _holds(template: Template, shape: Shape) -> bool:
+    names = tuple(sorted(shape.requests.nonzero()))
+    size, limits = vector(shape.requests, names), tuple(sorted(template.remaining))
+    most = vector(template.remaining, limits)
+    admission = Admission(template, (Demand(shape, ()),))
+    return any(
+        all(map(le, size, good.room)) and all(map(le, good.cost, most))
+        for stock in (template.stock, template.reserved)
+        for _, types, ways in admission.alike(stock)
+        for good in bargains(stock, types, ways, names, limits)
+    )

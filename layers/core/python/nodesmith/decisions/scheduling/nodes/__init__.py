@@ -1,0 +1,1 @@
+"""Existing and in-flight nodes, and what they can still take."""

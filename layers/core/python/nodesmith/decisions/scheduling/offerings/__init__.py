@@ -1,0 +1,1 @@
+"""What NodePools may launch, and for which pods."""

@@ -1,0 +1,186 @@
+"""Where new nodes for pods of a shape can be launched, and what a pod costs there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from math import inf
+from typing import NamedTuple, Protocol
+
+from nodesmith.decisions.scheduling.compatibility import OFFERING_KEYS, offering_labels
+from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.offerings.admission import Admission
+from nodesmith.decisions.scheduling.offerings.options import Good, Stock, Way, cheapest_shares, is_priced
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.decisions.scheduling.spreadshares import Domain
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.taints import Effect, Toleration, first_untolerated
+from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.kubernetes.shapes import Shape
+
+
+class Launching(Protocol):
+    """What scheduling asks of the market."""
+
+    def domains(self, shape: Shape, keys: tuple[str, ...]) -> Sequence[Domain]:
+        """Give the values of these labels, in order, that new nodes for pods of a shape may have.
+
+        A value is empty where a node would not have the label.
+        """
+
+    def price(self, shape: Shape, keys: tuple[str, ...], domain: Domain) -> float:
+        """Estimate what one pod costs in such a domain, USD an hour."""
+
+    def softly_tainted(self, shape: Shape) -> bool:
+        """Tell whether some NodePool's nodes have a PreferNoSchedule taint that these pods do not tolerate."""
+
+    def refusing(self, tolerations: tuple[Toleration, ...]) -> frozenset[str]:
+        """Name the NodePools whose new nodes have a taint that pods with these tolerations do not tolerate."""
+
+    @property
+    def scarce_zones(self) -> frozenset[str]:
+        """The zones in which EC2 lately had little of anything."""
+
+
+_Ask = tuple[int, int]
+"""numbers of what pods ask of a node, and of how much they ask for: shapes with equal ones are alike to the market"""
+
+
+class _Sold(NamedTuple):
+    """A size of node and its lowest price. Exotic ones are only bought for what fits no other."""
+
+    room: Resources
+    price_hourly_usd: float
+    is_exotic: bool
+
+
+class TemplateLaunching:
+    """`Launching` by NodePools as they are: types and offerings left, whatever the limits say."""
+
+    def __init__(self, templates: Sequence[Template]) -> None:
+        self._templates = templates
+        self._asks: dict[Shape, _Ask] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._places: dict[tuple[int, tuple[str, ...]], dict[Domain, list[_Sold]]] = {}
+        self._domains: dict[tuple[_Ask, tuple[str, ...]], list[Domain]] = {}
+        self._prices: dict[tuple[_Ask, tuple[str, ...], Domain], float] = {}
+        self._refusing: dict[tuple[Toleration, ...], frozenset[str]] = {}
+        self._soft_taints = [
+            t for template in templates for t in template.pool.taints if t.effect == Effect.PREFER_NO_SCHEDULE
+        ]
+        scarce = [frozenset(zone for _, zone in template.scarce) for template in templates]
+        self.scarce_zones = frozenset.intersection(*scarce) if scarce else frozenset()
+
+    def domains(self, shape: Shape, keys: tuple[str, ...]) -> Sequence[Domain]:
+        """See `Launching`. In order of their values."""
+        asked = self._ask(shape), keys
+        if asked not in self._domains:
+            requests = shape.requests
+            self._domains[asked] = [
+                domain
+                for domain, sold in self._sold(shape, keys).items()
+                if any(requests.fits_in(one.room) for one in sold)
+            ]
+        return self._domains[asked]
+
+    def price(self, shape: Shape, keys: tuple[str, ...], domain: Domain) -> float:
+        """See `Launching`: the cheapest offering, by the share of its node that a pod takes."""
+        asked = self._ask(shape), keys, domain
+        if asked not in self._prices:
+            self._prices[asked] = _cheapest(shape.requests, self._sold(shape, keys).get(domain, []))
+        return self._prices[asked]
+
+    def softly_tainted(self, shape: Shape) -> bool:
+        """See `Launching`."""
+        return first_untolerated(self._soft_taints, shape.tolerations, soft=True) is not None
+
+    def refusing(self, tolerations: tuple[Toleration, ...]) -> frozenset[str]:
+        """See `Launching`."""
+        if tolerations not in self._refusing:
+            self._refusing[tolerations] = frozenset(
+                t.name for t in self._templates if first_untolerated(t.pool.taints, tolerations)
+            )
+        return self._refusing[tolerations]
+
+    def _ask(self, shape: Shape) -> _Ask:
+        known = self._asks.get(shape)
+        if known is None:
+            kind = self._number(shape.terms, shape.tolerations, shape.shuns_soft_taints)
+            known = self._asks[shape] = kind, self._number(shape.requests)
+        return known
+
+    def _number(self, *asked: object) -> int:
+        return self._numbers.setdefault(asked, len(self._numbers))
+
+    def _sold(self, shape: Shape, keys: tuple[str, ...]) -> Mapping[Domain, list[_Sold]]:
+        kind, _ = self._ask(shape)
+        alike = kind, keys
+        if alike not in self._places:
+            found: dict[Domain, list[_Sold]] = {}
+            for domain, goods in self._offered(shape, keys):
+                found.setdefault(domain, []).extend(
+                    _Sold(g.choice.room, g.offering.cost_hourly_usd, g.choice.is_exotic) for g in goods
+                )
+            self._places[alike] = {
+                domain: sorted(found[domain], key=lambda s: (-s.room.cpu_milli, s.price_hourly_usd))
+                for domain in sorted(found)
+            }
+        return self._places[alike]
+
+    def _offered(self, shape: Shape, keys: tuple[str, ...]) -> Iterator[tuple[Domain, Sequence[Good]]]:
+        """Give what there is to buy in each domain, but for what is never the better choice."""
+        for template in self._templates:
+            admission = Admission(template, (Demand(shape, ()),))
+            for stock in (template.stock, template.reserved):
+                for _, types, ways in admission.alike(stock):
+                    for kind, names in _labelled(stock, types, keys):
+                        domains: dict[Domain, list[Way]] = {}
+                        for way in ways:
+                            values = (_values(key, kind, way, template, shape) for key in keys)
+                            for domain in product(*values):
+                                domains.setdefault(domain, []).append(way)
+                        for domain, same in domains.items():
+                            yield domain, cheapest_shares(stock, names, frozenset(same))
+
+
+def _labelled(
+    stock: Stock, types: frozenset[str], keys: Sequence[str]
+) -> Iterable[tuple[InstanceType, frozenset[str]]]:
+    """Split types by their values of these labels; give each part with one type of it."""
+    asked = [key for key in keys if key not in OFFERING_KEYS]
+    found: dict[tuple[str | None, ...], list[str]] = {}
+    for name in sorted(types) if asked else ():
+        labels = stock.kind(name).labels
+        found.setdefault(tuple(labels.get(key) for key in asked), []).append(name)
+    parts = [frozenset(names) for names in found.values()] if asked else [types]
+    return [(stock.kind(min(part)), part) for part in parts]
+
+
+def _values(key: str, kind: InstanceType, way: Way, template: Template, shape: Shape) -> Sequence[str]:
+    """Give the values of a label that such a node may have, empty for no label; none where nobody says which."""
+    offered = offering_labels(way.zone, way.zone_id, way.capacity_type)
+    value = offered.get(key) or kind.labels.get(key)
+    if value:
+        return (value,)
+    open_ = template.requirements.get(key)
+    if open_ is None:
+        return ("",)
+    wished = [open_.intersection(term[key]) if key in term else open_ for term in shape.terms]
+    return sorted({value for one in wished if not one.complement for value in one.values})
+
+
+def _cheapest(requests: Resources, sold: Iterable[_Sold]) -> float:
+    """Return the lowest price of a pod's share of a node that it fits on, USD an hour; infinite where there is none."""
+    wanted = [(name, amount, is_priced(name)) for name, amount in requests.nonzero().items()]
+    lowest = {False: inf, True: inf}
+    for one in sold:
+        share, offered = 0.0, one.room.amounts
+        for name, amount, priced in wanted:
+            room = offered.get(name, 0)
+            if not 0 <= amount <= room:
+                break
+            if priced:
+                share = max(share, amount / room)
+        else:
+            lowest[one.is_exotic] = min(lowest[one.is_exotic], one.price_hourly_usd * share)
+    return lowest[False] if lowest[False] < inf else lowest[True]

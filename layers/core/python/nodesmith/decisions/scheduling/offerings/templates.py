@@ -1,0 +1,277 @@
+"""NodePools as templates of nodes: which types each may buy now, and how much room those leave for pods."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from nodesmith.decisions.scheduling.compatibility import (
+    OFFERING_KEYS,
+    TypeSet,
+    allows_offering,
+    matching_types,
+)
+from nodesmith.decisions.scheduling.offerings.daemonsets import Overhead, Running, running
+from nodesmith.decisions.scheduling.offerings.options import NOTHING_SOLD, Choice, Stock
+from nodesmith.decisions.scheduling.offerings.reservations import reservation_limit, reserved_offerings
+from nodesmith.model.apimachinery.labels import NODEPOOL
+from nodesmith.model.apimachinery.requirements import Requirements
+from nodesmith.model.apimachinery.resources import NOTHING, Resources
+from nodesmith.model.ec2.catalog import Offering
+from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.status import CapacityReservation, Image, NodeClassStatus
+
+NO_IMAGE = "no instance type can boot the images of its EC2NodeClass"
+_MANY_CLOSED, _MOST_NAMED = 15, 3
+_ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What nodes of a NodePool look like, and everything it may buy now.
+
+    `remaining` is what its limits still allow, NOTHING where it has none; `obstacle` is why nothing can be bought.
+    """
+
+    pool: NodePool
+    nodeclass: EC2NodeClass
+    status: NodeClassStatus
+    requirements: Requirements
+    types: TypeSet
+    choices: tuple[Choice, ...]
+    stock: Stock
+    """all offerings of all choices that are not reserved"""
+    remaining: Resources
+    obstacle: str = ""
+    daemons: tuple[tuple[Shape, frozenset[str]], ...] = ()
+    """the DaemonSets that will run on its nodes, and the names of the types they run on"""
+    scarce: frozenset[tuple[str, str]] = frozenset()
+    """capacity types and zones of which EC2 lately had none in many offerings: ask as widely as may be"""
+    reserved: Stock = NOTHING_SOLD
+    """what is reserved, by price on demand; `reservations` has how many instances of each are free, by limit name"""
+    reservations: Resources = NOTHING
+    trial: str = ""
+    """why one node may be bought and no more: those before did not join"""
+
+    @property
+    def name(self) -> str:
+        """The NodePool's."""
+        return self.pool.name
+
+    @property
+    def is_steered(self) -> bool:
+        """Whether its nodes are chosen by more than their price: surcharges, risks."""
+        return bool(self.pool.node_surcharge_hourly_usd) or self.stock.is_risky
+
+
+def template_labels(pool: NodePool) -> dict[str, str]:
+    """Give the labels every node of the pool carries, whatever its type."""
+    return {**pool.labels, NODEPOOL: pool.name, pool.nodeclass.label: pool.nodeclass.name}
+
+
+def template(
+    pool: NodePool,
+    nodeclass: EC2NodeClass,
+    status: NodeClassStatus,
+    types: TypeSet,
+    daemonsets: Sequence[Shape],
+    unavailable: Iterable[OfferingKey],
+    used: Resources,
+    reservations: Sequence[CapacityReservation] = (),
+    risky: Iterable[tuple[OfferingKey, int]] = (),
+) -> Template:
+    """Work out what a NodePool may buy. `types` are resolved for its NodeClass, `used` is what its nodes take now.
+
+    `reservations` are those of its NodeClass that take instances, `risky` pools with what their interruptions make
+    their nodes dearer by, in percent.
+    """
+    requirements = pool.requirements.union(Requirements.from_labels(template_labels(pool)))
+    bootable = _bootable(types, tuple(image.requirements for image in status.images))
+    allowed = matching_types(bootable, requirements)
+    subnet_zones = frozenset(subnet.zone for subnet in status.subnets)
+    closed = frozenset(unavailable)
+    offered = _offered(allowed, requirements, subnet_zones, closed, frozenset(risky))
+    daemons = running(pool, requirements, allowed, daemonsets)
+    by_name = {t.name: t for t in allowed.types} if reservations else {}
+    reserved = reserved_offerings(reservations, by_name, requirements, subnet_zones, closed)
+    choices, stock, reserved_stock = _stocked(
+        offered,
+        tuple((by_name[name], reserved[name]) for name in sorted(reserved)),
+        tuple(each for _, each in daemons),
+    )
+    obstacle = "" if choices else _no_choice(types, bootable, allowed, requirements, status.images, offered)
+    remaining = (
+        Resources({n: pool.limits[n] - used.of(n) for n in sorted(pool.limits)}) if pool.limits else NOTHING
+    )
+    return Template(
+        pool,
+        nodeclass,
+        status,
+        requirements,
+        bootable,
+        choices,
+        stock,
+        remaining,
+        obstacle,
+        tuple((daemon, each.types) for daemon, each in daemons),
+        _scarce(closed),
+        reserved_stock,
+        Resources({reservation_limit(r.id): r.available for r in reservations}) if reserved else NOTHING,
+    )
+
+
+def _scarce(closed: Iterable[OfferingKey]) -> frozenset[tuple[str, str]]:
+    counts = Counter((key.capacity_type, key.zone) for key in closed)
+    return frozenset(place for place, count in counts.items() if count >= _MANY_CLOSED)
+
+
+@lru_cache(maxsize=64)
+def _bootable(types: TypeSet, images: tuple[Requirements, ...]) -> TypeSet:
+    if not all(images):
+        return types
+    names = {name for requirements in images for name in matching_types(types, requirements).names}
+    return TypeSet(tuple(t for t in types.types if t.name in names))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Offered:
+    """Types with an offering left, those offerings, and whether the type is exotic; and all offerings by price.
+
+    Compared by identity, which makes it a cheap key.
+    """
+
+    types: tuple[tuple[InstanceType, tuple[Offering, ...], bool], ...]
+    by_price: tuple[tuple[str, Offering], ...]
+
+
+@lru_cache(maxsize=64)
+def _offered(
+    types: TypeSet,
+    requirements: Requirements,
+    zones: frozenset[str],
+    unavailable: frozenset[OfferingKey],
+    risky: frozenset[tuple[OfferingKey, int]],
+) -> _Offered:
+    """Give what is for sale. Cached, for the market seldom changes from run to run."""
+    wanted = {key: requirements[key] for key in OFFERING_KEYS if key in requirements}
+    closed = {(k.capacity_type, k.instance_type, k.zone) for k in unavailable}
+
+    def allowed(name: str, offering: Offering) -> bool:
+        if offering.zone not in zones or (offering.capacity_type, name, offering.zone) in closed:
+            return False
+        return allows_offering(wanted, offering)
+
+    found = ((t, tuple(o for o in t.offerings if allowed(t.name, o))) for t in types.types)
+    if risky:
+        surcharges = {(k.capacity_type, k.instance_type, k.zone): percent for k, percent in risky}
+        found = ((t, _surcharged(t.name, offerings, surcharges)) for t, offerings in found)
+    kept = tuple((t, offerings, _is_exotic(t)) for t, offerings in found if offerings)
+    priced = [(t.name, o) for t, offerings, _ in kept for o in offerings]
+    priced.sort(key=lambda p: (p[1].cost_hourly_usd, p[0], p[1].zone))
+    return _Offered(kept, tuple(priced))
+
+
+def _surcharged(
+    name: str, offerings: tuple[Offering, ...], surcharges: Mapping[tuple[str, str, str], int]
+) -> tuple[Offering, ...]:
+    """Give a type's offerings with what their interruptions cost beside, cheapest first."""
+    percents = [surcharges.get((o.capacity_type, name, o.zone), 0) for o in offerings]
+    if not any(percents):
+        return offerings
+    dearer = (
+        replace(o, risk_hourly_usd=o.price_hourly_usd * percent / 100) if percent else o
+        for o, percent in zip(offerings, percents, strict=True)
+    )
+    return tuple(sorted(dearer, key=lambda o: (o.cost_hourly_usd, o.zone)))
+
+
+@lru_cache(maxsize=64)
+def _stocked(
+    offered: _Offered,
+    reserved: tuple[tuple[InstanceType, tuple[Offering, ...]], ...],
+    daemons: tuple[Running, ...],
+) -> tuple[tuple[Choice, ...], Stock, Stock]:
+    """Give the types that have room for their DaemonSets, and what there is of them to buy and reserved."""
+    sold = {kind.name: (kind, offerings, exotic) for kind, offerings, exotic in offered.types}
+    for kind, paid in reserved:
+        _, offerings, exotic = sold.get(kind.name, (kind, (), _is_exotic(kind)))
+        sold[kind.name] = kind, (*paid, *offerings), exotic
+    overhead = Overhead(daemons)
+    choices = [
+        Choice(kind, kind.allocatable - taken, taken, alike, exotic)
+        for name, (kind, offerings, exotic) in sold.items()
+        for taken, alike in overhead.of(name, offerings)
+        if taken.fits_in(kind.allocatable)
+    ]
+    by_offering = {(c.type.name, id(offering)): c for c in choices for offering in c.offerings}
+    bought = _goods(by_offering, offered.by_price)
+    paid_for = _goods(by_offering, ((kind.name, offering) for kind, paid in reserved for offering in paid))
+    paid_for.sort(key=lambda s: (s[1].price_hourly_usd, s[0].type.name, s[1].zone, s[1].reservation))
+    return tuple(choices), Stock(bought), Stock(paid_for)
+
+
+def _goods(
+    choices: Mapping[tuple[str, int], Choice], sold: Iterable[tuple[str, Offering]]
+) -> list[tuple[Choice, Offering]]:
+    found = ((choices.get((name, id(offering))), offering) for name, offering in sold)
+    return [(choice, offering) for choice, offering in found if choice is not None]
+
+
+def _is_exotic(instance_type: InstanceType) -> bool:
+    return "metal" in instance_type.name or any(instance_type.capacity.of(name) for name in _ACCELERATORS)
+
+
+def _removing(types: TypeSet, requirements: Requirements) -> str:
+    """Tell what removes most of these types, and how many each of it removes."""
+    left = {key: len(matching_types(types, Requirements.of(requirements[key])).types) for key in requirements}
+    removed = {key: len(types.types) - left[key] for key in requirements}
+    worst = sorted(filter(removed.get, removed), key=lambda key: (-removed[key], key))[:_MOST_NAMED]
+    named = "; ".join(f"{requirements[key]} removes {removed[key]:,}" for key in worst)
+    return f"of {len(types.types):,} {named}"
+
+
+def image_conflict(images: Sequence[Image], requirements: Requirements) -> str:
+    """Say what keeps every image from nodes that meet the requirements; empty where one goes with them.
+
+    `ami-1 (al2023) boots kubernetes.io/arch In [amd64] only, asked for is kubernetes.io/arch In [arm64]`.
+    """
+    found = []
+    for image in images:
+        asked = Requirements({key: r for key, r in requirements.items() if key in image.requirements})
+        conflict = image.requirements.conflict(asked)
+        if conflict is None:
+            return ""
+        name = f"{image.id} ({image.name})" if image.name else image.id
+        found.append(f"{name} boots {conflict.offered} only, asked for is {conflict.wanted}")
+    return "; ".join(found[:_MOST_NAMED])
+
+
+def _no_choice(
+    types: TypeSet,
+    bootable: TypeSet,
+    allowed: TypeSet,
+    requirements: Requirements,
+    images: Sequence[Image],
+    offered: _Offered,
+) -> str:
+    if not types.types:
+        return "the catalogue has no instance types for its region"
+    if not bootable.types:
+        return NO_IMAGE
+    if not allowed.types:
+        found = image_conflict(images, requirements) if matching_types(types, requirements).types else ""
+        if found:
+            return f"{NO_IMAGE}: {found}"
+        return f"no instance type meets its requirements ({_removing(bootable, requirements)})"
+    if offered.types:
+        return "its DaemonSets ask for more than any of its instance types offers"
+    return (
+        f"none of its {len(allowed.types)} instance types has an offering left: every one is out of capacity,"
+        " without a price, or in a zone or capacity type that the NodePool or its subnets do not have"
+    )

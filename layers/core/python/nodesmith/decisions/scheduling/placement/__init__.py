@@ -1,0 +1,1 @@
+"""Pods of one shape after the other get their places."""

@@ -1,0 +1,159 @@
+"""Pods that must share a node with others: they go where these run, or are bought for as one thing with them.
+
+kube-scheduler lets a pod with required affinity over the hostname only onto a node with a matching pod; where there is
+none anywhere, the first of pods that match their own term may start on any node, and the others must follow it there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.nodes.existing import Room
+from nodesmith.decisions.scheduling.placement.placement import Ground, Placing
+from nodesmith.decisions.scheduling.placement.units import Units
+from nodesmith.decisions.scheduling.topology.affinity import followed, shares_node
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import HOSTNAME
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
+
+_Queue = Sequence[tuple[Shape, Pod]]
+
+
+class Together:
+    """The placing of pods that must share a node; `flock` are all that follow the same pods, those of `shape` first."""
+
+    def __init__(
+        self, ground: Ground, shape: Shape, plain: Shape, flock: Sequence[tuple[Shape, list[Pod]]]
+    ) -> None:
+        self._ground, self._shape, self._plain, self._flock = ground, shape, plain, flock
+        self._units = Units(ground)
+        sets = ground.neighbours.sets
+        self._leaders = followed(shape, sets)
+        self._is_own_leader = bool(self._leaders >> sets.number(shape) & 1)
+
+    @property
+    def follows_nobody(self) -> bool:
+        """True where nobody they must share a node with has a place, and they are not of that kind themselves."""
+        return not self._is_own_leader and not self._hosts() and not any(self._hosting())
+
+    def place(self) -> dict[Shape, tuple[list[Pod], str]]:
+        """Place pods; give by shape those left and why. Others of the flock are only placed with the first of all."""
+        pods = list(self._flock[0][1])
+        hosts, hosting = self._hosts(), list(self._hosting())
+        if not hosts and not hosting and self._is_own_leader:
+            return self._start()
+        placing = Placing(self._ground, self._shape, self._plain, only=lambda room: room.name in hosts)
+        left, _ = placing.place(pods)
+        choices, places = self._ground.choices, sum(len(d.pods) // d.unit for d in hosting)
+        if left and places > 1 and choices.pick(("crowd", self._plain), 2):
+            places = 1
+        for demand in choices.first(("join", self._plain), hosting if left else ()):
+            left = self._join(demand, left, places)
+        why = f"required pod affinity over {HOSTNAME}: the nodes with matching pods have no room for them"
+        return {self._plain: (left, why if left else "")}
+
+    def _matches(self, shape: Shape) -> bool:
+        return bool(self._leaders >> self._ground.neighbours.sets.number(shape) & 1)
+
+    def _hosts(self) -> frozenset[str]:
+        """Give the rooms that hold a matching pod."""
+        rooms = self._ground.vacancies.rooms.values()
+        return frozenset(r.name for r in rooms if any(n and self._matches(s) for s, n in r.hosted.items()))
+
+    def _hosting(self) -> Iterator[Demand]:
+        """Give the demands for nodes that will hold a matching pod."""
+        return (d for d in self._ground.result.demands if any(map(self._matches, d.members or (d.shape,))))
+
+    def _join(self, demand: Demand, pods: list[Pod], places: int) -> list[Pod]:
+        """Add pods to those of a demand, as many to each as must be so that all find one; give those left."""
+        members = demand.members or (demand.shape,)
+        each = -(-len(pods) // places)
+        labels: dict[str, str] | None = None
+        while each:
+            unit = self._units.make((*members, *(self._shape,) * each), demand.pins)
+            labels = self._units.place(unit, Counter({self._plain: each}), demand.pins)
+            if labels is not None:
+                break
+            each //= 2
+        if labels is None:
+            return pods
+        most = self._units.admitted(self._plain, len(pods), labels)
+        units = min(len(demand.pods) // demand.unit, most // each)
+        joined = [
+            pod
+            for n in range(units)
+            for pod in (
+                *demand.pods[n * demand.unit : (n + 1) * demand.unit],
+                *pods[n * each : (n + 1) * each],
+            )
+        ]
+        rest = replace(demand, pods=demand.pods[units * demand.unit :])
+        self._replace(demand, replace(unit, pods=tuple(joined), pins=FrozenMap(labels)), rest)
+        self._ground.topology.add(labels, self._plain, units * each)
+        news = {key: value for key, value in labels.items() if key not in demand.pins}
+        for member in members if news else ():
+            self._ground.topology.add(news, member, units)
+        left = pods[units * each :]
+        return self._join(rest, left, 1) if rest.pods and left and units else left
+
+    def _replace(self, demand: Demand, *by: Demand) -> None:
+        demands = self._ground.result.demands
+        at = next(index for index, one in enumerate(demands) if one is demand)
+        demands[at : at + 1] = [one for one in by if one.pods]
+
+    def _start(self) -> dict[Shape, tuple[list[Pod], str]]:
+        """Put all of the flock, or as many as one node can hold, into the tightest room or onto one new node."""
+        queue = [(shape, pod) for shape, pods in self._flock for pod in pods]
+        room = self._room_for(queue)
+        count = len(queue)
+        if room is None:
+            count = self._most_on_one_node(queue)
+            if count:
+                self._buy(queue[:count])
+        else:
+            for shape, number in Counter(shape for shape, _ in queue).items():
+                self._ground.vacancies.take(room, shape, number)
+                self._ground.topology.add(room.labels, shape, number, room)
+            self._ground.result.placed.setdefault(room.name, []).extend(pod.key for _, pod in queue)
+        left: dict[Shape, tuple[list[Pod], str]] = {shape: ([], "") for shape, _ in self._flock}
+        why = f"required pod affinity over {HOSTNAME}: all must share one node, and none holds more than {count}"
+        for shape, pod in queue[count:]:
+            left[shape] = ([*left[shape][0], pod], why)
+        return left
+
+    def _room_for(self, queue: _Queue) -> Room | None:
+        kinds = Counter(shape for shape, _ in queue)
+        unit = self._units.make([shape for shape, _ in queue], FrozenMap())
+        if not self._ground.neighbours.may_share(unit.members):
+            return None
+        rooms = self._ground.vacancies.candidates(unit.shape)
+        return next((room for room in rooms if self._units.suits(kinds, room.labels)), None)
+
+    def _most_on_one_node(self, queue: _Queue) -> int:
+        least, most = 0, len(queue)
+        while least < most:
+            middle = (least + most + 1) // 2
+            if self._place_for(queue[:middle]) is None:
+                most = middle - 1
+            else:
+                least = middle
+        return least
+
+    def _place_for(self, queue: _Queue) -> dict[str, str] | None:
+        unit = self._units.make([shape for shape, _ in queue], FrozenMap())
+        return self._units.place(unit, Counter(shape for shape, _ in queue), {})
+
+    def _buy(self, queue: _Queue) -> None:
+        pins = self._place_for(queue) or {}
+        unit = self._units.make([shape for shape, _ in queue], FrozenMap(pins))
+        is_wish = self._shape is not self._plain and not shares_node(self._plain)
+        fallback = Demand(self._plain, ()) if is_wish else None
+        self._ground.result.demands.append(
+            replace(unit, pods=tuple(pod for _, pod in queue), fallback=fallback)
+        )
+        for shape, number in Counter(shape for shape, _ in queue).items():
+            self._ground.topology.add(pins, shape, number)

@@ -1,0 +1,1 @@
+"""Where pods are, and which domains others may have."""

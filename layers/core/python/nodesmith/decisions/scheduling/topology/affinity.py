@@ -1,0 +1,107 @@
+"""Pods that must be where others are: whom they follow, in which order they come, and why some have nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+
+from nodesmith.decisions.scheduling.labelsets import LabelSets, bits
+from nodesmith.decisions.scheduling.topology.topology import attractions
+from nodesmith.model.apimachinery.labels import HOSTNAME
+from nodesmith.model.kubernetes.shapes import Shape
+
+_MOST_LINKS = 100
+
+
+def followed(shape: Shape, sets: LabelSets) -> int:
+    """Give the label sets that meet all required affinity terms of a shape; a pod must meet all to count for one."""
+    terms = attractions(shape)
+    found = sets.selected(terms[0].selector, terms[0].namespaces) if terms else 0
+    for term in terms[1:]:
+        found &= sets.selected(term.selector, term.namespaces)
+    return found
+
+
+def shares_node(shape: Shape) -> bool:
+    """Tell whether pods of a shape must be on a node with others."""
+    return any(term.topology_key == HOSTNAME for term in attractions(shape))
+
+
+def leaders_first(shapes: Mapping[Shape, Shape], sets: LabelSets) -> list[Shape]:
+    """Order shapes so that each comes after those it follows, as far as they do not follow each other in a circle.
+
+    Each is given with what its pods really need, which may be less.
+    """
+    by_number: dict[int, list[Shape]] = {}
+    for shape in shapes:
+        by_number.setdefault(sets.number(shape), []).append(shape)
+    known = sum(1 << number for number in by_number)
+    ordered: dict[Shape, None] = {}
+    entered: set[Shape] = set()
+    stack = [(shape, False) for shape in reversed(list(shapes))]
+    while stack:
+        shape, done = stack.pop()
+        if done:
+            ordered[shape] = None
+        elif shape not in entered:
+            entered.add(shape)
+            stack.append((shape, True))
+            leaders = [one for number in bits(followed(shape, sets) & known) for one in by_number[number]]
+            new = [one for one in reversed(leaders) if one not in entered]
+            stack += [(one, False) for one in new if not _may_precede(shape, one, shapes, sets)]
+    return list(ordered)
+
+
+def _may_precede(shape: Shape, leader: Shape, plain: Mapping[Shape, Shape], sets: LabelSets) -> bool:
+    """Tell whether kube-scheduler may bind pods before some they follow, who therefore must be where they are.
+
+    So may pods that match themselves, and can be the first of all, before those that need a node with such; and pods
+    that only wish to follow before those that must follow them.
+    """
+    number = sets.number(shape)
+    if followed(shape, sets) >> number & 1 and shares_node(leader) and not shares_node(shape):
+        return True
+    return not attractions(plain[shape]) and bool(followed(plain[leader], sets) >> number & 1)
+
+
+def flock(shape: Shape, sets: LabelSets) -> tuple[object, ...]:
+    """Give what is equal for all shapes that follow the same pods over the same keys."""
+    return followed(shape, sets), *sorted({term.topology_key for term in attractions(shape)})
+
+
+class Stranded:
+    """Pods that must be where others are, when none of them could begin."""
+
+    def __init__(self, shapes: Iterable[Shape], sets: LabelSets) -> None:
+        self._sets = sets
+        self._followed: dict[int, int] = {}
+        for shape in shapes:
+            number = sets.number(shape)
+            self._followed[number] = self._followed.get(number, 0) | followed(shape, sets)
+        self._numbers = sum(1 << number for number in self._followed)
+
+    def why(self, shape: Shape) -> str:
+        """Say whom pods must follow and cannot: there is nobody, none where it counts, or some that wait themselves."""
+        terms = attractions(shape)
+        keys = " and ".join(sorted({term.topology_key for term in terms}))
+        wanted = " and ".join(dict.fromkeys(str(term.selector) for term in terms))
+        begun = f"required pod affinity over {keys}: "
+        leaders = followed(shape, self._sets)
+        if not leaders:
+            return f"{begun}no pod anywhere matches {wanted}" + (" at once" if len(terms) > 1 else "")
+        if not leaders & self._numbers:
+            return f"{begun}no pod that matches {wanted} is, or will be, on a node with that label"
+        circle = self._follow_back(shape)
+        why = "wait for these in turn: none can be the first" if circle else "wait for others themselves"
+        return f"{begun}they must be with pods of {wanted}, and those {why}"
+
+    def _follow_back(self, shape: Shape) -> bool:
+        """Tell whether those that pods follow lead, link by link and within reason, back to these pods."""
+        seen: dict[int, None] = {}
+        found = [followed(shape, self._sets) & self._numbers]
+        while found and len(seen) < _MOST_LINKS:
+            for number in islice(bits(found.pop()), _MOST_LINKS):
+                if number not in seen:
+                    seen[number] = None
+                    found.append(self._followed[number] & self._numbers)
+        return self._sets.number(shape) in seen

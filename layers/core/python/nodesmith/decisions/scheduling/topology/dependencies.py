@@ -1,0 +1,100 @@
+"""What pending pods ask about other pods' domains: whose place must therefore be settled, and who is placed first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from nodesmith.decisions.scheduling.labelsets import LabelSets
+from nodesmith.decisions.scheduling.offerings.launchable import Launching
+from nodesmith.decisions.scheduling.topology.nodefilters import Rule, keyed_spreads, spread_rules
+from nodesmith.decisions.scheduling.topology.topology import attractions, aversions
+from nodesmith.model.apimachinery.labels import HOSTNAME
+from nodesmith.model.kubernetes.shapes import Shape
+
+FOLLOWS = 2
+"""the turn of shapes that must be where others are"""
+
+
+class Watch:
+    """By topology key, the label sets that hard spreads count, that affinity follows and anti-affinity shuns."""
+
+    def __init__(self, shapes: Collection[Shape], sets: LabelSets, launching: Launching) -> None:
+        self._sets, self._launching = sets, launching
+        self._own: dict[Shape, list[Rule]] = {}
+        self._rules: dict[Rule, None] = {}
+        self._crowded = 0
+        self._followed: dict[str, int] = {}
+        self._shunned: Counter[tuple[str, int]] = Counter()
+        self._waiting = set(shapes)
+        for shape in shapes:
+            self._rules |= dict.fromkeys(self.own_rules(shape))
+            self._crowded |= self._crowd_of(shape)
+            self._shunned.update(self._shunned_by(shape))
+            for term in attractions(shape):
+                selected = sets.selected(term.selector, term.namespaces)
+                self._followed[term.topology_key] = self._followed.get(term.topology_key, 0) | selected
+
+    def placed(self, shape: Shape) -> None:
+        """Note that all pods of a shape have their places: from now on others look at them for what they shun."""
+        if shape in self._waiting:
+            self._waiting.remove(shape)
+            self._shunned.subtract(self._shunned_by(shape))
+
+    def own_rules(self, shape: Shape) -> list[Rule]:
+        """Give the hard spreads of a shape, see `spread_rules`."""
+        if shape not in self._own:
+            self._own[shape] = spread_rules(shape, self._sets, self._launching)
+        return self._own[shape]
+
+    def rules_over(self, shape: Shape) -> list[Rule]:
+        """Give the spreads that count pods of a shape."""
+        number = self._sets.number(shape)
+        return [rule for rule in self._rules if rule.selected >> number & 1]
+
+    def counted_by(self, shape: Shape) -> list[tuple[str, int]]:
+        """Give the spreads that count pods of a shape: key, and all label sets that are counted together."""
+        found = dict.fromkeys((rule.key, rule.selected) for rule in self.rules_over(shape))
+        return sorted(found, key=lambda pair: pair[0])
+
+    def asked_over(self, shape: Shape) -> list[str]:
+        """Give the keys over which affinity or anti-affinity of pods yet to be placed looks at pods of a shape."""
+        return sorted({*self._followed_over(shape), *self._shunned_over(shape)} - {HOSTNAME})
+
+    def turn(self, shape: Shape) -> int:
+        """Say when a shape is placed: those that others count or follow, those that spread or shun, those that follow.
+
+        Last are those that nobody counts or follows and who ask about nobody: they take any room. Of those that are
+        only shunned, who has no choice comes first.
+        """
+        if attractions(shape):
+            return FOLLOWS
+        if keyed_spreads(shape) or aversions(shape):
+            own = {(r.key, r.selected) for r in self.own_rules(shape)}
+            return 1 if own.issuperset(self.counted_by(shape)) else 0
+        settled = any(key in term for key in self.asked_over(shape) for term in shape.terms)
+        if settled or self.counted_by(shape) or self._followed_over(shape) or self._is_crowding(shape):
+            return int(self._crowd_of(shape) > 0)
+        return 3
+
+    def _followed_over(self, shape: Shape) -> list[str]:
+        number = self._sets.number(shape)
+        return [key for key, selected in self._followed.items() if selected >> number & 1]
+
+    def _is_crowding(self, shape: Shape) -> bool:
+        """Tell whether spreads over the hostname count pods of a shape that has none itself."""
+        return bool(self._crowded >> self._sets.number(shape) & 1) and not self._crowd_of(shape)
+
+    def _crowd_of(self, shape: Shape) -> int:
+        found = 0
+        for spread in shape.spreads:
+            if spread.hard and spread.topology_key == HOSTNAME:
+                found |= self._sets.selected(spread.selector, frozenset((shape.namespace,)))
+        return found
+
+    def _shunned_over(self, shape: Shape) -> list[str]:
+        number = self._sets.number(shape)
+        return [key for (key, selected), left in self._shunned.items() if left and selected >> number & 1]
+
+    def _shunned_by(self, shape: Shape) -> list[tuple[str, int]]:
+        return [(t.topology_key, self._sets.selected(t.selector, t.namespaces)) for t in aversions(shape)]

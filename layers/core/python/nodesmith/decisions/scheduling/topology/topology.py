@@ -1,0 +1,170 @@
+"""Where pods are, by the labels of their nodes: what spreads, affinity and anti-affinity over any key count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nodesmith.decisions.scheduling.labelsets import LabelSets, bits
+from nodesmith.decisions.scheduling.nodes.existing import Room
+from nodesmith.decisions.scheduling.offerings.launchable import Launching
+from nodesmith.decisions.scheduling.topology.nodefilters import ALL_NODES, Rule, View, spread_rules
+from nodesmith.model.apimachinery.labels import HOSTNAME
+from nodesmith.model.kubernetes.shapes import PodAffinityTerm, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """Pods that got a place: a room, or a new node of which only the `pins` are known (empty: no such label)."""
+
+    pins: Mapping[str, str]
+    shape: Shape
+    number: int
+    count: int
+    room: Room | None
+
+
+@dataclass(slots=True)
+class Counts:
+    """Matching pods by value of a key; values of empty nodes are listed with 0.
+
+    Those of them that are `unsure` may turn out to be on nodes that do not count. `seen` is how much is counted.
+    """
+
+    pods: dict[str, int]
+    unsure: dict[str, int] = field(default_factory=dict)
+    seen: int = 0
+
+
+class Topology:
+    """Pods counted by domain: on nodes that are there, in rooms given away, and on nodes about to be bought.
+
+    Of a node about to be bought only those labels are known that its pods are pinned to.
+    """
+
+    def __init__(self, rooms: Sequence[Room], sets: LabelSets, launching: Launching) -> None:
+        self.numbers = 0
+        """the label sets, as bits, of which some pod has a place"""
+        self._hosted = [(room, tuple(room.hosted.items())) for room in rooms]
+        self._sets, self._launching = sets, launching
+        self._log: list[_Entry] = []
+        self._by_number: dict[int, list[_Entry]] = {}
+        self._there: dict[tuple[str, View], dict[str, Counter[int]]] = {}
+        self._counts: dict[tuple[str, View, int], Counts] = {}
+        self._aversions: dict[str, dict[str, int]] = {}
+        self._held: dict[Rule, set[str]] = {}
+        for room in rooms:
+            for shape, count in room.hosted.items():
+                if count:
+                    self.numbers |= 1 << sets.number(shape)
+                    self._shun(room.labels, shape)
+
+    @property
+    def size(self) -> int:
+        """How often pods have come."""
+        return len(self._log)
+
+    def counts(self, key: str, selected: int, view: View = ALL_NODES) -> Counts:
+        """Count the pods of these label sets. Do not change what is given, nor keep it: it is true until pods come."""
+        query = key, view, selected
+        found = self._counts.get(query)
+        if found is None:
+            found = self._counts[query] = Counts(_counted(self._were_there(key, view), selected))
+            fresh = [entry for number in bits(selected) for entry in self._by_number.get(number, ())]
+        else:
+            fresh = [entry for entry in self._log[found.seen :] if selected >> entry.number & 1]
+        for entry in fresh:
+            _count(entry, key, view, found)
+        found.seen = len(self._log)
+        return found
+
+    def repelled(self, key: str, value: str, shape: Shape) -> bool:
+        """Tell whether pods in a domain keep those of a shape out of it."""
+        return self._aversions.get(key, {}).get(value, 0) >> self._sets.number(shape) & 1 == 1
+
+    def held_over(self, shape: Shape) -> Iterator[tuple[Rule, set[str]]]:
+        """Give the spreads of placed pods that count pods of a shape, with the domains these placed pods are in."""
+        number = self._sets.number(shape)
+        return ((rule, values) for rule, values in self._held.items() if rule.selected >> number & 1)
+
+    def repelling_keys(self, shape: Shape) -> list[str]:
+        """Give the keys over which some pods keep those of a shape out of somewhere."""
+        number = self._sets.number(shape)
+        return [
+            key
+            for key, found in self._aversions.items()
+            if any(bits >> number & 1 for bits in found.values())
+        ]
+
+    def add(
+        self,
+        labels: Mapping[str, str],
+        shape: Shape,
+        count: int,
+        room: Room | None = None,
+        bought_as: Shape | None = None,
+    ) -> None:
+        """Count pods that get a node with these labels: a room, or one about to be bought. Empty labels are none.
+
+        A node may be bought for more than the pods ask.
+        """
+        entry = _Entry(labels, bought_as or shape, self._sets.number(shape), count, room)
+        self._log.append(entry)
+        self.numbers |= 1 << entry.number
+        self._by_number.setdefault(entry.number, []).append(entry)
+        self._shun(labels, shape)
+        for rule in spread_rules(shape, self._sets, self._launching):
+            if labels.get(rule.key):
+                self._held.setdefault(rule, set()).add(labels[rule.key])
+
+    def _were_there(self, key: str, view: View) -> Mapping[str, Counter[int]]:
+        if (key, view) not in self._there:
+            found = self._there[key, view] = {}
+            for room, hosted in self._hosted:
+                if key not in room.labels or not view.shows(room):
+                    continue
+                held = found.setdefault(room.labels[key], Counter())
+                for shape, count in hosted:
+                    held[self._sets.number(shape)] += count - (0 if view.leaving else room.leaving[shape])
+        return self._there[key, view]
+
+    def _shun(self, labels: Mapping[str, str], shape: Shape) -> None:
+        for term in aversions(shape):
+            if labels.get(term.topology_key):
+                banned = self._aversions.setdefault(term.topology_key, {})
+                value = labels[term.topology_key]
+                selected = self._sets.selected(term.selector, term.namespaces)
+                banned[value] = banned.get(value, 0) | selected
+
+
+def _counted(by_value: Mapping[str, Counter[int]], selected: int) -> dict[str, int]:
+    return {
+        value: sum(held[number] for number in bits(selected))
+        if selected.bit_count() < len(held)
+        else sum(count for number, count in held.items() if selected >> number & 1)
+        for value, held in by_value.items()
+    }
+
+
+def _count(entry: _Entry, key: str, view: View, found: Counts) -> None:
+    if entry.room is not None:
+        if key in entry.room.labels and view.shows(entry.room):
+            value = entry.room.labels[key]
+            found.pods[value] = found.pods.get(value, 0) + entry.count
+        return
+    value = entry.pins.get(key, "")
+    if value and view.may_show(entry.shape, entry.pins):
+        found.pods[value] = found.pods.get(value, 0) + entry.count
+        if not view.must_show(entry.shape, entry.pins):
+            found.unsure[value] = found.unsure.get(value, 0) + entry.count
+
+
+def aversions(shape: Shape) -> list[PodAffinityTerm]:
+    """Give the required anti-affinity terms over anything but the hostname (for which see `neighbours`)."""
+    return [t for t in shape.affinities if t.anti and not t.weight and t.topology_key != HOSTNAME]
+
+
+def attractions(shape: Shape) -> list[PodAffinityTerm]:
+    """Give the required affinity terms, those over the hostname included."""
+    return [t for t in shape.affinities if not t.anti and not t.weight]

@@ -1,0 +1,109 @@
+"""What interruptions come to: how long it took until nodes were replaced and empty, and what that cost pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from nodesmith.decisions.termination.draining import must_go
+from nodesmith.decisions.termination.replacing import WARNED
+from nodesmith.model.commands import Advance, DeletePods, Release, TerminateInstances, TerminationCommand
+from nodesmith.model.ec2.notices import WARNING, Fate
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.snapshot import Snapshot
+
+_TWO_MINUTES = frozenset({Fate.SPOT, Fate.RESERVATION})
+"""Whose deadline says when EC2 gave notice; of the others it counts when we heard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Toll:
+    """Of one look: seconds from a notice, for each node that has just become empty.
+
+    Until what replaces it was `launched`, where anything was bought, then until that was `ready`.
+    `killed` are pods that were not given the grace that they ask for, though EC2 had given notice.
+    """
+
+    launched: tuple[float, ...] = ()
+    ready: tuple[float, ...] = ()
+    drained: tuple[float, ...] = ()
+    killed: int = 0
+
+
+def toll(
+    commands: Iterable[TerminationCommand], claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime
+) -> Toll:
+    """Give what the commands of one look say of interruptions."""
+    pods = {pod.key: pod for pod in snapshot.pods}
+    launched: list[float] = []
+    ready: list[float] = []
+    drained: list[float] = []
+    killed = 0
+    for command in commands:
+        claim = command.claim
+        if claim.cause not in WARNED:
+            continue
+        match command:
+            case DeletePods():
+                killed += sum(_is_cut_short(pods.get(each.pod), each.grace_seconds) for each in command.pods)
+            case Release() if claim.instance_gone_at == now:
+                killed += sum(
+                    _dies(pod, now) for pod in snapshot.pods if pod.node and pod.node == command.node
+                )
+            case Advance() | TerminateInstances() if claim.drained_at == now:
+                noticed, plan = noticed_at(claim, now), _bought_for(claim, claims)
+                drained.append((now - noticed).total_seconds())
+                launched += _last((each.launched_at for each in plan), noticed)
+                ready += _last((each.initialized_at for each in plan), noticed)
+            case _:
+                pass
+    return Toll(tuple(launched), tuple(ready), tuple(drained), killed)
+
+
+def noticed_at(claim: NodeClaim, now: datetime) -> datetime:
+    """Give when EC2 gave notice of a claim's end, as far as that is known.
+
+    A deadline that is over says nothing of it: it may be the moment at which the instance was gone.
+    """
+    heard = claim.terminating_at or claim.phase_since
+    if claim.cause in _TWO_MINUTES and claim.deadline is not None and claim.deadline > now:
+        return min(heard, claim.deadline - WARNING)
+    return heard
+
+
+def displaced(claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
+    """Give since when pods may be without a node because EC2 takes theirs; None where it takes none."""
+    return min((noticed_at(c, now) for c in claims if c.is_ending and c.cause in WARNED), default=None)
+
+
+def waiting_since(moment: datetime, pods: Iterable[Pod]) -> int:
+    """Count the pods that were made since then and have no node."""
+    return sum(
+        not pod.node and not pod.deleting and not pod.shape.is_daemon and pod.created_at >= moment
+        for pod in pods
+    )
+
+
+def _bought_for(claim: NodeClaim, claims: Iterable[NodeClaim]) -> list[NodeClaim]:
+    """Give what the first decision after the notice has bought."""
+    since = claim.terminating_at or claim.phase_since
+    later = sorted((c for c in claims if c.created_at >= since), key=lambda c: (c.created_at, c.name))
+    return [c for c in later if c.decision == later[0].decision]
+
+
+def _last(moments: Iterable[datetime | None], since: datetime) -> list[float]:
+    """Give the seconds until the last of these moments; none while one is still to come, or where there is none."""
+    known = list(moments)
+    reached = [at for at in known if at is not None]
+    return [(max(reached) - since).total_seconds()] if reached and len(reached) == len(known) else []
+
+
+def _is_cut_short(pod: Pod | None, grace_seconds: int | None) -> bool:
+    return pod is not None and grace_seconds is not None and grace_seconds < pod.shape.grace_seconds
+
+
+def _dies(pod: Pod, now: datetime) -> bool:
+    """Tell whether a pod still has some of its grace before it when its instance is gone."""
+    return must_go(pod.shape) and pod.deletion_at is not None and pod.deletion_at > now

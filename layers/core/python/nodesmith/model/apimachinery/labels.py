@@ -1,0 +1,123 @@
+"""Label keys that mean something to Kubernetes, Karpenter or EC2, and who may set which.
+
+Facts: the well-known and restricted keys of Karpenter v1 and its AWS provider.
+"""
+
+from __future__ import annotations
+
+import re
+
+from nodesmith.model.apimachinery.spelling import did_you_mean
+
+NODEPOOL = "karpenter.sh/nodepool"
+CAPACITY_TYPE = "karpenter.sh/capacity-type"
+REGISTERED = "karpenter.sh/registered"
+INITIALIZED = "karpenter.sh/initialized"
+PROVISIONER_NAME = "karpenter.sh/provisioner-name"
+"""What NODEPOOL was called; nodes of a NodePool that was a Provisioner carry both."""
+DO_NOT_SYNC_TAINTS = "karpenter.sh/do-not-sync-taints"
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
+TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
+TERMINATION_FINALIZER = "karpenter.sh/termination"
+INSTANCE_PROFILE = "karpenter.k8s.aws/instance-profile-name"
+"""On NodeClaims, the instance profile that the instance was launched with."""
+TAGGED = "karpenter.k8s.aws/tagged"
+CLUSTER_NAME_TAGGED = "compatibility.karpenter.k8s.aws/cluster-name-tagged"
+"""Both on NodeClaims, `true` once the instance carries all tags that name its NodeClaim, and its cluster."""
+NODECLASS_FINALIZER = "karpenter.k8s.aws/termination"
+"""What Karpenter holds EC2NodeClasses by; nodesmith puts it on none."""
+EXCLUDE_FROM_LOAD_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
+NODECLASS = "karpenter.k8s.aws/ec2nodeclass"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+WINDOWS_BUILD = "node.kubernetes.io/windows-build"
+ARCH = "kubernetes.io/arch"
+OS = "kubernetes.io/os"
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+ZONE_ID = "topology.k8s.aws/zone-id"
+REGION = "topology.kubernetes.io/region"
+EKS_CAPACITY_TYPE = "eks.amazonaws.com/capacityType"
+"""What managed node groups call CAPACITY_TYPE: pods that were written for them select by it."""
+
+SPOT = "spot"
+ON_DEMAND = "on-demand"
+RESERVED = "reserved"
+CAPACITY_TYPES = (RESERVED, SPOT, ON_DEMAND)
+EKS_CAPACITY_TYPES = {SPOT: "SPOT", ON_DEMAND: "ON_DEMAND", RESERVED: "ON_DEMAND"}
+"""Capacity type → EKS's word for it."""
+
+AWS_DOMAIN = "karpenter.k8s.aws"
+INSTANCE_FAMILY, INSTANCE_CPU = f"{AWS_DOMAIN}/instance-family", f"{AWS_DOMAIN}/instance-cpu"
+RESERVATION_ID = f"{AWS_DOMAIN}/capacity-reservation-id"
+AWS_KEYS = frozenset(
+    f"{AWS_DOMAIN}/{name}"
+    for name in (
+        "instance-category instance-generation instance-family instance-size instance-capability-flex instance-cpu "
+        "instance-cpu-manufacturer instance-cpu-sustained-clock-speed-mhz instance-memory instance-ebs-bandwidth "
+        "instance-network-bandwidth instance-hypervisor instance-encryption-in-transit-supported instance-local-nvme "
+        "instance-gpu-name instance-gpu-manufacturer instance-gpu-count instance-gpu-memory instance-accelerator-name "
+        "instance-accelerator-manufacturer instance-accelerator-count instance-tenancy capacity-reservation-id "
+        "capacity-reservation-type capacity-reservation-interruptible placement-group-id placement-group-partition"
+    ).split()
+)
+KWOK_KEYS = frozenset(f"karpenter.kwok.sh/instance-{name}" for name in ("cpu", "family", "memory", "size"))
+"""What types in the format of Karpenter's KWOK provider are labelled with."""
+CORE_KEYS = frozenset({NODEPOOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD})
+WELL_KNOWN = CORE_KEYS | AWS_KEYS | KWOK_KEYS | {ZONE_ID, NODECLASS, EKS_CAPACITY_TYPE}
+"""Keys that a pod may constrain although no NodePool mentions them."""
+TYPE_KEYS = KWOK_KEYS | {REGION} | {key for key in AWS_KEYS if key.startswith(f"{AWS_DOMAIN}/instance-")}
+"""Well-known keys that a node has by its instance type or not at all."""
+
+ALIASES = {
+    "failure-domain.beta.kubernetes.io/zone": ZONE,
+    "failure-domain.beta.kubernetes.io/region": REGION,
+    "beta.kubernetes.io/arch": ARCH,
+    "beta.kubernetes.io/os": OS,
+    "beta.kubernetes.io/instance-type": INSTANCE_TYPE,
+    "topology.ebs.csi.aws.com/zone": ZONE,
+}
+"""Old key → the key of today; both mean the same."""
+
+LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+LONGEST_LABEL_VALUE = 63
+_LABEL_VALUE = re.compile(LABEL_VALUE)
+_RESTRICTED_DOMAINS = ("karpenter.sh", AWS_DOMAIN)
+_NODE_RESTRICTED_DOMAINS = ("kubernetes.io", "k8s.io", "node-restriction.kubernetes.io")
+
+
+def normalised(key: str) -> str:
+    """Give today's spelling of a label key."""
+    return ALIASES.get(key, key)
+
+
+def is_label_value(text: str) -> bool:
+    """Tell whether a label can have this value. Not every API server asks that of the values in a node affinity."""
+    return len(text) <= LONGEST_LABEL_VALUE and _LABEL_VALUE.fullmatch(text) is not None
+
+
+def in_domain(key: str, domain: str) -> bool:
+    """Tell whether `key` belongs to `domain` or one of its sub-domains."""
+    prefix = key.partition("/")[0] if "/" in key else ""
+    return prefix == domain or prefix.endswith(f".{domain}")
+
+
+def restriction(key: str) -> str | None:
+    """Say why users may not constrain or set `key`, None when they may.
+
+    Restricted are `kubernetes.io/hostname` and Karpenter's own domains but for their well-known keys.
+    """
+    key = normalised(key)
+    if key in WELL_KNOWN:
+        return None
+    if key == HOSTNAME:
+        return f"{HOSTNAME} is given by the node itself: leave it out"
+    domain = next((d for d in _RESTRICTED_DOMAINS if in_domain(key, d)), None)
+    if domain is None:
+        return None
+    return f"the domain {domain} is reserved{did_you_mean(key, WELL_KNOWN)}"
+
+
+def kubelet_may_set(key: str) -> bool:
+    """Tell whether the kubelet's --node-labels may carry `key` (NodeRestriction forbids Kubernetes' own domains)."""
+    return not any(in_domain(key, domain) for domain in _NODE_RESTRICTED_DOMAINS)

@@ -1,0 +1,299 @@
+"""The requirement algebra: which values a label may take, as sets that may be complements, with integer bounds.
+
+In = the set; NotIn = the complement of the set; Exists = the complement of nothing; DoesNotExist = the empty set.
+Gt, Lt, Gte and Lte are complements with bounds. Semantics: Karpenter v1's pkg/scheduling, in which an intersection is
+again a requirement, so that NodePool, pod and instance type can be narrowed step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from nodesmith.model.apimachinery.labels import HOSTNAME, WELL_KNOWN, normalised
+from nodesmith.model.apimachinery.spelling import did_you_mean
+
+_INT64_MAX = 2**63 - 1
+
+
+class Operator(StrEnum):
+    """The operators of a requirement, as manifests spell them."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+    GTE = "Gte"
+    LTE = "Lte"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """The values allowed for one label key.
+
+    `complement` turns `values` into the excluded ones; `gte`/`lte` bound integers and occur on complements only.
+    `min_values` is the number of distinct values that must stay possible (flexibility), None for no demand. `exists`
+    says of excluded values that the label must be there nevertheless (NotIn together with Exists).
+    """
+
+    key: str
+    values: frozenset[str] = frozenset()
+    complement: bool = False
+    gte: int | None = None
+    lte: int | None = None
+    min_values: int | None = None
+    exists: bool = False
+
+    @property
+    def operator(self) -> Operator:
+        """The plain operator this amounts to (bounds read as Exists or NotIn)."""
+        if self.complement:
+            return Operator.NOT_IN if self.values else Operator.EXISTS
+        return Operator.IN if self.values else Operator.DOES_NOT_EXIST
+
+    @property
+    def is_empty(self) -> bool:
+        """True where no value is allowed: the label must be absent."""
+        return not self.complement and not self.values
+
+    @property
+    def tolerates_absence(self) -> bool:
+        """True where a node without the label is acceptable (NotIn without bounds, DoesNotExist)."""
+        excludes = self.complement and bool(self.values) and self.gte is None and self.lte is None
+        return self.is_empty or (excludes and not self.exists)
+
+    def allows(self, value: str) -> bool:
+        """Tell whether a label with this value satisfies the requirement."""
+        return (value in self.values) != self.complement and self._within_bounds(value)
+
+    def _within_bounds(self, value: str) -> bool:
+        if self.gte is None and self.lte is None:
+            return True
+        number = _integer(value)
+        if number is None:
+            return False
+        return (self.gte is None or number >= self.gte) and (self.lte is None or number <= self.lte)
+
+    def intersection(self, other: Requirement) -> Requirement:
+        """Give the requirement that allows exactly what both allow."""
+        gte, lte = _tightest(self.gte, other.gte, max), _tightest(self.lte, other.lte, min)
+        min_values = _tightest(self.min_values, other.min_values, max)
+        if gte is not None and lte is not None and gte > lte:
+            return Requirement(self.key, min_values=min_values)
+        if self.complement and other.complement:
+            bounded = Requirement(self.key, complement=True, gte=gte, lte=lte)
+            excluded = frozenset(v for v in self.values | other.values if bounded.allows(v))
+            unbounded = gte is None and lte is None
+            exists = bool(excluded) and unbounded and not (self.tolerates_absence and other.tolerates_absence)
+            return replace(bounded, values=excluded, min_values=min_values, exists=exists)
+        concrete = other.values if self.complement else self.values
+        allowed = frozenset(v for v in concrete if self.allows(v) and other.allows(v))
+        return Requirement(self.key, allowed, min_values=min_values)
+
+    def intersects(self, other: Requirement) -> bool:
+        """Tell whether some value satisfies both."""
+        if self.complement and other.complement:
+            return not self.intersection(other).is_exhausted
+        concrete, rest = (other, self) if self.complement else (self, other)
+        return any(rest.allows(value) and concrete.allows(value) for value in concrete.values)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """True where no value is left that it allows: empty, or every integer within its bounds is excluded."""
+        if not self.complement:
+            return not self.values
+        if self.gte is None or self.lte is None:
+            return False
+        return self.lte - self.gte + 1 <= len({n for n in map(_integer, self.values) if n is not None})
+
+    def __str__(self) -> str:
+        bounds = [f">={self.gte}"] * (self.gte is not None) + [f"<={self.lte}"] * (self.lte is not None)
+        words = sorted(self.values)
+        shown = ", ".join(words[:5]) + (f" and {len(words) - 5} more" if len(words) > 5 else "")
+        return " ".join([self.key, *(bounds or [self.operator]), f"[{shown}]" if words else ""]).strip()
+
+
+def requirement(
+    key: str, operator: str, values: Iterable[str] = (), min_values: int | None = None
+) -> Requirement:
+    """Build a requirement from a manifest's key, operator and values; the key is normalised.
+
+    Raises ValueError on an unknown operator, or a bound that is not one non-negative integer.
+    """
+    key, words = normalised(key), frozenset(values)
+    match _operator(operator):
+        case Operator.IN:
+            return Requirement(key, words, min_values=min_values)
+        case Operator.NOT_IN:
+            return Requirement(key, words, complement=True, min_values=min_values)
+        case Operator.EXISTS:
+            return Requirement(key, complement=True, min_values=min_values)
+        case Operator.DOES_NOT_EXIST:
+            return Requirement(key, min_values=min_values)
+        case Operator.GT:
+            return _at_least(key, _bound(operator, words) + 1, min_values)
+        case Operator.GTE:
+            return _at_least(key, _bound(operator, words), min_values)
+        case Operator.LT:
+            return _at_most(key, _bound(operator, words) - 1, min_values)
+        case Operator.LTE:
+            return _at_most(key, _bound(operator, words), min_values)
+
+
+def _at_least(key: str, bound: int, min_values: int | None) -> Requirement:
+    if bound > _INT64_MAX:
+        return Requirement(key, min_values=min_values)
+    return Requirement(key, complement=True, gte=bound, min_values=min_values)
+
+
+def _at_most(key: str, bound: int, min_values: int | None) -> Requirement:
+    return Requirement(key, complement=True, lte=bound, min_values=min_values)
+
+
+def _operator(word: str) -> Operator:
+    try:
+        return Operator(word)
+    except ValueError:
+        known = tuple(operator.value for operator in Operator)
+        hint = did_you_mean(word, known) or f", use one of {', '.join(known)}"
+        raise ValueError(f"unknown operator {word!r}{hint}") from None
+
+
+def _bound(operator: str, values: frozenset[str]) -> int:
+    number = _integer(next(iter(values))) if len(values) == 1 else None
+    if number is None or number < 0:
+        found = ", ".join(sorted(values)) or "nothing"
+        raise ValueError(f"{operator} takes exactly one non-negative integer, found {found}")
+    return number
+
+
+def _integer(text: str) -> int | None:
+    digits = text.removeprefix("-")
+    number = int(text) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
+    return number if number is not None and -_INT64_MAX <= number <= _INT64_MAX else None
+
+
+def _tightest(a: int | None, b: int | None, choose: Callable[[int, int], int]) -> int | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return choose(a, b)
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements(Mapping[str, Requirement]):
+    """Requirements by key, at most one a key: two on the same key are their intersection."""
+
+    by_key: Mapping[str, Requirement]
+
+    @classmethod
+    def of(cls, *requirements: Requirement) -> Requirements:
+        """Collect requirements, intersecting those with equal keys."""
+        return cls({}).adding(*requirements)
+
+    @classmethod
+    def from_labels(cls, labels: Mapping[str, str]) -> Requirements:
+        """Read labels as requirements: each key must have its one value."""
+        return cls.of(*(Requirement(normalised(k), frozenset((v,))) for k, v in labels.items()))
+
+    def __getitem__(self, key: str) -> Requirement:
+        return self.by_key[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_key)
+
+    def __len__(self) -> int:
+        return len(self.by_key)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.by_key.values()))
+
+    def adding(self, *requirements: Requirement) -> Requirements:
+        """Give these requirements narrowed by more of them."""
+        merged = dict(self.by_key)
+        for new in requirements:
+            known = merged.get(new.key)
+            merged[new.key] = known.intersection(new) if known else new
+        return Requirements(merged)
+
+    @property
+    def settled(self) -> dict[str, str]:
+        """The values of the labels that these leave exactly one."""
+        return {
+            key: next(iter(one.values))
+            for key, one in self.by_key.items()
+            if not one.complement and len(one.values) == 1
+        }
+
+    def union(self, other: Requirements) -> Requirements:
+        """Give all requirements of both, intersected key by key."""
+        return self.adding(*other.by_key.values())
+
+    def allow_labels(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether a node with exactly these labels satisfies all requirements."""
+        return self.first_refusal(labels) is None
+
+    def first_refusal(self, labels: Mapping[str, str]) -> Requirement | None:
+        """Give the requirement (first by key) that a node with these labels does not satisfy, None when all hold."""
+        for key in sorted(self.by_key):
+            needed, value = self.by_key[key], labels.get(key)
+            if not (needed.tolerates_absence if value is None else needed.allows(value)):
+                return needed
+        return None
+
+    def conflict(self, other: Requirements, *, undefined: frozenset[str] = WELL_KNOWN) -> Conflict | None:
+        """Give the first key (in order) on which `other` cannot be placed on these, None when compatible.
+
+        A key that only `other` names must be in `undefined` (the well-known keys for new nodes, none for existing
+        ones) unless `other` accepts its absence. NotIn and DoesNotExist never clash with each other.
+        """
+        for key in sorted(other.by_key):
+            wanted, offered = other.by_key[key], self.by_key.get(key)
+            if offered is None:
+                if key not in undefined and not wanted.tolerates_absence:
+                    return Conflict(wanted, None, undefined.union(self.by_key))
+            elif not offered.intersects(wanted) and not (
+                offered.tolerates_absence and wanted.tolerates_absence
+            ):
+                return Conflict(wanted, offered)
+        return None
+
+
+def contradiction(parts: Sequence[Requirement]) -> str:
+    """Give the first key on which no node can meet all parts, empty where one can.
+
+    An intersection without values left reads as DoesNotExist; that is right for step-by-step narrowing, but not for
+    what one object demands together: `In [a]` and `NotIn [a]` do not ask for a node without the label.
+    """
+    whole = Requirements.of(*parts)
+    clashing = (
+        part.key
+        for part in parts
+        if (whole[part.key].is_exhausted and not part.tolerates_absence) or (whole[part.key].lte or 0) < 0
+    )
+    return min(clashing, default="")
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Why requirements do not go together: the wanted one, what is offered for its key, and keys that would be known.
+
+    Most are only asked for whether there are any: what it says is worked out when it is said.
+    """
+
+    wanted: Requirement
+    offered: Requirement | None
+    known: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        if self.offered is None and self.wanted.key == HOSTNAME:
+            return f"needs {self.wanted}, and no new node has that name"
+        if self.offered is None:
+            hint = did_you_mean(self.wanted.key, self.known)
+            return f"label {self.wanted.key!r} does not have known values{hint}"
+        return f"needs {self.wanted}, offered is {self.offered}"
+
+
+NO_REQUIREMENTS = Requirements({})

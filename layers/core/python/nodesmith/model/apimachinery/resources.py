@@ -1,0 +1,112 @@
+"""Amounts of resources: what a pod requests, what a node offers.
+
+Integers throughout: `cpu` in milli-cores, `memory` and `ephemeral-storage` in bytes, everything else in counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from nodesmith.model.apimachinery.quantities import cpu_milli, format_bytes, format_cpu, whole_units
+
+CPU = "cpu"
+MEMORY = "memory"
+EPHEMERAL_STORAGE = "ephemeral-storage"
+PODS = "pods"
+_BYTES = frozenset({MEMORY, EPHEMERAL_STORAGE})
+
+
+@dataclass(frozen=True, slots=True)
+class Resources(Mapping[str, int]):
+    """A resource list. A resource it does not name reads as 0 through `of` and in arithmetic.
+
+    Equal when all amounts are equal, a zero counting as absent; hashable, ordered by nothing.
+    """
+
+    amounts: Mapping[str, int]
+
+    def __getitem__(self, name: str) -> int:
+        return self.amounts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.amounts)
+
+    def __len__(self) -> int:
+        return len(self.amounts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Resources) and self.nonzero() == other.nonzero()
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.nonzero().items()))
+
+    def of(self, name: str) -> int:
+        """Give the amount of `name`, 0 where it is not listed."""
+        return self.amounts.get(name, 0)
+
+    @property
+    def cpu_milli(self) -> int:
+        return self.of(CPU)
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.of(MEMORY)
+
+    @property
+    def pods(self) -> int:
+        return self.of(PODS)
+
+    def nonzero(self) -> dict[str, int]:
+        return {name: amount for name, amount in self.amounts.items() if amount}
+
+    def __add__(self, other: Resources) -> Resources:
+        return Resources({n: self.of(n) + other.of(n) for n in {**self.amounts, **other.amounts}})
+
+    def __sub__(self, other: Resources) -> Resources:
+        return Resources({n: self.of(n) - other.of(n) for n in {**self.amounts, **other.amounts}})
+
+    def times(self, count: int) -> Resources:
+        return Resources({name: amount * count for name, amount in self.amounts.items()})
+
+    def at_least(self, other: Resources) -> Resources:
+        """Give the element-wise maximum."""
+        return Resources({n: max(self.of(n), other.of(n)) for n in {**self.amounts, **other.amounts}})
+
+    def fits_in(self, room: Resources) -> bool:
+        """Tell whether every non-zero amount is available in `room`. A negative total never fits."""
+        return all(amount >= 0 and amount <= room.of(name) for name, amount in self.amounts.items() if amount)
+
+
+NOTHING = Resources({})
+
+
+def total(parts: Iterator[Resources] | list[Resources] | tuple[Resources, ...]) -> Resources:
+    """Sum resource lists."""
+    sums: dict[str, int] = {}
+    for part in parts:
+        for name, amount in part.amounts.items():
+            sums[name] = sums.get(name, 0) + amount
+    return Resources(sums)
+
+
+def parse_amount(name: str, value: object) -> int:
+    """Read one quantity in the unit of its resource. Raises QuantityError."""
+    return cpu_milli(value) if name == CPU else whole_units(value)
+
+
+def parse_resources(quantities: Mapping[str, object] | None) -> Resources:
+    """Read a manifest's resource list (`{"cpu": "500m"}`). Raises QuantityError on the first bad quantity."""
+    return Resources({name: parse_amount(name, value) for name, value in (quantities or {}).items()})
+
+
+def format_amount(name: str, amount: int) -> str:
+    """Write an amount as Kubernetes writes it."""
+    if name == CPU:
+        return format_cpu(amount)
+    return format_bytes(amount) if name in _BYTES or name.startswith("hugepages-") else str(amount)
+
+
+def format_resources(resources: Resources) -> dict[str, str]:
+    """Write a resource list as a manifest's, names sorted."""
+    return {name: format_amount(name, resources[name]) for name in sorted(resources)}

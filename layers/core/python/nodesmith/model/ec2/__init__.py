@@ -1,0 +1,1 @@
+"""What EC2 sells, launches and says: the catalogue, instance types, launches, notices."""

@@ -1,0 +1,164 @@
+"""How much of an instance type pods may use: capacity, what the node keeps for itself, and the rest.
+
+Formulas: EC2's and the kubelet's arithmetic as Karpenter v1 applies it, to the byte.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from nodesmith.model.apimachinery.quantities import whole_units
+from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources, total
+from nodesmith.model.ec2.attachablevolumes import ATTACHABLE_EBS, attachable_volumes
+from nodesmith.model.ec2.catalog import InstanceFacts
+from nodesmith.model.nodeclasses.devices import BOTTLEROCKET, GIB
+from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+
+MIB = 2**20
+_ARM64_FIRMWARE_MIB = 64
+_DEFAULT_PODS = 110
+_PREFIX_ADDRESSES = 16
+_MANY_VCPUS = 30
+_PODS_CEILING, _PODS_CEILING_MANY_VCPUS = 110, 250
+_CPU_BANDS = ((0, 1000, 0.06), (1000, 2000, 0.01), (2000, 4000, 0.005), (4000, 2**31, 0.0025))
+_GPU_RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu", "Habana": "habana.ai/gaudi"}
+NEURON, NEURON_CORE = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
+EFA, POD_ENI = "vpc.amazonaws.com/efa", "vpc.amazonaws.com/pod-eni"
+PRIVATE_IPV4 = "vpc.amazonaws.com/PrivateIPv4Address"
+
+
+def capacity(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings) -> Resources:
+    """Give what the kubelet will report as `status.capacity`, and places for EBS volumes, which its CSINode will.
+
+    Memory is an estimate until a node has told.
+    """
+    amounts = {
+        CPU: facts.vcpus * 1000,
+        MEMORY: _memory_bytes(facts, settings),
+        EPHEMERAL_STORAGE: _ephemeral_storage_bytes(facts, configuration),
+        PODS: pods(facts, configuration, settings),
+        POD_ENI: facts.branch_interfaces,
+        EFA: _efa_interfaces(facts, configuration),
+        ATTACHABLE_EBS: attachable_volumes(facts, configuration),
+        NEURON: sum(device.count for device in facts.neuron_devices),
+        NEURON_CORE: next((d.count * d.cores_per_device for d in facts.neuron_devices), 0),
+    }
+    for gpu in facts.gpus:
+        resource = _GPU_RESOURCES.get(gpu.manufacturer)
+        if resource:
+            amounts[resource] = amounts.get(resource, 0) + gpu.count
+    if configuration.windows:
+        amounts[PRIVATE_IPV4] = facts.ipv4_per_interface - 1
+    return Resources({name: amount for name, amount in amounts.items() if amount})
+
+
+def pods(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings) -> int:
+    """Give the most pods it may run: maxPods, else what its interfaces carry, capped by podsPerCore."""
+    kubelet = configuration.kubelet
+    if kubelet.max_pods is not None:
+        most = kubelet.max_pods
+    elif configuration.windows:
+        most = _DEFAULT_PODS
+    else:
+        most = _interface_pods(facts, configuration, settings)
+    if kubelet.pods_per_core and configuration.ami_family != BOTTLEROCKET:
+        most = min(most, kubelet.pods_per_core * facts.vcpus)
+    return most
+
+
+def overhead(facts: InstanceFacts, configuration: NodeConfiguration, capacity: Resources) -> Resources:
+    """Give what the node keeps for itself: kube-reserved, system-reserved, hard eviction thresholds."""
+    kubelet = configuration.kubelet
+    if configuration.ami_family == BOTTLEROCKET or configuration.windows:
+        counted_pods = capacity.pods
+    else:
+        counted_pods = _address_pods(facts, _usable_interfaces(facts, configuration, 0))
+    reserved = {
+        CPU: _kube_reserved_cpu_milli(capacity.cpu_milli),
+        MEMORY: (11 * counted_pods + 255) * MIB,
+        EPHEMERAL_STORAGE: GIB,
+    }
+    return total(
+        (
+            Resources({**reserved, **kubelet.kube_reserved}),
+            kubelet.system_reserved,
+            eviction_threshold(capacity, kubelet),
+        )
+    )
+
+
+def eviction_threshold(capacity: Resources, kubelet: KubeletConfiguration) -> Resources:
+    """Give the memory and storage below which the kubelet evicts at once. Soft thresholds never count."""
+    memory = kubelet.eviction_hard.get("memory.available", "100Mi")
+    storage = kubelet.eviction_hard.get("nodefs.available", "10%")
+    return Resources(
+        {
+            MEMORY: _signal_bytes(memory, capacity.memory_bytes if memory.endswith("%") else 0),
+            EPHEMERAL_STORAGE: _signal_bytes(storage, capacity.of(EPHEMERAL_STORAGE)),
+        }
+    )
+
+
+def allocatable(capacity: Resources, overhead: Resources) -> Resources:
+    """Give what is left for pods; never negative.
+
+    A node whose reservations exceed what it has takes no pods at all, whatever they ask for.
+    """
+    rest = {name: amount - overhead.of(name) for name, amount in capacity.items()}
+    if min(rest.values(), default=0) >= 0:
+        return Resources(rest)
+    return Resources({**{name: max(0, amount) for name, amount in rest.items()}, PODS: 0})
+
+
+@lru_cache(maxsize=256)
+def _kube_reserved_cpu_milli(cpu_milli: int) -> int:
+    """A share of each band of cpu, cut to whole milli-cores band by band."""
+    bands = ((start, min(cpu_milli, end), share) for start, end, share in _CPU_BANDS if cpu_milli >= start)
+    return sum(int((end - start) * share) for start, end, share in bands)
+
+
+def _memory_bytes(facts: InstanceFacts, settings: NodeSettings) -> int:
+    mib = facts.memory_mib - (_ARM64_FIRMWARE_MIB if facts.arch == "arm64" else 0)
+    return (mib - math.ceil(mib * MIB * settings.vm_memory_overhead_percent / 1024 / 1024)) * MIB
+
+
+def _ephemeral_storage_bytes(facts: InstanceFacts, configuration: NodeConfiguration) -> int:
+    if configuration.instance_store_policy == "RAID0" and facts.local_storage_gb:
+        return facts.local_storage_gb * 10**9
+    return configuration.root_volume_bytes
+
+
+def _efa_interfaces(facts: InstanceFacts, configuration: NodeConfiguration) -> int:
+    chosen = configuration.network_interfaces
+    return sum(i.interface_type == "efa-only" for i in chosen) if chosen else facts.efa_interfaces
+
+
+def _usable_interfaces(facts: InstanceFacts, configuration: NodeConfiguration, reserved: int) -> int:
+    efa_only = sum(
+        i.interface_type == "efa-only" and i.network_card_index == 0 for i in configuration.network_interfaces
+    )
+    return max(facts.interfaces - reserved - efa_only, 0)
+
+
+def _interface_pods(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings) -> int:
+    usable = _usable_interfaces(facts, configuration, settings.reserved_enis)
+    if not settings.prefix_delegation or facts.hypervisor == "xen":
+        return _address_pods(facts, usable)
+    ceiling = _PODS_CEILING_MANY_VCPUS if facts.vcpus > _MANY_VCPUS else _PODS_CEILING
+    return min(_address_pods(facts, usable, addresses_per_slot=_PREFIX_ADDRESSES), ceiling)
+
+
+def _address_pods(facts: InstanceFacts, interfaces: int, *, addresses_per_slot: int = 1) -> int:
+    """One address of each interface is its own; the two pods on top use the host's network."""
+    return interfaces * (facts.ipv4_per_interface - 1) * addresses_per_slot + 2 if interfaces else 0
+
+
+@lru_cache(maxsize=8192)
+def _signal_bytes(signal: str, capacity_bytes: int) -> int:
+    """A quantity, or a percentage of capacity, 100 % meaning that the signal is off."""
+    if not signal.endswith("%"):
+        return whole_units(signal)
+    percent = float(signal.rstrip("%"))
+    return 0 if percent == 100 else math.ceil(capacity_bytes / 100 * percent)

@@ -1,0 +1,85 @@
+"""Merging what AWS says today into the catalogue, so that nothing known is lost to a call that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
+from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, Offering, StatedFacts, estimated_spot_price
+
+
+@dataclass(frozen=True, slots=True)
+class ListPrices:
+    """On-demand prices by instance type, per hour; `estimated` where they are another region's."""
+
+    hourly: Mapping[str, float]
+    currency: str = "USD"
+    estimated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What was learned of a region; None is what could not be learned."""
+
+    facts: Mapping[str, InstanceFacts] | None = None
+    zones: Mapping[str, str] | None = None
+    """zone ids by zone name"""
+    offered: Mapping[str, frozenset[str]] | None = None
+    """zone names by type"""
+    on_demand: Mapping[str, float] | None = None
+    spot: Mapping[tuple[str, str], float] | None = None
+    """by type and zone name"""
+
+
+def merge(known: Catalog, news: News, list_prices: ListPrices, made_at: datetime) -> Catalog:
+    """Give the catalogue brought up to date.
+
+    An on-demand price is today's, else the known one, else the list's. A spot price is today's, else the known one;
+    an estimate stands in only until spot prices have been learned once. What has no price is not offered.
+    """
+    facts: Mapping[str, InstanceFacts | StatedFacts] = news.facts or known.facts
+    zone_ids = {o.zone: o.zone_id for offered in known.offerings.values() for o in offered}
+    zone_ids.update(news.zones or {})
+    offerings = {
+        name: tuple(_offerings(one, known.offerings.get(name, ()), news, list_prices, zone_ids))
+        for name, one in facts.items()
+        if isinstance(one, InstanceFacts)
+    }
+    sold = {name: offered for name, offered in offerings.items() if offered}
+    return Catalog.of(known.region, made_at, facts, sold, known.currency)
+
+
+def _offerings(
+    facts: InstanceFacts,
+    known: tuple[Offering, ...],
+    news: News,
+    list_prices: ListPrices,
+    zone_ids: Mapping[str, str],
+) -> Iterator[Offering]:
+    name = facts.name
+    zones = {o.zone for o in known} if news.offered is None else news.offered.get(name, frozenset())
+    on_demand, estimated = _on_demand(name, known, news, list_prices)
+    told = {o.zone: o.price_hourly_usd for o in known if o.capacity_type == SPOT and not o.estimated}
+    guess = news.spot is None and (not known or any(o.capacity_type == SPOT and o.estimated for o in known))
+    stand_in = estimated_spot_price(on_demand) if on_demand and guess else None
+    for zone in sorted(zones):
+        today = (news.spot or {}).get((name, zone)) or told.get(zone)
+        spot = today or stand_in
+        if on_demand and ON_DEMAND in facts.capacity_types:
+            yield Offering(zone, ON_DEMAND, on_demand, estimated, zone_ids.get(zone, ""))
+        if spot and SPOT in facts.capacity_types:
+            yield Offering(zone, SPOT, spot, today is None, zone_ids.get(zone, ""))
+
+
+def _on_demand(
+    name: str, known: tuple[Offering, ...], news: News, list_prices: ListPrices
+) -> tuple[float | None, bool]:
+    """The price and whether it is an estimate."""
+    if news.on_demand and name in news.on_demand:
+        return news.on_demand[name], False
+    offer = next((o for o in known if o.capacity_type == ON_DEMAND), None)
+    if offer:
+        return offer.price_hourly_usd, offer.estimated
+    return list_prices.hourly.get(name), list_prices.estimated

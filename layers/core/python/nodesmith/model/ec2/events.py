@@ -1,0 +1,199 @@
+"""Events as EventBridge sends them, read as notices. They come from outside: nothing in them is taken for granted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from nodesmith.errors import Rejected
+from nodesmith.model.apimachinery.times import format_time, parse_time
+from nodesmith.model.ec2.notices import BLOCK_LEAD, BLOCK_WARNING, WARNING, Fate, Notice
+
+SPOT_WARNING = "EC2 Spot Instance Interruption Warning"
+RESERVATION_WARNINGS = (
+    "EC2 Capacity Reservation Instance Interruption Warning",
+    "EC2 Interruptible Capacity Reservation Instance Interruption Warning",
+)
+BLOCK_WARNINGS = ("Capacity Block Reservation Expiration Warning", "Capacity Block Expiration Warning")
+"""AWS's documentation has both names of each."""
+REBALANCE = "EC2 Instance Rebalance Recommendation"
+STATE_CHANGE = "EC2 Instance State-change Notification"
+HEALTH = "AWS Health Event"
+STATES: Mapping[str, Fate] = {
+    "stopping": Fate.STOPPED,
+    "stopped": Fate.STOPPED,
+    "shutting-down": Fate.TERMINATED,
+    "terminated": Fate.TERMINATED,
+}
+"""What the states of instances that do not run say; of the others there is nothing to say."""
+PATTERNS: Mapping[str, Mapping[str, Any]] = {
+    "Warnings": {
+        "source": ["aws.ec2"],
+        "detail-type": [SPOT_WARNING, *RESERVATION_WARNINGS, *BLOCK_WARNINGS, REBALANCE],
+    },
+    "InstanceStopped": {
+        "source": ["aws.ec2"],
+        "detail-type": [STATE_CHANGE],
+        "detail": {"state": list(STATES)},
+    },
+    "ScheduledChanges": {
+        "source": ["aws.health"],
+        "detail-type": [HEALTH],
+        "detail": {"service": ["EC2"], "eventTypeCategory": ["scheduledChange"]},
+    },
+}
+"""What EventBridge is asked for, and nothing else, by the name of its rule."""
+_INSTANCE = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})", re.ASCII)
+_RESERVATION = re.compile(r"cr-[0-9a-f]{8,17}", re.ASCII)
+_ID = re.compile(r"[\w-]{1,100}", re.ASCII)
+"""EventBridge's ids of events: UUIDs"""
+_MOST_INSTANCES = 1000
+"""named in one event; AWS Health names a hundred at most"""
+
+Detail = Mapping[str, Any]
+
+
+def read_event(body: str, account: str, now: datetime) -> tuple[Notice, ...]:
+    """Read an event that must be of `account`; one that says nothing of interest gives nothing.
+
+    Raises Rejected with what was found, and what would be right.
+    """
+    event = _parsed(body)
+    if event.get("account") != account:
+        raise Rejected(f"event field 'account': expected {account}, found {_shown(event, 'account')}")
+    kind = event.get("source"), event.get("detail-type")
+    reader = _READERS.get(kind) if all(isinstance(each, str) for each in kind) else None
+    if reader is None:
+        found = f"{_shown(event, 'detail-type')} of source {_shown(event, 'source')}"
+        raise Rejected(
+            f"event field 'detail-type': expected one of {sorted(str(kind) for _, kind in _READERS)}, found {found}"
+        )
+    at = min(_time(event), now)
+    return tuple(replace(notice, told_at=at) for notice in reader(event["detail"], at))
+
+
+def event_id(body: str) -> str:
+    """Give the id that EventBridge has given an event; the same event has it each time. Raises Rejected."""
+    event = _parsed(body)
+    id_ = event.get("id")
+    if not isinstance(id_, str) or not _ID.fullmatch(id_):
+        raise Rejected(f"event field 'id': expected a UUID, found {_shown(event, 'id')}")
+    return id_
+
+
+def _parsed(body: str) -> Mapping[str, Any]:
+    try:
+        event = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Rejected(f"event: expected a JSON object, found {body[:80]!r} ({error})") from None
+    if not isinstance(event, dict) or not isinstance(event.get("detail"), dict):
+        raise Rejected(f"event: expected an object with the object 'detail', found {body[:80]!r}")
+    return event
+
+
+def _warning(fate: Fate) -> Callable[[Detail, datetime], tuple[Notice, ...]]:
+    def read(detail: Detail, at: datetime) -> tuple[Notice, ...]:
+        until = at + WARNING
+        told = _date(detail.get("instance-termination-time"))
+        if told is not None and at < told < until:
+            until = told
+        return (Notice(fate, _instance(detail), until, f"EC2 takes the instance at {format_time(until)}"),)
+
+    return read
+
+
+def _expiry(detail: Detail, at: datetime) -> tuple[Notice, ...]:
+    reservation = detail.get("capacity-reservation-id")
+    if not isinstance(reservation, str) or not _RESERVATION.fullmatch(reservation):
+        found = _shown(detail, "capacity-reservation-id")
+        raise Rejected(f"event field 'detail.capacity-reservation-id': expected cr-…, found {found}")
+    ends = _date(detail.get("end-date")) or at + BLOCK_WARNING
+    return (expiry(reservation, max(ends, at)),)
+
+
+def expiry(reservation: str, ends_at: datetime) -> Notice:
+    """Give the notice of a Capacity Block's end: EC2 begins to take its instances half an hour earlier."""
+    why = f"Capacity Block {reservation} ends at {format_time(ends_at)}"
+    return Notice(Fate.EXPIRING, "", ends_at - BLOCK_LEAD, why, reservation)
+
+
+def _rebalance(detail: Detail, at: datetime) -> tuple[Notice, ...]:
+    why = f"EC2 recommended at {format_time(at)} to replace the instance: its interruption is likely"
+    return (Notice(Fate.REBALANCE, _instance(detail), None, why),)
+
+
+def _state(detail: Detail, at: datetime) -> tuple[Notice, ...]:
+    state, instance = detail.get("state"), _instance(detail)
+    fate = STATES.get(state) if isinstance(state, str) else None
+    if fate is None:
+        return ()
+    return (Notice(fate, instance, at, f"EC2 shows the instance as {state} since {format_time(at)}"),)
+
+
+def _health(detail: Detail, at: datetime) -> tuple[Notice, ...]:
+    """Read a scheduled change of instances; other services' and other kinds of events are none of ours."""
+    if detail.get("service") != "EC2" or detail.get("eventTypeCategory") != "scheduledChange":
+        return ()
+    if detail.get("statusCode") == "closed":
+        return ()
+    until, code = _date(detail.get("startTime")), _shown(detail, "eventTypeCode").strip("'")
+    entities = detail.get("affectedEntities")
+    named = [_entity(each) for each in (entities if isinstance(entities, list) else ())[:_MOST_INSTANCES]]
+    why = f"AWS has announced {code} at {format_time(at)}" + (f", for {format_time(until)}" if until else "")
+    return tuple(Notice(Fate.SCHEDULED, instance, until, why) for instance in named if instance)
+
+
+def _entity(entity: object) -> str:
+    value = entity.get("entityValue") if isinstance(entity, dict) else None
+    return value if isinstance(value, str) and _INSTANCE.fullmatch(value) else ""
+
+
+def _instance(detail: Detail) -> str:
+    value = detail.get("instance-id")
+    if not isinstance(value, str) or not _INSTANCE.fullmatch(value):
+        raise Rejected(
+            f"event field 'detail.instance-id': expected i-…, found {_shown(detail, 'instance-id')}"
+        )
+    return value
+
+
+def _time(event: Mapping[str, Any]) -> datetime:
+    text = event.get("time")
+    try:
+        return parse_time(text if isinstance(text, str) else "")
+    except (ValueError, OverflowError):
+        raise Rejected(
+            f"event field 'time': expected an RFC 3339 time, found {_shown(event, 'time')}"
+        ) from None
+
+
+def _date(text: object) -> datetime | None:
+    """Read a date as EC2 writes it (RFC 3339) or AWS Health (`Sat, 05 Jun 2027 15:10:09 GMT`); nonsense is none."""
+    if not isinstance(text, str):
+        return None
+    for read in (parse_time, parsedate_to_datetime):
+        try:
+            moment = read(text)
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
+            continue
+    return None
+
+
+def _shown(found: Mapping[str, Any], field: str) -> str:
+    return repr(found.get(field))[:80]
+
+
+_READERS: Mapping[tuple[object, object], Callable[[Detail, datetime], tuple[Notice, ...]]] = {
+    ("aws.ec2", SPOT_WARNING): _warning(Fate.SPOT),
+    **{("aws.ec2", kind): _warning(Fate.RESERVATION) for kind in RESERVATION_WARNINGS},
+    **{("aws.ec2", kind): _expiry for kind in BLOCK_WARNINGS},
+    ("aws.ec2", REBALANCE): _rebalance,
+    ("aws.ec2", STATE_CHANGE): _state,
+    ("aws.health", HEALTH): _health,
+}

@@ -1,0 +1,1 @@
+"""Hashes that tell whether an object asks for the same as before."""

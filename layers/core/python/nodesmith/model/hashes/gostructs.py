@@ -1,0 +1,198 @@
+"""The Go structs that Karpenter's static drift hashes cover: of core v1.14 and of the AWS provider v1.14.
+
+Each field has its name in manifests and its name in Go, in Go's order; fields that Karpenter leaves out of the hash are
+missing. Sources: pkg/apis/v1 in sigs.k8s.io/karpenter and in github.com/aws/karpenter-provider-aws.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from nodesmith.model.apimachinery.durations import NEVER, nanoseconds
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.hashes.hashstructure import (
+    Field,
+    boolean,
+    int32,
+    int64,
+    map_of,
+    raw,
+    slice_of,
+    struct,
+    text,
+)
+
+_VOLUME_UNITS = {"Gi": ("Ti", 1024), "G": ("T", 1000)}
+
+
+def _quantity(size: str) -> int:
+    """Hash a volume's size as Kubernetes writes it: 1024Gi is 1Ti."""
+    number, unit = int(size.rstrip("GTi")), size.lstrip("0123456789")
+    larger, step = _VOLUME_UNITS.get(unit, ("", 0))
+    return text(f"{number // step}{larger}" if step and number % step == 0 else size)
+
+
+def _time(moment: str) -> int:
+    """Hash a time as Go's time.MarshalBinary writes it where the local time is UTC, as in Karpenter's container."""
+    since = parse_time(moment) - datetime(1, 1, 1, tzinfo=UTC)
+    nanos = since.microseconds * 1000
+    return raw(
+        b"\1" + (since // timedelta(seconds=1)).to_bytes(8, "big") + nanos.to_bytes(4, "big") + b"\0\0"
+    )
+
+
+_TIME = struct("Time", Field("time", "Time", _time))
+_DURATION = struct("Duration", Field("ns", "Duration", int64, zero=0))
+_NILLABLE_DURATION = struct("NillableDuration", Field("ns", "Duration", int64))
+
+
+def _duration(span: str) -> int:
+    return _DURATION({"ns": nanoseconds(span)})
+
+
+def _resource(amount: object) -> int:
+    """Hash an amount; Karpenter takes text only, and nodesmith numbers as well."""
+    return text(str(amount))
+
+
+_TEXTS = map_of(text)
+_TAINTS = slice_of(
+    struct(
+        "Taint",
+        Field("key", "Key", text, ""),
+        Field("value", "Value", text, ""),
+        Field("effect", "Effect", text, ""),
+        Field("timeAdded", "TimeAdded", lambda moment: _TIME({"time": moment})),
+    )
+)
+TEMPLATE = struct(
+    "NodeClaimTemplate",
+    Field(
+        "metadata",
+        "ObjectMeta",
+        struct("ObjectMeta", Field("labels", "Labels", _TEXTS), Field("annotations", "Annotations", _TEXTS)),
+        {},
+    ),
+    Field(
+        "spec",
+        "Spec",
+        struct(
+            "NodeClaimTemplateSpec",
+            Field("taints", "Taints", _TAINTS),
+            Field("startupTaints", "StartupTaints", _TAINTS),
+            Field(
+                "nodeClassRef",
+                "NodeClassRef",
+                struct(
+                    "NodeClassReference",
+                    Field("kind", "Kind", text, ""),
+                    Field("name", "Name", text, ""),
+                    Field("group", "Group", text, ""),
+                ),
+            ),
+            Field("terminationGracePeriod", "TerminationGracePeriod", _duration),
+            Field(
+                "expireAfter",
+                "ExpireAfter",
+                lambda span: _NILLABLE_DURATION({"ns": nanoseconds(span)}),
+                NEVER,
+            ),
+        ),
+    ),
+)
+
+_KUBELET_FIELDS = (
+    Field("clusterDNS", "ClusterDNS", slice_of(text)),
+    Field("maxPods", "MaxPods", int32),
+    Field("podsPerCore", "PodsPerCore", int32),
+    Field("systemReserved", "SystemReserved", map_of(_resource)),
+    Field("kubeReserved", "KubeReserved", map_of(_resource)),
+    Field("evictionHard", "EvictionHard", _TEXTS),
+    Field("evictionSoft", "EvictionSoft", _TEXTS),
+    Field("evictionSoftGracePeriod", "EvictionSoftGracePeriod", map_of(_duration)),
+    Field("evictionMaxPodGracePeriod", "EvictionMaxPodGracePeriod", int32),
+    Field("imageGCHighThresholdPercent", "ImageGCHighThresholdPercent", int32),
+    Field("imageGCLowThresholdPercent", "ImageGCLowThresholdPercent", int32),
+    Field("cpuCFSQuota", "CPUCFSQuota", boolean),
+)
+KUBELET_FIELDS = frozenset(field.json for field in _KUBELET_FIELDS)
+"""Of `spec.kubelet`, those that Karpenter v1.14 knows."""
+_BLOCK_DEVICE = struct(
+    "BlockDevice",
+    Field("deleteOnTermination", "DeleteOnTermination", boolean),
+    Field("encrypted", "Encrypted", boolean),
+    Field("iops", "IOPS", int64),
+    Field("kmsKeyID", "KMSKeyID", text),
+    Field("snapshotID", "SnapshotID", text),
+    Field("throughput", "Throughput", int64),
+    Field("volumeInitializationRate", "VolumeInitializationRate", int32),
+    Field("volumeSize", "VolumeSize", _quantity),
+    Field("volumeType", "VolumeType", text),
+)
+NODECLASS_SPEC = struct(
+    "EC2NodeClassSpec",
+    Field(
+        "placementGroupSelector",
+        "PlacementGroupSelector",
+        struct("PlacementGroupSelector", Field("name", "Name", text), Field("id", "ID", text)),
+    ),
+    Field("associatePublicIPAddress", "AssociatePublicIPAddress", boolean),
+    Field("userData", "UserData", text),
+    Field("role", "Role", text, ""),
+    Field("instanceProfile", "InstanceProfile", text),
+    Field("tags", "Tags", _TEXTS),
+    Field("kubelet", "Kubelet", struct("KubeletConfiguration", *_KUBELET_FIELDS)),
+    Field(
+        "blockDeviceMappings",
+        "BlockDeviceMappings",
+        slice_of(
+            struct(
+                "BlockDeviceMapping",
+                Field("deviceName", "DeviceName", text),
+                Field("ebs", "EBS", _BLOCK_DEVICE),
+                Field("rootVolume", "RootVolume", boolean, False),
+            )
+        ),
+    ),
+    Field("instanceStorePolicy", "InstanceStorePolicy", text),
+    Field(
+        "networkInterfaces",
+        "NetworkInterfaces",
+        slice_of(
+            struct(
+                "NetworkInterface",
+                Field("networkCardIndex", "NetworkCardIndex", int32, 0),
+                Field("deviceIndex", "DeviceIndex", int32, 0),
+                Field("interfaceType", "InterfaceType", text, ""),
+            )
+        ),
+    ),
+    Field("detailedMonitoring", "DetailedMonitoring", boolean),
+    Field(
+        "metadataOptions",
+        "MetadataOptions",
+        struct(
+            "MetadataOptions",
+            Field("httpEndpoint", "HTTPEndpoint", text),
+            Field("httpProtocolIPv6", "HTTPProtocolIPv6", text),
+            Field("httpPutResponseHopLimit", "HTTPPutResponseHopLimit", int64),
+            Field("httpTokens", "HTTPTokens", text),
+        ),
+    ),
+    Field(
+        "connectionTracking",
+        "ConnectionTracking",
+        struct(
+            "ConnectionTracking",
+            Field("tcpEstablishedTimeout", "TCPEstablishedTimeout", int32),
+            Field("udpStreamTimeout", "UDPStreamTimeout", int32),
+            Field("udpTimeout", "UDPTimeout", int32),
+        ),
+    ),
+    Field("context", "Context", text),
+    Field(
+        "cpuOptions",
+        "CPUOptions",
+        struct("CPUOptions", Field("nestedVirtualization", "NestedVirtualization", text)),
+    ),
+)

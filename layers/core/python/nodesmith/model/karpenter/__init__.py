@@ -1,0 +1,1 @@
+"""Karpenter's objects: NodePools and NodeClaims."""

@@ -1,0 +1,196 @@
+"""NodeClaim as an object of the API server, karpenter.sh/v1: written for ours, read for those that users make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from nodesmith.model.apimachinery import labels
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.problems import Parsed
+from nodesmith.model.apimachinery.requirements import Requirement, Requirements
+from nodesmith.model.apimachinery.resources import format_resources, parse_resources
+from nodesmith.model.apimachinery.times import format_time, parse_time
+from nodesmith.model.ec2.attachablevolumes import of_a_node
+from nodesmith.model.hashes.contenthash import marked_content_hash
+from nodesmith.model.hashes.statichashes import NODECLASS_HASH, NODEPOOL_HASH, stated_hash
+from nodesmith.model.karpenter.nodeclaimconditions import condition_item, conditions_of
+from nodesmith.model.karpenter.nodeclaims import TAGS_DUE, NodeClaim, Phase
+from nodesmith.model.karpenter.nodespec import (
+    NodeClassRef,
+    read_requirements,
+    read_taints,
+    write_requirements,
+    write_taints,
+)
+from nodesmith.model.manifests import read_manifest
+from nodesmith.model.schema.nodeclaims import NODE_CLAIM
+from nodesmith.model.schema.oldkinds import PROVISIONER
+
+DECISION = "nodesmith.dev/decision"
+"""On every NodeClaim that we have made, and on no user's: the id of the decision that asked for it."""
+ORIGIN = "nodesmith.dev/origin"
+"""On NodeClaims that users have made, once nodesmith has taken them into its ledger: `ByHand`."""
+CREATED_FOR = "nodesmith.dev/created-for"
+"""On NodeClaims that replace others: the reason of the disruption, as Karpenter's metrics write it."""
+PROVISIONED = "provisioned"
+"""What NodeClaims without it were made for."""
+
+
+def marks_of(claim: NodeClaim) -> dict[str, str]:
+    """Give the labels by which the objects of a claim are found; they are put back where somebody has removed them."""
+    named = {labels.NODEPOOL: claim.nodepool, claim.nodeclass.label: claim.nodeclass.name}
+    return {key: value for key, value in named.items() if value}
+
+
+def labels_of(claim: NodeClaim) -> dict[str, str]:
+    """Give the labels of the NodeClaim object, which its Node gets as well.
+
+    The template's, whatever the requirements leave one value for, and what is known of the instance.
+    """
+    settled = claim.requirements.settled.items()
+    single = {key: value for key, value in settled if labels.restriction(key) is None}
+    bought = {
+        labels.INSTANCE_TYPE: claim.instance_type,
+        labels.ZONE: claim.zone,
+        labels.CAPACITY_TYPE: claim.capacity_type,
+    }
+    known = {key: value for key, value in bought.items() if value}
+    return {**single, **claim.labels, **marks_of(claim), **known}
+
+
+def annotations_of(claim: NodeClaim) -> dict[str, str]:
+    """Give the annotations of the NodeClaim object: the template's, the hashes for drift, who asked for it."""
+    made = {DECISION: claim.decision, ORIGIN: claim.origin}
+    if claim.nodepool_hash:
+        made |= stated_hash(NODEPOOL_HASH, claim.nodepool_hash, claim.nodepool_hash_version)
+    if claim.nodeclass_hash:
+        made |= stated_hash(NODECLASS_HASH, claim.nodeclass_hash, claim.nodeclass_hash_version)
+    if claim.registered_at is not None and TAGS_DUE not in claim.launch:
+        made |= {labels.TAGGED: "true", labels.CLUSTER_NAME_TAGGED: "true"}
+    if claim.is_ending and claim.deadline is not None:
+        made[labels.TERMINATION_TIMESTAMP] = format_time(claim.deadline)
+    return {**claim.annotations, **{key: value for key, value in made.items() if value}}
+
+
+def manifest(claim: NodeClaim) -> dict[str, Any]:
+    """Write the object, status included, as the API server is to show it."""
+    return {
+        "apiVersion": NODE_CLAIM.api_version,
+        "kind": NODE_CLAIM.name,
+        "metadata": _metadata(claim),
+        "spec": _spec(claim),
+        "status": _status(claim),
+    }
+
+
+def _metadata(claim: NodeClaim) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "name": claim.name,
+        "labels": dict(sorted(labels_of(claim).items())),
+        "annotations": dict(sorted(annotations_of(claim).items())),
+        "finalizers": [labels.TERMINATION_FINALIZER],
+    }
+    if claim.nodepool and not claim.is_by_hand:
+        metadata["generateName"] = f"{claim.nodepool}-"
+    if claim.nodepool_uid:
+        metadata["ownerReferences"] = [
+            {
+                "apiVersion": PROVISIONER.api_version if claim.provisioner else NODE_CLAIM.api_version,
+                "kind": PROVISIONER.name if claim.provisioner else "NodePool",
+                "name": claim.provisioner or claim.nodepool,
+                "uid": claim.nodepool_uid,
+                "blockOwnerDeletion": True,
+            }
+        ]
+    return metadata
+
+
+def _spec(claim: NodeClaim) -> dict[str, Any]:
+    ref = claim.nodeclass
+    spec: dict[str, Any] = {
+        "requirements": write_requirements(_stated(claim.requirements)),
+        "nodeClassRef": {"group": ref.group, "kind": ref.kind, "name": ref.name},
+        "taints": write_taints(claim.taints),
+        "startupTaints": write_taints(claim.startup_taints),
+        "resources": {"requests": format_resources(claim.requests)},
+        "expireAfter": claim.expire_after,
+        "terminationGracePeriod": claim.termination_grace_period,
+    }
+    return {field: value for field, value in spec.items() if value or field == "requirements"}
+
+
+def _stated(requirements: Requirements) -> Requirements:
+    """Leave out the old name of the NodePool: a label of the node, and a key that no NodeClaim may state.
+
+    An In has no more minValues than values: the API server demands it.
+    """
+    return Requirements(
+        {key: _listed(one) for key, one in requirements.items() if key != labels.PROVISIONER_NAME}
+    )
+
+
+def _listed(one: Requirement) -> Requirement:
+    most = None if one.complement else len(one.values)
+    if one.min_values is None or most is None or one.min_values <= most:
+        return one
+    return replace(one, min_values=most or None)
+
+
+def _status(claim: NodeClaim) -> dict[str, Any]:
+    status: dict[str, Any] = {
+        "nodeName": claim.node_name,
+        "providerID": claim.provider_id,
+        "imageID": claim.image_id,
+        "capacity": format_resources(of_a_node(claim.capacity)),
+        "allocatable": format_resources(of_a_node(claim.allocatable)),
+        "conditions": [condition_item(condition) for condition in conditions_of(claim)],
+    }
+    return {field: value for field, value in status.items() if value}
+
+
+def shown_pod_event(manifest: Mapping[str, Any]) -> datetime | None:
+    """Read when a pod last came to a NodeClaim's node or left it, as the object shows it; nonsense is nothing."""
+    text = (manifest.get("status") or {}).get("lastPodEventTime")
+    try:
+        return parse_time(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def nodeclaim_content(manifest: Mapping[str, object]) -> str:
+    """Return the content hash of a NodeClaim that a user has made; empty where it cannot be read."""
+    read = read_manifest(NODE_CLAIM, manifest)
+    return "" if read.report.fatal else marked_content_hash(read)
+
+
+def parse_nodeclaim(manifest: Mapping[str, object], now: datetime) -> Parsed[NodeClaim]:
+    """Read a NodeClaim that a user has made, as a claim that is still to be launched. Never raises.
+
+    `now` stands in where the API server has not stamped the object yet.
+    """
+    read = read_manifest(NODE_CLAIM, manifest)
+    if read.report.fatal:
+        return Parsed(None, read.report.problems)
+    metadata, spec = read.metadata, read.spec
+    stamp = metadata.get("creationTimestamp")
+    created_at = parse_time(stamp) if stamp else now
+    claim = NodeClaim(
+        name=metadata["name"],
+        nodepool=metadata.get("labels", {}).get(labels.NODEPOOL, ""),
+        nodeclass=NodeClassRef(**spec["nodeClassRef"]),
+        created_at=created_at,
+        phase=Phase.PENDING,
+        phase_since=created_at,
+        requirements=read_requirements(spec["requirements"]),
+        labels=FrozenMap(metadata.get("labels")),
+        annotations=FrozenMap(metadata.get("annotations")),
+        taints=read_taints(spec.get("taints", ())),
+        startup_taints=read_taints(spec.get("startupTaints", ())),
+        requests=parse_resources(spec.get("resources", {}).get("requests")),
+        expire_after=spec["expireAfter"],
+        termination_grace_period=spec.get("terminationGracePeriod"),
+    )
+    return Parsed(claim, read.report.problems)

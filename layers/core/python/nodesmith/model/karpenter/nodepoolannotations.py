@@ -1,0 +1,188 @@
+"""What a NodePool's annotations of our own say: what Karpenter's fields have no place for.
+
+One that cannot be read is a problem of that field alone: it is said, and its default is taken.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import TypeVar
+
+from nodesmith.model.apimachinery.durations import NEVER, duration_seconds
+from nodesmith.model.apimachinery.labels import is_label_value
+from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.karpenter.disruption import BUDGET_TIMEZONE, MOST_AN_HOUR, REBALANCE_ZONES
+from nodesmith.model.schema.reports import Report, at, shown
+
+NODE_SURCHARGE = "nodesmith.dev/node-surcharge-hourly"
+LAUNCH_TIMEOUT = "nodesmith.dev/launch-timeout"
+REGISTRATION_TIMEOUT = "nodesmith.dev/registration-timeout"
+PROVISIONER = "nodesmith.dev/provisioner"
+PROVISIONER_UID = "nodesmith.dev/provisioner-uid"
+"""Of that Provisioner, where it is an object of the cluster still: it owns the NodeClaims."""
+DAEMONSET_HOLD = "nodesmith.dev/hold-until-daemonsets"
+NODE_REPAIR = "nodesmith.dev/node-repair"
+REBALANCE = "nodesmith.dev/rebalance"
+SPOT_TYPES = "nodesmith.dev/spot-to-spot-types"
+_DOMAIN = "nodesmith.dev/"
+_KNOWN = frozenset(
+    {
+        NODE_SURCHARGE,
+        LAUNCH_TIMEOUT,
+        REGISTRATION_TIMEOUT,
+        PROVISIONER,
+        PROVISIONER_UID,
+        DAEMONSET_HOLD,
+        NODE_REPAIR,
+        REBALANCE,
+        SPOT_TYPES,
+        BUDGET_TIMEZONE,
+        MOST_AN_HOUR,
+        REBALANCE_ZONES,
+    }
+)
+_HIGHEST_SURCHARGE = 10_000.0
+_MOST_SPOT_TYPES = 60
+"""as many as a launch may name"""
+_SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=24)
+_USUAL_HOLD, _LONGEST_HOLD = timedelta(minutes=5), timedelta(hours=1)
+Word = TypeVar("Word", bound=StrEnum)
+_DURATION = re.compile(r"([0-9]+[smh])+", re.ASCII)
+
+
+class NodeRepair(StrEnum):
+    """What is to be done about sick nodes."""
+
+    OFF = "Off"
+    REPORT = "Report"
+    """say which would be replaced, and why"""
+    ON = "On"
+
+
+class Rebalance(StrEnum):
+    """What is to be done about spot instances that EC2 recommends to replace."""
+
+    IGNORE = "Ignore"
+    REPLACE = "Replace"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one NodePool; the defaults of numbers are Karpenter's constants."""
+
+    node_surcharge_hourly_usd: float = 0.0
+    """what each node costs beside its instance (licences, agents, work)"""
+    launch_timeout: timedelta = timedelta(minutes=5)
+    """from the decision to the instance"""
+    registration_timeout: timedelta = timedelta(minutes=15)
+    """from the instance to its Node"""
+    provisioner: str = ""
+    """the Provisioner that it was, whose name its nodes carry as the label PROVISIONER_NAME"""
+    provisioner_uid: str = ""
+    """set while that is an object of the cluster, and this NodePool is none"""
+    daemonset_hold: timedelta = timedelta(0)
+    """how long a new node is kept for the pods of its DaemonSets, at most; 0 where it is not"""
+    node_repair: NodeRepair = NodeRepair.REPORT
+    rebalance: Rebalance = Rebalance.IGNORE
+    spot_types: int | None = 15
+    """how many types must be cheaper for spot nodes to be changed for as many others; None for never"""
+
+
+DEFAULTS = Options()
+
+
+def read_options(annotations: Mapping[str, str], report: Report) -> Options:
+    """Read the annotations of a NodePool; what is wrong with them goes into the report."""
+    for key in sorted(annotations):
+        if key.startswith(_DOMAIN) and key not in _KNOWN:
+            remedy = f"no annotation of nodesmith's{did_you_mean(key, _KNOWN)}; it means nothing"
+            _refuse(key, annotations[key], remedy, report)
+    return Options(
+        _surcharge(annotations, report),
+        _timeout(annotations, LAUNCH_TIMEOUT, DEFAULTS.launch_timeout, report),
+        _timeout(annotations, REGISTRATION_TIMEOUT, DEFAULTS.registration_timeout, report),
+        _provisioner(annotations, report),
+        annotations.get(PROVISIONER_UID, ""),
+        _hold(annotations, report),
+        _word(annotations, NODE_REPAIR, DEFAULTS.node_repair, report),
+        _word(annotations, REBALANCE, DEFAULTS.rebalance, report),
+        _spot_types(annotations, report),
+    )
+
+
+def _surcharge(annotations: Mapping[str, str], report: Report) -> float:
+    text = annotations.get(NODE_SURCHARGE, "0")
+    try:
+        surcharge = float(text)
+    except ValueError:
+        surcharge = math.nan
+    if 0 <= surcharge <= _HIGHEST_SURCHARGE:
+        return surcharge
+    remedy = f"must be USD per node and hour, 0 to {_HIGHEST_SURCHARGE:.0f}, such as 0.05; taken as 0"
+    _refuse(NODE_SURCHARGE, text, remedy, report)
+    return 0.0
+
+
+def _timeout(annotations: Mapping[str, str], key: str, default: timedelta, report: Report) -> timedelta:
+    text = annotations.get(key)
+    if text is None:
+        return default
+    seconds = duration_seconds(text) if _DURATION.fullmatch(text) else None
+    if seconds is not None and _SHORTEST.total_seconds() <= seconds <= _LONGEST.total_seconds():
+        return timedelta(seconds=seconds)
+    taken = f"{default.seconds // 60}m"
+    _refuse(key, text, f"must be a duration of 1m to 24h, such as 20m or 1h30m; taken as {taken}", report)
+    return default
+
+
+def _provisioner(annotations: Mapping[str, str], report: Report) -> str:
+    name = annotations.get(PROVISIONER, "")
+    if is_label_value(name):
+        return name
+    _refuse(PROVISIONER, name, "must be the name of a Provisioner, at most 63 characters", report)
+    return ""
+
+
+def _hold(annotations: Mapping[str, str], report: Report) -> timedelta:
+    text = annotations.get(DAEMONSET_HOLD, "false")
+    if text in {"true", "false"}:
+        return _USUAL_HOLD if text == "true" else DEFAULTS.daemonset_hold
+    seconds = duration_seconds(text) if _DURATION.fullmatch(text) else None
+    if seconds is not None and 0 < seconds <= _LONGEST_HOLD.total_seconds():
+        return timedelta(seconds=seconds)
+    remedy = (
+        "must be true, false, or the longest time a node may be held, up to 1h, such as 2m; taken as false"
+    )
+    _refuse(DAEMONSET_HOLD, text, remedy, report)
+    return DEFAULTS.daemonset_hold
+
+
+def _word(annotations: Mapping[str, str], key: str, default: Word, report: Report) -> Word:
+    """Read one of the words that `default` is one of."""
+    text, kind = annotations.get(key, default.value), type(default)
+    if text in set(kind):
+        return kind(text)
+    *words, last = kind
+    known = f"{', '.join(words)} or {last}"
+    _refuse(key, text, f"must be {known}{did_you_mean(text, frozenset(kind))}; taken as {default}", report)
+    return default
+
+
+def _spot_types(annotations: Mapping[str, str], report: Report) -> int | None:
+    text = annotations.get(SPOT_TYPES, str(DEFAULTS.spot_types))
+    if text == NEVER:
+        return None
+    if text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= _MOST_SPOT_TYPES:
+        return int(text)
+    remedy = f"must be Never or a number of instance types from 1 to {_MOST_SPOT_TYPES}; taken as {DEFAULTS.spot_types}"
+    _refuse(SPOT_TYPES, text, remedy, report)
+    return DEFAULTS.spot_types
+
+
+def _refuse(key: str, text: str, remedy: str, report: Report) -> None:
+    report.add(at("metadata.annotations", key), shown(text), remedy, fatal=False)

@@ -1,0 +1,112 @@
+"""Which NodePools, NodeClaims and Nodes nodesmith serves, and which belong to other software in the same cluster.
+
+EKS Auto Mode, Karpenter and nodesmith share the kinds of `karpenter.sh`. A NodePool or NodeClaim is served by whoever
+owns the group of its NodeClass; nodesmith serves `karpenter.k8s.aws` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nodesmith.model.apimachinery.labels import AWS_DOMAIN, NODECLASS, NODEPOOL
+from nodesmith.model.hashes.statichashes import NODECLASS_HASH, NODEPOOL_HASH, OWN_VERSIONS
+from nodesmith.model.karpenter.nodeclaimobjects import DECISION, ORIGIN
+
+Manifest = Mapping[str, Any]
+AUTO_MODE_GROUP = "eks.amazonaws.com"
+_OWNERS = frozenset({"NodePool", "Provisioner"})
+
+
+def nodeclass_group(manifest: Manifest) -> str:
+    """Return the API group of the NodeClass that a NodePool or NodeClaim names.
+
+    v1beta1 made the group optional and had an `apiVersion` instead; v1alpha5 has no reference of this form. Where none
+    is given, or it cannot be read, the group is `karpenter.k8s.aws`: whoever reads the manifest reports the mistake.
+    """
+    ref = _nodeclass_ref(manifest)
+    group, api_version = ref.get("group"), ref.get("apiVersion")
+    if isinstance(group, str) and group:
+        return group
+    if isinstance(api_version, str) and "/" in api_version:
+        return api_version.partition("/")[0]
+    return AWS_DOMAIN
+
+
+def nodeclass_name(manifest: Manifest) -> str:
+    """Return the name of the NodeClass that a NodePool or NodeClaim names; empty where it names none."""
+    return str(_nodeclass_ref(manifest).get("name") or "")
+
+
+def is_foreign(manifest: Manifest) -> bool:
+    """Whether other software serves a NodePool or NodeClaim."""
+    return nodeclass_group(manifest) != AWS_DOMAIN
+
+
+def is_foreign_node(labels: Mapping[str, str]) -> bool:
+    """Whether a Node with these labels was made from a NodePool that other software serves."""
+    return NODEPOOL in labels and NODECLASS not in labels
+
+
+def server_of(group: str) -> str:
+    """Return a name for the software that serves NodeClasses of this group."""
+    return "EKS Auto Mode" if group == AUTO_MODE_GROUP else f"the controller of {group}"
+
+
+def is_marked(nodeclaim: Manifest) -> bool:
+    """Whether nodesmith has launched a NodeClaim: it writes its decision onto each, or that a user has made it.
+
+    Earlier releases wrote a version of hashes of their own instead of the latter.
+    """
+    annotations, versions = _annotations(nodeclaim), _hash_versions(nodeclaim)
+    is_of_old = any(version.startswith(OWN_VERSIONS) for version in versions)
+    return DECISION in annotations or ORIGIN in annotations or is_of_old
+
+
+def is_karpenters(nodeclaim: Manifest) -> bool:
+    """Whether Karpenter's own controller has made or launched a NodeClaim of `karpenter.k8s.aws`.
+
+    Karpenter names a NodePool as the owner, and writes the version of its hashes onto the object. A NodeClaim that a
+    user has made has neither, and no instance before nodesmith has marked it.
+    """
+    if is_marked(nodeclaim):
+        return False
+    owners = _mapping(nodeclaim.get("metadata")).get("ownerReferences") or ()
+    is_owned = any(_mapping(owner).get("kind") in _OWNERS for owner in owners)
+    return is_owned or bool(_hash_versions(nodeclaim)) or bool(provider_id(nodeclaim))
+
+
+def _hash_versions(nodeclaim: Manifest) -> list[str]:
+    annotations = _annotations(nodeclaim)
+    keys = (f"{key}-version" for key in (NODEPOOL_HASH, NODECLASS_HASH))
+    return [str(annotations[key]) for key in keys if annotations.get(key)]
+
+
+def _annotations(manifest: Manifest) -> Manifest:
+    return _mapping(_mapping(manifest.get("metadata")).get("annotations"))
+
+
+def is_unclaimed(nodeclaim: Manifest) -> bool:
+    """Whether a NodeClaim asks for a node that nobody has launched yet.
+
+    Those that nodesmith or Karpenter's own controller has made for a NodePool are no users' wishes.
+    """
+    metadata = _mapping(nodeclaim.get("metadata"))
+    ours = DECISION in _mapping(metadata.get("annotations"))
+    launched = metadata.get("deletionTimestamp") or provider_id(nodeclaim)
+    return not (ours or launched or is_karpenters(nodeclaim))
+
+
+def provider_id(nodeclaim: Manifest) -> str:
+    """Return the provider id that a NodeClaim shows; empty where it shows none."""
+    return str(_mapping(nodeclaim.get("status")).get("providerID") or "")
+
+
+def _nodeclass_ref(manifest: Manifest) -> Manifest:
+    spec = _mapping(manifest.get("spec"))
+    template = _mapping(_mapping(spec.get("template")).get("spec"))
+    return _mapping(spec.get("nodeClassRef") or template.get("nodeClassRef"))
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,96 @@
+"""A NodeClaim as its object shows it, for whoever looks at a cluster without the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from nodesmith.model.apimachinery import labels
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.problems import Parsed
+from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.hashes.statichashes import NODECLASS_HASH, NODEPOOL_HASH
+from nodesmith.model.karpenter.nodeclaimconditions import DELETED, DISRUPTION_REASON, END, LIFE
+from nodesmith.model.karpenter.nodeclaimobjects import parse_nodeclaim
+from nodesmith.model.karpenter.nodeclaims import DEADLINE_PASSED, REACHED_AT, NodeClaim, Phase
+from nodesmith.model.kubernetes.messages import AWAITING
+
+_Conditions: TypeAlias = Mapping[str, Mapping[str, Any]]
+
+
+def shown_claim(manifest: Mapping[str, Any], now: datetime) -> Parsed[NodeClaim]:
+    """Read a NodeClaim object with its status, whoever keeps it. Never raises.
+
+    A price and what was launched are not shown; times are whole seconds.
+    """
+    parsed = parse_nodeclaim(manifest, now)
+    if parsed.value is None:
+        return parsed
+    metadata, status = manifest["metadata"], manifest.get("status") or {}
+    conditions = {str(each.get("type")): each for each in status.get("conditions") or ()}
+    claim = _come_so_far(parsed.value, conditions, metadata.get("deletionTimestamp"))
+    own, provider_id = metadata.get("labels") or {}, str(status.get("providerID") or "")
+    found = replace(
+        claim,
+        provider_id=provider_id,
+        instance_id=provider_id.rpartition("/")[2],
+        node_name=str(status.get("nodeName") or ""),
+        image_id=str(status.get("imageID") or ""),
+        instance_type=own.get(labels.INSTANCE_TYPE, ""),
+        zone=own.get(labels.ZONE, ""),
+        capacity_type=own.get(labels.CAPACITY_TYPE, ""),
+        annotations=FrozenMap(metadata.get("annotations")),
+        **_drift(metadata.get("annotations") or {}, conditions.get("Drifted", {})),
+        capacity=parse_resources(status.get("capacity")),
+        allocatable=parse_resources(status.get("allocatable")),
+    )
+    return Parsed(found, parsed.problems)
+
+
+def _come_so_far(claim: NodeClaim, conditions: _Conditions, deleted: str | None) -> NodeClaim:
+    living = _along(LIFE, claim, conditions)
+    drained = conditions.get("Drained", {})
+    # While it does not hold, it dates from the beginning of the end; afterwards from the last pod.
+    dates = [drained.get("lastTransitionTime"), deleted]
+    begun = next(filter(None, reversed(dates) if _is_over(drained) else dates), None)
+    if not begun:
+        return living
+    since = parse_time(begun)
+    cause = str(conditions.get(DISRUPTION_REASON, {}).get("reason") or DELETED)
+    ending = replace(living, phase=Phase.TERMINATING, phase_since=since, terminating_at=since, cause=cause)
+    return _along(END, ending, conditions)
+
+
+def _drift(annotations: Mapping[str, str], condition: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the hashes that it was bought with, and whether it has drifted."""
+    has = condition.get("status") == "True"
+    return {
+        "nodepool_hash": annotations.get(NODEPOOL_HASH, ""),
+        "nodeclass_hash": annotations.get(NODECLASS_HASH, ""),
+        "nodepool_hash_version": annotations.get(f"{NODEPOOL_HASH}-version", ""),
+        "nodeclass_hash_version": annotations.get(f"{NODECLASS_HASH}-version", ""),
+        "drift": str(condition.get("reason")) if has else "",
+        "drifted_at": parse_time(str(condition["lastTransitionTime"])) if has else None,
+    }
+
+
+def _is_over(condition: Mapping[str, Any]) -> bool:
+    """Tell whether a step is behind the claim: done, or cut short by its deadline."""
+    return condition.get("status") == "True" or condition.get("reason") == DEADLINE_PASSED
+
+
+def _along(way: Mapping[str, Phase], claim: NodeClaim, conditions: _Conditions) -> NodeClaim:
+    """Take the claim as far as its conditions hold; the first that does not says what it waits for."""
+    for kind, phase in way.items():
+        condition = conditions.get(kind, {})
+        if not _is_over(condition):
+            reason = str(condition.get("reason") or "")
+            message = str(condition.get("message") or "")
+            return replace(claim, reason=reason, message=message) if reason != AWAITING[0] else claim
+        at = parse_time(str(condition["lastTransitionTime"]))
+        reached: dict[str, Any] = {REACHED_AT[phase]: at}
+        claim = replace(claim, phase=phase, phase_since=at, reason="", message="", **reached)
+    return claim

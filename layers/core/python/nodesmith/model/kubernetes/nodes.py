@@ -1,0 +1,121 @@
+"""Nodes as the API server shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+
+from nodesmith.model.apimachinery.labels import REGISTERED
+from nodesmith.model.apimachinery.resources import NOTHING, Resources, parse_resources
+from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.kubernetes.pods import Manifest
+
+REGISTERED_UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of a node: `status` is True, False or Unknown."""
+
+    status: str
+    reason: str = ""
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node. `provider_id` is `aws:///<zone>/<instance id>`; empty until its cloud controller has set it.
+
+    `owners` are the uids of the NodeClaims that own it, by name. `last_pod_event_at` is when a pod last came to it,
+    began to end on it or was gone from it, DaemonSets' pods aside, as far as anybody watched.
+    """
+
+    name: str
+    created_at: datetime
+    provider_id: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    capacity: Resources = NOTHING
+    allocatable: Resources = NOTHING
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
+    deleting: bool = False
+    finalizers: tuple[str, ...] = ()
+    owners: Mapping[str, str] = field(default_factory=dict)
+    last_pod_event_at: datetime | None = None
+
+    @property
+    def is_restored(self) -> bool:
+        """True where it has registered and lost its provider id since: it was made anew from what somebody had kept."""
+        return not self.provider_id and self.labels.get(REGISTERED) == "true"
+
+    @property
+    def is_ready(self) -> bool:
+        ready = self.conditions.get("Ready")
+        return ready is not None and ready.status == "True"
+
+
+@dataclass(frozen=True, slots=True)
+class NodePatch:
+    """What a Node must carry. Labels and annotations are merged; a taint is added once, and removed, by identity.
+
+    A Node that is being deleted takes no new finalizers. The NodeClaim named as `owner` becomes its owner if it is
+    there; other owners stay. A Node of another `provider_id` is not meant, whatever its name; empty means any. One that
+    was restored without it gets it back.
+    """
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    add_taints: tuple[Taint, ...] = ()
+    remove_taints: tuple[Taint, ...] = ()
+    provider_id: str = ""
+    add_finalizers: tuple[str, ...] = ()
+    owner: str = ""
+    remove_labels: tuple[str, ...] = ()
+    unschedulable: bool | None = None
+    """Whether it is to be cordoned; None leaves it as it is."""
+
+
+def parse_node(manifest: Manifest, last_pod_event_at: datetime | None = None) -> Node:
+    """Read a reduced node manifest. Raises QuantityError, ValueError or KeyError on what no API server would hold."""
+    metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
+    taints = tuple(
+        Taint(str(t["key"]), str(t["effect"]), str(t.get("value") or "")) for t in spec.get("taints") or ()
+    )
+    if spec.get("unschedulable") and REGISTERED_UNSCHEDULABLE not in taints:
+        taints = (*taints, REGISTERED_UNSCHEDULABLE)
+    return Node(
+        name=str(metadata["name"]),
+        created_at=parse_time(metadata["creationTimestamp"]),
+        provider_id=str(spec.get("providerID") or ""),
+        labels=dict(metadata.get("labels") or {}),
+        annotations=dict(metadata.get("annotations") or {}),
+        taints=taints,
+        capacity=_amounts(tuple((status.get("capacity") or {}).items())),
+        allocatable=_amounts(tuple((status.get("allocatable") or {}).items())),
+        conditions={str(c["type"]): _condition(c) for c in status.get("conditions") or ()},
+        deleting=bool(metadata.get("deletionTimestamp")),
+        finalizers=tuple(map(str, metadata.get("finalizers") or ())),
+        owners={
+            str(owner["name"]): str(owner["uid"])
+            for owner in metadata.get("ownerReferences") or ()
+            if owner.get("kind") == "NodeClaim"
+        },
+        last_pod_event_at=last_pod_event_at,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _amounts(quantities: tuple[tuple[str, object], ...]) -> Resources:
+    """Read a resource list; nodes of one type have the same, and reading it is half the cost of reading a node."""
+    return parse_resources(dict(quantities))
+
+
+def _condition(raw: Manifest) -> Condition:
+    since = raw.get("lastTransitionTime")
+    return Condition(
+        str(raw.get("status")), str(raw.get("reason") or ""), parse_time(since) if since else None
+    )

@@ -1,0 +1,93 @@
+"""PodDisruptionBudgets (policy/v1): which pods may be evicted together, and which budgets never allow any eviction.
+
+The arithmetic is kube-controller-manager's (pkg/controller/disruption): a percentage of the expected pods is rounded
+up, whether it is of those that must be available or of those that need not be.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from nodesmith.model.apimachinery.labelselectors import Selector, parse_selector
+from nodesmith.model.kubernetes.pods import Manifest
+from nodesmith.model.kubernetes.shapes import Shape
+
+_AMOUNT = re.compile(r"[0-9]{1,9}%?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class PodDisruptionBudget:
+    """A budget by `namespace/name`, with the counts that its status shows.
+
+    `min_available` and `max_unavailable` are a number or a percentage as written, empty where not set.
+    `always_allow_unhealthy` lets pods that are not ready be evicted whatever the budget (unhealthyPodEvictionPolicy).
+    """
+
+    key: str
+    selector: Selector | None
+    disruptions_allowed: int
+    current_healthy: int
+    desired_healthy: int
+    expected_pods: int
+    always_allow_unhealthy: bool
+    min_available: str
+    max_unavailable: str
+
+    @property
+    def namespace(self) -> str:
+        return self.key.partition("/")[0]
+
+    def selects(self, shape: Shape) -> bool:
+        """Tell whether it guards pods of a shape. No selector selects nothing, an empty one all of the namespace."""
+        return (
+            self.selector is not None
+            and self.namespace == shape.namespace
+            and self.selector.matches(shape.labels)
+        )
+
+    @property
+    def never_allows(self) -> bool:
+        """True where no ready pod can ever be evicted, however many are ready, unless budget or replicas change."""
+        if self.max_unavailable:
+            return int(self.max_unavailable.rstrip("%")) == 0
+        if not self.min_available:
+            return True  # nothing says how many pods it expects, and of none expected none may go
+        if self.min_available == "100%":
+            return True
+        return 0 < self.expected_pods <= _amount_of(self.min_available, self.expected_pods)
+
+
+def parse_budget(manifest: Manifest) -> PodDisruptionBudget:
+    """Read a PodDisruptionBudget, reduced or whole.
+
+    A status that is of an older spec allows nothing, as the API server then refuses evictions. Raises KeyError,
+    TypeError, AttributeError or ValueError on what no API server would hold.
+    """
+    metadata, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
+    is_current = int(status.get("observedGeneration") or 0) >= int(metadata.get("generation") or 0)
+    return PodDisruptionBudget(
+        key=f"{metadata['namespace']}/{metadata['name']}",
+        selector=parse_selector(spec.get("selector")),
+        disruptions_allowed=int(status.get("disruptionsAllowed") or 0) if is_current else 0,
+        current_healthy=int(status.get("currentHealthy") or 0),
+        desired_healthy=int(status.get("desiredHealthy") or 0),
+        expected_pods=int(status.get("expectedPods") or 0),
+        always_allow_unhealthy=spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow",
+        min_available=_amount(spec, "minAvailable"),
+        max_unavailable=_amount(spec, "maxUnavailable"),
+    )
+
+
+def _amount(spec: Manifest, name: str) -> str:
+    value: Any = spec.get(name)
+    if value is None:
+        return ""
+    if not _AMOUNT.fullmatch(str(value)):
+        raise ValueError(f"spec.{name} is {value!r}, must be a number of pods or a percentage such as 50%")
+    return str(value)
+
+
+def _amount_of(text: str, expected: int) -> int:
+    return -(-int(text[:-1]) * expected // 100) if text.endswith("%") else int(text)

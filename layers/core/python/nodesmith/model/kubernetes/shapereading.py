@@ -1,0 +1,207 @@
+"""Reading shapes from reduced pod manifests (Kubernetes' own field names, see `nodesmith.observation`).
+
+A manifest that cannot be read still gives a shape: its `refusal` says what is wrong, so that one bad pod never hides
+the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nodesmith.model.apimachinery.labels import (
+    HOSTNAME,
+    LONGEST_LABEL_VALUE,
+    NODEPOOL,
+    PROVISIONER_NAME,
+    is_label_value,
+    restriction,
+)
+from nodesmith.model.apimachinery.quantities import QuantityError
+from nodesmith.model.apimachinery.requirements import Requirement, Requirements, contradiction, requirement
+from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.taints import Toleration
+from nodesmith.model.kubernetes.namespaces import Namespaces
+from nodesmith.model.kubernetes.podaffinity import (
+    PREFERRED,
+    REQUIRED,
+    at_odds,
+    read_pod_affinity,
+    read_spread,
+    read_weight,
+)
+from nodesmith.model.kubernetes.pods import Manifest, pod_requests
+from nodesmith.model.kubernetes.shapes import CRITICAL_CLASSES, DEFAULT_GRACE_SECONDS, Shape
+from nodesmith.model.kubernetes.unschedulable import CONTRADICT, OPTED_OUT
+
+_ASKED_FOR = frozenset({HOSTNAME, PROVISIONER_NAME})
+"""Keys that no NodePool may set, and pods may ask for."""
+
+
+def parse_shape(manifest: Manifest, namespaces: Namespaces | None = None) -> Shape:
+    """Read a reduced pod manifest. Never raises on what users can write: see `Shape.refusal`.
+
+    `namespaces` are those of the cluster, None where they are not known.
+    """
+    metadata = manifest.get("metadata") or {}
+    namespace = str(metadata.get("namespace") or "default")
+    labels = {str(k): str(v) for k, v in (metadata.get("labels") or {}).items()}
+    owner = _owner(metadata.get("ownerReferences") or ())
+    try:
+        return _parse(namespace, labels, owner, manifest, namespaces)
+    except QuantityError as error:
+        refusal = f"a resource quantity cannot be read: {error}"
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
+        refusal = f"the pod's spec cannot be read: {error}"
+    return Shape(namespace, labels, owner, refusal=refusal)
+
+
+def _parse(
+    namespace: str,
+    labels: Mapping[str, str],
+    owner: str,
+    manifest: Manifest,
+    namespaces: Namespaces | None,
+) -> Shape:
+    metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
+    affinity = spec.get("affinity") or {}
+    own_terms, refusal = _terms(spec.get("nodeSelector") or {}, affinity.get("nodeAffinity") or {})
+    terms, unreachable = _reaching(own_terms, spec)
+    affinities = tuple(read_pod_affinity(affinity, namespace, labels, namespaces))
+    return Shape(
+        namespace=namespace,
+        labels=labels,
+        owner=owner,
+        requests=pod_requests(spec, status.get("containerStatuses") or ())
+        + parse_resources(spec.get("attachments")),
+        terms=terms,
+        own_terms=own_terms,
+        tolerations=tuple(_toleration(t) for t in spec.get("tolerations") or ()),
+        spreads=tuple(read_spread(s, labels) for s in spec.get("topologySpreadConstraints") or ()),
+        affinities=affinities,
+        preferred_terms=_preferred_terms(affinity.get("nodeAffinity") or {}),
+        host_ports=_host_ports(spec),
+        priority=int(spec.get("priority") or 0),
+        grace_seconds=_grace_seconds(spec.get("terminationGracePeriodSeconds")),
+        critical=spec.get("priorityClassName") in CRITICAL_CLASSES,
+        annotations=dict(metadata.get("annotations") or {}),
+        refusal=refusal or unreachable or _claiming(spec) or at_odds(affinities, namespace, labels),
+    )
+
+
+def _owner(references: Sequence[Manifest]) -> str:
+    controller = next((r for r in references if r.get("controller")), None)
+    return f"{controller.get('kind')}/{controller.get('name') or ''}" if controller else ""
+
+
+def _terms(selector: Mapping[str, str], affinity: Manifest) -> tuple[tuple[Requirements, ...], str]:
+    """Give the OR terms, each with the node selector in it, and why they are refused (empty when they are not)."""
+    base = Requirements.from_labels({str(k): str(v) for k, v in selector.items()})
+    required = affinity.get(REQUIRED) or {}
+    raw_terms: list[Manifest] = list(required.get("nodeSelectorTerms") or [{}])
+    if any(term.get("matchFields") for term in raw_terms):
+        return (base,), "required node affinity by matchFields names a node, and no new node has that name"
+    asked = [[*base.values(), *_expressions(term)] for term in raw_terms]
+    clashes = [contradiction(parts) for parts in asked]
+    if all(clashes):
+        return (base,), f"its node selector and affinity {CONTRADICT} {clashes[0]!r}"
+    terms = tuple(Requirements.of(*parts) for parts, clash in zip(asked, clashes, strict=True) if not clash)
+    return terms, _restricted(terms, "node selector or affinity")
+
+
+def _preferred_terms(affinity: Manifest) -> tuple[tuple[int, Requirements], ...]:
+    """Give preferred node affinity. A term without expressions prefers nothing; one that no node can meet neither."""
+    read = [
+        (read_weight(each), _expressions(_by_hostname(each.get("preference") or {})))
+        for each in affinity.get(PREFERRED) or ()
+    ]
+    possible = ((weight, Requirements.of(*parts)) for weight, parts in read if not contradiction(parts))
+    return tuple((weight, term) for weight, term in possible if term and not _restricted((term,), ""))
+
+
+def _by_hostname(term: Manifest) -> Manifest:
+    """Read matchFields, which can only be about metadata.name, as expressions on the hostname."""
+    named = [{**field, "key": HOSTNAME} for field in term.get("matchFields") or ()]
+    return {"matchExpressions": [*(term.get("matchExpressions") or ()), *named]}
+
+
+def _reaching(own: tuple[Requirements, ...], spec: Manifest) -> tuple[tuple[Requirements, ...], str]:
+    """Narrow terms to where the volumes can be reached from; say why they are refused (empty when not)."""
+    if spec.get("volumes"):
+        return (
+            own,
+            "the snapshot's writer did not look at its volumes: update the forwarder to the functions' release",
+        )
+    if "volumeNodeAffinity" not in spec:
+        return own, ""
+    alternatives = ({"matchExpressions": term} for term in spec["volumeNodeAffinity"])
+    volumes = [Requirements.of(*_expressions(term)) for term in alternatives]
+    tried = [
+        (term, there, term.conflict(there, undefined=frozenset(there))) for term in own for there in volumes
+    ]
+    found = tuple(term.union(there) for term, there, conflict in tried if conflict is None)
+    if tried and not found:
+        _, _, conflict = tried[0]
+        return own, f"its volumes are out of reach of its node selector or affinity: {conflict}"
+    return found, _restricted(found, "node affinity of its volumes")
+
+
+def _restricted(terms: tuple[Requirements, ...], what: str) -> str:
+    for term in terms:
+        for key in (NODEPOOL, PROVISIONER_NAME):
+            if key in term and term[key].is_empty:
+                return f"{OPTED_OUT}: the pod requires that {key} does not exist"
+        for key in sorted(term):
+            reason = restriction(key) if key not in _ASKED_FOR else None
+            if reason:
+                return f"{what} on {key!r}: {reason}"
+            # What a pod asks for becomes a label of its node, and those are written into the node's user data.
+            odd = [] if term[key].complement else [v for v in term[key].values if not is_label_value(v)]
+            if odd:
+                found = min(odd)[:LONGEST_LABEL_VALUE]
+                return f"{what} on {key!r}: no label can have the value {found!r}"
+    return ""
+
+
+def _claiming(spec: Manifest) -> str:
+    """Say why nothing is bought for pods that claim devices: nobody here knows which types have them."""
+    if not spec.get("resourceClaims"):
+        return ""
+    return (
+        "it claims devices (spec.resourceClaims), and which instance types have these is not known: ask for them by an"
+        " extended resource such as nvidia.com/gpu"
+    )
+
+
+def _expressions(term: Manifest) -> list[Requirement]:
+    return [
+        requirement(str(e.get("key")), str(e.get("operator")), map(str, e.get("values") or ()))
+        for e in term.get("matchExpressions") or ()
+    ]
+
+
+def _grace_seconds(given: object) -> int:
+    return DEFAULT_GRACE_SECONDS if given is None else max(0, int(str(given)))
+
+
+def _toleration(raw: Manifest) -> Toleration:
+    return Toleration(
+        key=str(raw.get("key") or ""),
+        operator=str(raw.get("operator") or "Equal"),
+        value=str(raw.get("value") or ""),
+        effect=str(raw.get("effect") or ""),
+    )
+
+
+def _host_ports(spec: Manifest) -> tuple[tuple[str, int, str], ...]:
+    """Give the ports of what runs as long as the pod does: containers and sidecars (kube-scheduler: NodePorts)."""
+    sidecars = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
+    ports = (
+        port for each in (*(spec.get("containers") or ()), *sidecars) for port in each.get("ports") or ()
+    )
+    return tuple(
+        sorted(
+            (str(p.get("hostIP") or "0.0.0.0"), int(p["hostPort"]), str(p.get("protocol") or "TCP"))  # noqa: S104
+            for p in ports
+            if p.get("hostPort")
+        )
+    )

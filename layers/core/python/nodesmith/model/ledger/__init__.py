@@ -1,0 +1,1 @@
+"""The ledger: what nodesmith knows of one cluster and the cluster does not."""

@@ -1,0 +1,260 @@
+"""The ledger as JSON data: what the store writes, and what a decision record keeps of it.
+
+What a later version has added is left out, in a list that is a record what stands behind the last that is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
+
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.karpenter.nodespec import read_requirements, write_requirements
+from nodesmith.model.ledger import moves
+from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.draintimes import DrainTime
+from nodesmith.model.ledger.learned import Boot, Offered
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.nodeclaimitems import from_item, to_item
+from nodesmith.model.ledger.pauses import departure_item, pause_item, read_departure, read_pause
+from nodesmith.model.ledger.registrationhealth import Ending, RegistrationHealth
+from nodesmith.model.ledger.risks import Risk
+from nodesmith.model.nodeclasses.status import (
+    CapacityReservation,
+    ClusterInfo,
+    Image,
+    NodeClassStatus,
+    SecurityGroup,
+    StatusCondition,
+    Subnet,
+)
+
+Item = dict[str, Any]
+
+
+def backoff_item(backoff: Backoff) -> Item:
+    """Write a back-off."""
+    return {"until": backoff.until.isoformat(), "failures": backoff.failures, "reason": backoff.reason}
+
+
+def read_backoff(item: Mapping[str, Any]) -> Backoff:
+    """Read what `backoff_item` wrote."""
+    return Backoff(datetime.fromisoformat(item["until"]), int(item["failures"]), item["reason"])
+
+
+def risk_item(risk: Risk) -> Item:
+    """Write what a pool's interruptions come to."""
+    return {"losses": risk.losses, "at": risk.at.isoformat()}
+
+
+def read_risk(item: Mapping[str, Any]) -> Risk:
+    """Read what `risk_item` wrote."""
+    return Risk(float(item["losses"]), datetime.fromisoformat(item["at"]))
+
+
+def drain_time_item(drain_time: DrainTime) -> Item:
+    """Write how long drains of a NodePool's nodes took."""
+    return {"beyond_seconds": drain_time.beyond_seconds, "at": drain_time.at.isoformat()}
+
+
+def read_drain_time(item: Mapping[str, Any]) -> DrainTime:
+    """Read what `drain_time_item` wrote."""
+    return DrainTime(float(item["beyond_seconds"]), datetime.fromisoformat(item["at"]))
+
+
+def health_item(health: RegistrationHealth) -> Item:
+    """Write whether a NodePool's nodes join."""
+    return {
+        "basis": health.basis,
+        "since": health.since.isoformat() if health.since else "",
+        "endings": [[ending.claim, ending.registered] for ending in health.endings],
+        "reason": health.reason,
+        "message": health.message,
+        "backoff": backoff_item(health.backoff) if health.backoff else None,
+        "offerings": _offering_items(health.offerings),
+        "revision": health.revision,
+    }
+
+
+def read_health(item: Mapping[str, Any]) -> RegistrationHealth:
+    """Read what `health_item` wrote."""
+    return RegistrationHealth(
+        basis=item["basis"],
+        since=datetime.fromisoformat(item["since"]) if item["since"] else None,
+        endings=tuple(Ending(claim, registered) for claim, registered, *_ in item["endings"]),
+        reason=item["reason"],
+        message=item["message"],
+        backoff=read_backoff(item["backoff"]) if item["backoff"] else None,
+        offerings=_read_offerings(item["offerings"]),
+        revision=int(item["revision"]),
+    )
+
+
+def offered_item(offered: Offered) -> Item:
+    """Write what nodes of one type and image have been seen to offer."""
+    left = {key: dict(sorted(value.items())) for key, value in offered.allocatable.items()}
+    return {"memory_bytes": offered.memory_bytes, "allocatable": left}
+
+
+def read_offered(item: Mapping[str, Any]) -> Offered:
+    """Read what `offered_item` wrote."""
+    left = {key: Resources(dict(value)) for key, value in item["allocatable"].items()}
+    return Offered(int(item["memory_bytes"]), left)
+
+
+def _offering_items(held: Mapping[OfferingKey, Backoff]) -> list[Any]:
+    return [[k.capacity_type, k.instance_type, k.zone, backoff_item(held[k])] for k in sorted(held)]
+
+
+def _read_offerings(items: Any) -> dict[OfferingKey, Backoff]:
+    return {OfferingKey(*key): read_backoff(backoff) for key, backoff in _keyed(items, 3)}
+
+
+def _keyed(rows: Iterable[Any], parts: int) -> Iterator[tuple[Any, Any]]:
+    """Part rows that begin with the parts of a key: give the key, and what it is of."""
+    return ((row[:parts], row[parts]) for row in rows)
+
+
+def cluster_item(cluster: ClusterInfo) -> Item:
+    """Write what a new node must know of the cluster."""
+    return {
+        "name": cluster.name,
+        "endpoint": cluster.endpoint,
+        "ca_bundle": cluster.ca_bundle,
+        "service_cidr": cluster.service_cidr,
+        "version": cluster.version,
+        "ip_family": cluster.ip_family,
+        "dns_ip": cluster.dns_ip,
+    }
+
+
+def read_cluster(item: Mapping[str, Any]) -> ClusterInfo:
+    """Read what `cluster_item` wrote; names that this version does not know are left out."""
+    known = {field.name for field in fields(ClusterInfo)} & item.keys()
+    return ClusterInfo(**{name: item[name] for name in known})
+
+
+def nodeclass_item(status: NodeClassStatus) -> Item:
+    """Write what an EC2NodeClass resolved to."""
+    return {
+        "name": status.name,
+        "generation": status.generation,
+        "hash": status.hash,
+        "content": status.content,
+        "resolved_at": status.resolved_at.isoformat(),
+        "subnets": [[s.id, s.zone, s.zone_id, s.free_ips] for s in status.subnets],
+        "security_groups": [[g.id, g.name] for g in status.security_groups],
+        "images": [[i.id, i.name, write_requirements(i.requirements), i.deprecated] for i in status.images],
+        "instance_profile": status.instance_profile,
+        "conditions": [
+            [c.type, c.status, c.reason, c.message, c.since.isoformat() if c.since else ""]
+            for c in status.conditions
+        ],
+        "capacity_reservations": [_reservation_item(each) for each in status.capacity_reservations],
+    }
+
+
+def read_nodeclass(item: Mapping[str, Any]) -> NodeClassStatus:
+    """Read what `nodeclass_item` wrote."""
+    return NodeClassStatus(
+        name=item["name"],
+        generation=int(item["generation"]),
+        hash=item["hash"],
+        content=item.get("content", ""),
+        resolved_at=datetime.fromisoformat(item["resolved_at"]),
+        subnets=tuple(
+            Subnet(id_, zone, zone_id, int(free)) for id_, zone, zone_id, free, *_ in item["subnets"]
+        ),
+        security_groups=tuple(SecurityGroup(id_, name) for id_, name, *_ in item["security_groups"]),
+        images=tuple(
+            Image(id_, name, read_requirements(requirements), deprecated)
+            for id_, name, requirements, deprecated, *_ in item["images"]
+        ),
+        instance_profile=item["instance_profile"],
+        conditions=tuple(
+            StatusCondition(type_, status, reason, message, datetime.fromisoformat(since) if since else None)
+            for type_, status, reason, message, since, *_ in item["conditions"]
+        ),
+        capacity_reservations=tuple(map(_read_reservation, item.get("capacity_reservations", ()))),
+    )
+
+
+def _reservation_item(reservation: CapacityReservation) -> Item:
+    written = {field.name: getattr(reservation, field.name) for field in fields(CapacityReservation)}
+    return {**written, "ends_at": reservation.ends_at.isoformat() if reservation.ends_at else ""}
+
+
+def _read_reservation(item: Mapping[str, Any]) -> CapacityReservation:
+    known = {field.name for field in fields(CapacityReservation)} & item.keys()
+    ends_at = datetime.fromisoformat(item["ends_at"]) if item["ends_at"] else None
+    numbers = {"available": int(item["available"]), "ends_at": ends_at}
+    return CapacityReservation(**{**{name: item[name] for name in known}, **numbers})
+
+
+def ledger_item(ledger: Ledger) -> Item:
+    """Write a whole ledger, the same for equal ledgers."""
+    return {
+        "version": ledger.version,
+        "claims": [to_item(c) for c in sorted(ledger.claims, key=lambda c: c.name)],
+        "nodeclasses": [nodeclass_item(ledger.nodeclasses[n]) for n in sorted(ledger.nodeclasses)],
+        "cluster": cluster_item(ledger.cluster) if ledger.cluster else None,
+        "unavailable": _offering_items(ledger.unavailable),
+        "nodepool_backoffs": {
+            name: backoff_item(ledger.nodepool_backoffs[name]) for name in sorted(ledger.nodepool_backoffs)
+        },
+        "health": {name: health_item(ledger.health[name]) for name in sorted(ledger.health)},
+        "learned": [
+            [boot.instance_type, boot.image_id, offered_item(ledger.learned[boot])]
+            for boot in sorted(ledger.learned)
+        ],
+        "moves": [moves.to_item(move) for move in sorted(ledger.moves, key=lambda move: move.id)],
+        "paused": pause_item(ledger.paused) if ledger.paused else None,
+        "departures": [departure_item(d) for d in sorted(ledger.departures, key=lambda d: d.claim)],
+        "risks": [
+            [key.capacity_type, key.instance_type, key.zone, risk_item(ledger.risks[key])]
+            for key in sorted(ledger.risks)
+        ],
+        "drain_times": {
+            name: drain_time_item(ledger.drain_times[name]) for name in sorted(ledger.drain_times)
+        },
+        "contents": {key: ledger.contents[key] for key in sorted(ledger.contents)},
+        **_subnets_item(ledger),
+        "move_backoffs": [
+            [*kind, backoff_item(ledger.move_backoffs[kind])] for kind in sorted(ledger.move_backoffs)
+        ],
+    }
+
+
+def _subnets_item(ledger: Ledger) -> Item:
+    """Write the back-offs of subnets, nothing where there are none."""
+    held = {id_: backoff_item(ledger.subnet_backoffs[id_]) for id_ in sorted(ledger.subnet_backoffs)}
+    return {"subnet_backoffs": held} if held else {}
+
+
+def read_ledger(item: Mapping[str, Any]) -> Ledger:
+    """Read what `ledger_item` wrote."""
+    nodeclasses = [read_nodeclass(n) for n in item["nodeclasses"]]
+    return Ledger(
+        version=int(item["version"]),
+        claims=tuple(from_item(c) for c in item["claims"]),
+        nodeclasses={n.name: n for n in nodeclasses},
+        cluster=read_cluster(item["cluster"]) if item["cluster"] else None,
+        unavailable=_read_offerings(item["unavailable"]),
+        nodepool_backoffs={n: read_backoff(b) for n, b in item["nodepool_backoffs"].items()},
+        health={name: read_health(h) for name, h in item.get("health", {}).items()},
+        learned={Boot(*boot): read_offered(each) for boot, each in _keyed(item.get("learned", ()), 2)},
+        moves=tuple(map(moves.from_item, item.get("moves", ()))),
+        paused=read_pause(item["paused"]) if item.get("paused") else None,
+        departures=tuple(map(read_departure, item.get("departures", ()))),
+        drain_times={name: read_drain_time(each) for name, each in item.get("drain_times", {}).items()},
+        risks={OfferingKey(*key): read_risk(risk) for key, risk in _keyed(item.get("risks", ()), 3)},
+        contents=dict(item.get("contents", {})),
+        subnet_backoffs={id_: read_backoff(b) for id_, b in item.get("subnet_backoffs", {}).items()},
+        move_backoffs={
+            moves.MoveKind(*kind): read_backoff(each)
+            for kind, each in _keyed(item.get("move_backoffs", ()), 2)
+        },
+    )

@@ -1,0 +1,147 @@
+"""The object by which a function's metrics reach the forwarder, as JSON. Whoever reads it takes nothing for granted.
+
+`writers` says of each process that wrote lately how many of its writes the object holds: a write whose answer was lost
+is found there, and not repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from nodesmith.errors import Rejected
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.metrics.metrics import Gauge, Histogram, Labels, Recorded, labelled
+from nodesmith.model.metrics.series import SERIES, Series
+
+FORMAT = 1
+MOST_SERIES = 2_000
+MOST_WRITERS = 20
+LONGEST_LABEL = 300
+_MOST = 2.0**53
+"""Beyond which a float does not count one by one"""
+V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class MetricsObject:
+    """What an object holds."""
+
+    recorded: Recorded = field(default_factory=Recorded)
+    writers: dict[str, int] = field(default_factory=dict)
+
+    def noted(self, writer: str, number: int) -> dict[str, int]:
+        """Return the writers once this write of one of them is in; those that have not written for longest go."""
+        others = [(name, count) for name, count in self.writers.items() if name != writer]
+        return dict([*others[-(MOST_WRITERS - 1) :], (writer, number)])
+
+    def to_bytes(self) -> bytes:
+        """Write it."""
+        recorded = self.recorded
+        counters = {name: _listed(series, float) for name, series in recorded.counters.items()}
+        spans = {name: _listed(series, _written) for name, series in recorded.histograms.items()}
+        gauges = {
+            name: {"at": gauge.at.isoformat(), "series": _listed(gauge.series, float)}
+            for name, gauge in recorded.gauges.items()
+        }
+        content = {
+            "format": FORMAT,
+            "writers": [[writer, number] for writer, number in self.writers.items()],
+            "counters": counters,
+            "histograms": spans,
+            "gauges": gauges,
+        }
+        return json.dumps(content, separators=(",", ":"), sort_keys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> MetricsObject:
+        """Read what `to_bytes` wrote, also by another version: metrics that this one does not know are left out.
+
+        Raises Rejected for anything else.
+        """
+        try:
+            content = json.loads(data)
+            if content["format"] != FORMAT:
+                raise ValueError(f"format {content['format']!r}")
+            writers = {str(writer): int(number) for writer, number, *_ in content["writers"]}
+            found = cls(_read(content), writers)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
+            raise Rejected(
+                f"metrics: expected an object of format {FORMAT}, found {data[:80]!r} ({error})"
+            ) from None
+        if found.recorded.size > MOST_SERIES:
+            raise Rejected(f"metrics: {found.recorded.size} series, more than {MOST_SERIES}")
+        return found
+
+
+def _listed(series: Mapping[Labels, V], write: Callable[[V], Any]) -> list[Any]:
+    return [
+        [dict(labels), write(value)] for labels, value in sorted(series.items(), key=lambda item: item[0])
+    ]
+
+
+def _written(histogram: Histogram) -> list[Any]:
+    return [histogram.counts, histogram.total_seconds]
+
+
+def _read(content: Mapping[str, Any]) -> Recorded:
+    gauges = content["gauges"]
+    return Recorded(
+        {
+            name: _series(given, series, _count)
+            for name, series, given in _known(content["counters"], "counter")
+        },
+        {
+            name: _series(given, series, _histogram)
+            for name, series, given in _known(content["histograms"], "histogram")
+        },
+        {
+            name: Gauge(parse_time(given["at"]), _series(given["series"], series, _finite))
+            for name, series, given in _known(gauges, "gauge")
+        },
+    )
+
+
+def _known(families: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Series, Any]]:
+    for name, given in families.items():
+        series = SERIES.get(name)
+        if series is not None and series.kind == kind:
+            yield name, series, given
+
+
+def _series(given: Any, series: Series, read: Callable[[Any, Series], V]) -> dict[Labels, V]:
+    """Read the series of a metric; those with other labels are another version's, and left out."""
+    found: dict[Labels, V] = {}
+    for labels, value, *_ in given:
+        if set(labels) != set(series.labels):
+            continue
+        if not all(isinstance(text, str) and len(text) <= LONGEST_LABEL for text in labels.values()):
+            raise ValueError(f"labels {str(labels)[:80]}")
+        found[labelled(**labels)] = read(value, series)
+    return found
+
+
+def _finite(value: Any, series: Series) -> float:
+    number = float(value)
+    if isinstance(value, bool | str) or not math.isfinite(number):
+        raise ValueError(f"{series.kind} {value!r}")
+    return number
+
+
+def _count(value: Any, series: Series) -> float:
+    number = _finite(value, series)
+    if not 0 <= number <= _MOST:
+        raise ValueError(f"{series.kind} {value!r}")
+    return number
+
+
+def _histogram(value: Any, series: Series) -> Histogram:
+    counts, total_seconds, *_ = value
+    if len(counts) != len(series.buckets):
+        raise ValueError(f"{len(counts)} buckets, not {len(series.buckets)}")
+    return Histogram(
+        series.buckets, [int(_count(count, series)) for count in counts], _count(total_seconds, series)
+    )

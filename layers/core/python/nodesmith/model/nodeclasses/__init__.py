@@ -1,0 +1,1 @@
+"""EC2NodeClass: its fields, its status, and what of it changes the nodes."""

@@ -1,0 +1,75 @@
+"""The kubelet's configuration as an EC2NodeClass carries it (`spec.kubelet`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap, freeze, thaw
+from nodesmith.model.apimachinery.resources import NOTHING, Resources, format_resources, parse_resources
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletConfiguration:
+    """Hashable, so that arithmetic over instance types can be cached by it.
+
+    None means that the user left the setting to the node image. Eviction signals map to a quantity (`100Mi`)
+    or a percentage (`5%`), grace periods to a Go duration (`1m30s`).
+    """
+
+    cluster_dns: tuple[str, ...] = ()
+    max_pods: int | None = None
+    pods_per_core: int | None = None
+    system_reserved: Resources = NOTHING
+    kube_reserved: Resources = NOTHING
+    eviction_hard: Mapping[str, str] = NO_ITEMS
+    eviction_soft: Mapping[str, str] = NO_ITEMS
+    eviction_soft_grace_period: Mapping[str, str] = NO_ITEMS
+    eviction_max_pod_grace_period: int | None = None
+    image_gc_high_threshold_percent: int | None = None
+    image_gc_low_threshold_percent: int | None = None
+    cpu_cfs_quota: bool | None = None
+    other: Mapping[str, object] = FrozenMap()
+    """Fields beyond these twelve, as found; only AL2023 can render them."""
+
+
+DEFAULT_KUBELET = KubeletConfiguration()
+
+_PLAIN = {
+    "maxPods": "max_pods",
+    "podsPerCore": "pods_per_core",
+    "evictionMaxPodGracePeriod": "eviction_max_pod_grace_period",
+    "imageGCHighThresholdPercent": "image_gc_high_threshold_percent",
+    "imageGCLowThresholdPercent": "image_gc_low_threshold_percent",
+    "cpuCFSQuota": "cpu_cfs_quota",
+}
+_RESERVED = {"systemReserved": "system_reserved", "kubeReserved": "kube_reserved"}
+_SIGNALS = {
+    "evictionHard": "eviction_hard",
+    "evictionSoft": "eviction_soft",
+    "evictionSoftGracePeriod": "eviction_soft_grace_period",
+}
+
+
+def read_kubelet(spec: Mapping[str, Any]) -> KubeletConfiguration:
+    """Read a `spec.kubelet` that has passed its schema."""
+    fields: dict[str, Any] = {ours: spec[name] for name, ours in _PLAIN.items() if name in spec}
+    fields |= {ours: parse_resources(spec[name]) for name, ours in _RESERVED.items() if name in spec}
+    fields |= {ours: FrozenMap(spec[name]) for name, ours in _SIGNALS.items() if name in spec}
+    named = {"clusterDNS", *_PLAIN, *_RESERVED, *_SIGNALS}
+    other = FrozenMap({name: freeze(value) for name, value in spec.items() if name not in named})
+    return KubeletConfiguration(cluster_dns=tuple(spec.get("clusterDNS", ())), other=other, **fields)
+
+
+def write_kubelet(kubelet: KubeletConfiguration) -> dict[str, object]:
+    """Give the settings as a KubeletConfiguration file spells them, unset ones left out."""
+    written: dict[str, object] = {name: thaw(value) for name, value in sorted(kubelet.other.items())}
+    if kubelet.cluster_dns:
+        written["clusterDNS"] = list(kubelet.cluster_dns)
+    for name, ours in _PLAIN.items():
+        if getattr(kubelet, ours) is not None:
+            written[name] = getattr(kubelet, ours)
+    written |= {n: format_resources(getattr(kubelet, o)) for n, o in _RESERVED.items() if getattr(kubelet, o)}
+    written |= {n: dict(getattr(kubelet, o)) for n, o in _SIGNALS.items() if getattr(kubelet, o)}
+    return written

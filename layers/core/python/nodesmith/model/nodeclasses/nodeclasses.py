@@ -1,0 +1,241 @@
+"""EC2NodeClass, karpenter.k8s.aws/v1: how nodes are built on EC2."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
+from nodesmith.model.apimachinery.problems import Parsed, ParseOnce
+from nodesmith.model.hashes.contenthash import content_hash
+from nodesmith.model.hashes.statichashes import (
+    NODECLASS_HASH,
+    NODECLASS_HASH_VERSION,
+    hash_in_cluster,
+    nodeclass_hash,
+)
+from nodesmith.model.manifests import read_manifest
+from nodesmith.model.nodeclasses.devices import (
+    AL2023,
+    CUSTOM,
+    DEFAULT_BLOCK_DEVICES,
+    DEFAULT_METADATA_OPTIONS,
+    GIB,
+    BlockDevice,
+    BlockDeviceMapping,
+    ConnectionTracking,
+    MetadataOptions,
+    NetworkInterface,
+)
+from nodesmith.model.nodeclasses.kubelet import DEFAULT_KUBELET, KubeletConfiguration, read_kubelet
+from nodesmith.model.nodeclasses.selectorterms import (
+    AMISelectorTerm,
+    CapacityReservationSelectorTerm,
+    PlacementGroupSelector,
+    SecurityGroupSelectorTerm,
+    SubnetSelectorTerm,
+)
+from nodesmith.model.schema.kubelet import KUBELET
+from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS, EC2_NODE_CLASS_OF_DEFAULT_ROLE
+from nodesmith.model.schema.reports import Report
+from nodesmith.model.schema.selectors import ALIAS_FAMILIES
+
+NODE_TEMPLATE = "nodesmith.dev/nodetemplate"
+"""Annotation: the AWSNodeTemplate of the cluster that is read as this EC2NodeClass."""
+DEFAULT_ROLE = "nodesmith.dev/default-role"
+"""Annotation: the EC2NodeClass comes from an object that names no role, and gets the cluster's first node role."""
+
+
+@dataclass(frozen=True, slots=True)
+class EC2NodeClass:
+    """An EC2NodeClass with its defaults filled in."""
+
+    name: str
+    ami_family: str = AL2023
+    """Resolved: `spec.amiFamily`, else the family of the alias."""
+    ami_selector_terms: tuple[AMISelectorTerm, ...] = ()
+    subnet_selector_terms: tuple[SubnetSelectorTerm, ...] = ()
+    security_group_selector_terms: tuple[SecurityGroupSelectorTerm, ...] = ()
+    capacity_reservation_selector_terms: tuple[CapacityReservationSelectorTerm, ...] = ()
+    placement_group_selector: PlacementGroupSelector | None = None
+    associate_public_ip_address: bool | None = None
+    ip_prefix_count: int | None = None
+    user_data: str = ""
+    role: str = ""
+    instance_profile: str = ""
+    tags: Mapping[str, str] = NO_ITEMS
+    kubelet: KubeletConfiguration = DEFAULT_KUBELET
+    block_device_mappings: tuple[BlockDeviceMapping, ...] = ()
+    instance_store_policy: str = ""
+    network_interfaces: tuple[NetworkInterface, ...] = ()
+    detailed_monitoring: bool | None = None
+    metadata_options: MetadataOptions = DEFAULT_METADATA_OPTIONS
+    connection_tracking: ConnectionTracking | None = None
+    nested_virtualization: str = ""
+    context: str = ""
+    annotations: Mapping[str, str] = NO_ITEMS
+    uid: str = ""
+    generation: int = 0
+    hash: str = ""
+    """Karpenter's, of the fields whose change replaces nodes (static drift); `hash_in` covers the cluster's CA too."""
+    content: str = ""
+    """Hash of all that it says, see `content_hash`."""
+    deleting: bool = False
+    obstacle: str = ""
+    """Why its status, whoever wrote that, says that it is not Ready; empty where it does not say so."""
+
+    def hash_in(self, ca_bundle: str) -> str:
+        """Return the hash as annotations hold it in a cluster with this CA bundle, in base64."""
+        return hash_in_cluster(self.hash, ca_bundle)
+
+    @property
+    def stated_hash(self) -> str:
+        """The hash that its annotations hold, empty where they hold none of today's version."""
+        version = self.annotations.get(f"{NODECLASS_HASH}-version")
+        return self.annotations.get(NODECLASS_HASH, "") if version == NODECLASS_HASH_VERSION else ""
+
+    @property
+    def block_devices(self) -> tuple[BlockDeviceMapping, ...]:
+        """The mappings to launch with: the user's, else the family's own."""
+        return self.block_device_mappings or DEFAULT_BLOCK_DEVICES[self.ami_family]
+
+    @property
+    def root_volume_bytes(self) -> int:
+        """Size of the volume that holds pods' ephemeral storage (instance stores aside).
+
+        The mapping marked rootVolume, else the family's own device (Custom: the last), else its default.
+        """
+        marked = next((m for m in self.block_device_mappings if m.root_volume), None)
+        usual = next((m for m in reversed(self.block_device_mappings) if self._holds_pods(m)), None)
+        for mapping in (marked, usual, *reversed(DEFAULT_BLOCK_DEVICES[self.ami_family])):
+            size = mapping.ebs.volume_size_bytes if mapping and mapping.ebs else None
+            if size:
+                return size
+        return 20 * GIB
+
+    def _holds_pods(self, mapping: BlockDeviceMapping) -> bool:
+        usual = DEFAULT_BLOCK_DEVICES[self.ami_family]
+        return not usual or mapping.device_name == usual[-1].device_name
+
+
+def parse_nodeclass(manifest: Mapping[str, object]) -> Parsed[EC2NodeClass]:
+    """Read an EC2NodeClass and say everything that is wrong with it. Never raises."""
+    read = read_manifest(
+        EC2_NODE_CLASS_OF_DEFAULT_ROLE if _gets_default_role(manifest) else EC2_NODE_CLASS, manifest
+    )
+    if read.report.fatal:
+        return Parsed(None, read.report.problems)
+    family = _ami_family(read.spec)
+    _warn_of_kubelet_fields(read.spec.get("kubelet", {}), family, read.report)
+    return Parsed(
+        EC2NodeClass(
+            **read.identity,
+            **_attributes({name: item for name, item in read.spec.items() if name not in _BUILT}),
+            **_built(read.spec),
+            ami_family=family,
+            annotations=FrozenMap(read.metadata.get("annotations")),
+            hash=nodeclass_hash(read.spec, family),
+            content=content_hash(read),
+            obstacle=_shown_obstacle(manifest),
+        ),
+        read.report.problems,
+    )
+
+
+parse_nodeclasses = ParseOnce(parse_nodeclass)
+
+
+def _gets_default_role(manifest: Mapping[str, object]) -> bool:
+    metadata = manifest.get("metadata") if isinstance(manifest, Mapping) else None
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    return isinstance(annotations, Mapping) and annotations.get(DEFAULT_ROLE) == "true"
+
+
+def shown_ready(manifest: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the Ready condition that an EC2NodeClass shows; None without one, or with one of an earlier generation."""
+    conditions = (manifest.get("status") or {}).get("conditions") or ()
+    ready: Mapping[str, Any] | None = next((each for each in conditions if each.get("type") == "Ready"), None)
+    generation = int((manifest.get("metadata") or {}).get("generation") or 0)
+    is_of_old = ready is not None and int(ready.get("observedGeneration") or generation) < generation
+    return None if is_of_old else ready
+
+
+def _shown_obstacle(manifest: Mapping[str, Any]) -> str:
+    ready = shown_ready(manifest)
+    if ready is None or ready.get("status") == "True":
+        return ""
+    return str(ready.get("message") or ready.get("reason") or f"Ready is {ready.get('status')}")
+
+
+_TERMS = {
+    "subnetSelectorTerms": SubnetSelectorTerm,
+    "securityGroupSelectorTerms": SecurityGroupSelectorTerm,
+    "capacityReservationSelectorTerms": CapacityReservationSelectorTerm,
+    "amiSelectorTerms": AMISelectorTerm,
+    "networkInterfaces": NetworkInterface,
+}
+_BUILT = (
+    *_TERMS,
+    "amiFamily",
+    "placementGroupSelector",
+    "kubelet",
+    "blockDeviceMappings",
+    "metadataOptions",
+    "connectionTracking",
+    "cpuOptions",
+)
+
+
+def _built(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the fields that are more than text and numbers."""
+    built: dict[str, Any] = {
+        _attribute(name): tuple(term(**_attributes(item)) for item in spec.get(name, ()))
+        for name, term in _TERMS.items()
+    }
+    built["block_device_mappings"] = tuple(
+        _block_device(item) for item in spec.get("blockDeviceMappings", ())
+    )
+    built["metadata_options"] = MetadataOptions(**_attributes(spec["metadataOptions"]))
+    built["nested_virtualization"] = spec.get("cpuOptions", {}).get("nestedVirtualization", "")
+    if "kubelet" in spec:
+        built["kubelet"] = read_kubelet(spec["kubelet"])
+    if "placementGroupSelector" in spec:
+        built["placement_group_selector"] = PlacementGroupSelector(**spec["placementGroupSelector"])
+    if "connectionTracking" in spec:
+        timeouts = _attributes(spec["connectionTracking"])
+        built["connection_tracking"] = ConnectionTracking(**{f"{k}_seconds": v for k, v in timeouts.items()})
+    return built
+
+
+def _block_device(item: Mapping[str, Any]) -> BlockDeviceMapping:
+    ebs = BlockDevice(**_attributes(item["ebs"])) if "ebs" in item else None
+    return BlockDeviceMapping(item.get("deviceName", ""), ebs, item.get("rootVolume", False))
+
+
+def _attributes(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a manifest's fields under the names of ours, maps frozen."""
+    return {_attribute(n): FrozenMap(v) if isinstance(v, Mapping) else v for n, v in fields.items()}
+
+
+@lru_cache(maxsize=256)
+def _attribute(field: str) -> str:
+    """Give a manifest's field name in our spelling: kmsKeyID → kms_key_id."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", field.replace("IPv6", "Ipv6"))
+    return words.lower()
+
+
+def _ami_family(spec: Mapping[str, Any]) -> str:
+    alias = next((term["alias"] for term in spec["amiSelectorTerms"] if "alias" in term), "")
+    return str(spec["amiFamily"] if "amiFamily" in spec else ALIAS_FAMILIES[alias.partition("@")[0]])
+
+
+def _warn_of_kubelet_fields(kubelet: Mapping[str, Any], family: str, report: Report) -> None:
+    """Say which kubelet fields nodes of this family cannot be given."""
+    if family in (AL2023, CUSTOM):
+        return
+    for name in kubelet:
+        if name not in KUBELET.fields:
+            report.add(f"spec.kubelet.{name}", "ignored", "only AL2023 can set it, leave it out", fatal=False)

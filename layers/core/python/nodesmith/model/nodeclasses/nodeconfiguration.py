@@ -1,0 +1,85 @@
+"""What of an EC2NodeClass, and of the operator's settings, changes what a node of a given type offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from nodesmith.model.nodeclasses.devices import AL2023, GIB, WINDOWS_FAMILIES, NetworkInterface
+from nodesmith.model.nodeclasses.kubelet import DEFAULT_KUBELET, KubeletConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.policies import DefaultSpread, MinValuesPolicy, PreferencePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What an operator sets once for a whole cluster."""
+
+    vm_memory_overhead_percent: float = 0.075
+    """the hypervisor's share of memory, as a fraction: 0.075 is 7.5 %"""
+    reserved_enis: int = 0
+    """interfaces that the VPC CNI does not give to pods (custom networking)"""
+    prefix_delegation: bool = False
+    """the VPC CNI hands out /28 prefixes on nitro instances"""
+    preference_policy: PreferencePolicy = PreferencePolicy.RESPECT
+    min_values_policy: MinValuesPolicy = MinValuesPolicy.STRICT
+    fragility_tolerance: float = 0.01
+    """what a plan may cost more so that no node holds all pods of a kind, as a fraction"""
+    interruption_cost_hours: float = 1.0
+    """what one interruption is taken to cost, in hours of the node's price"""
+    default_spreads: tuple[DefaultSpread, ...] = ()
+    """for pods without a topology spread constraint of their own"""
+
+    @classmethod
+    def of(cls, written: Mapping[str, Any]) -> NodeSettings:
+        """Read settings back that were written as a map (`dataclasses.asdict`).
+
+        What is not there has its default, names that this version does not know are left out.
+        """
+        known = _known(cls, written)
+        spreads = written.get("default_spreads", ())
+        known["default_spreads"] = tuple(DefaultSpread(**_known(DefaultSpread, each)) for each in spreads)
+        for name, policy in (("preference_policy", PreferencePolicy), ("min_values_policy", MinValuesPolicy)):
+            if name in known:
+                known[name] = policy(known[name])
+        return cls(**known)
+
+
+def _known(kind: type[Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in written.items() if name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfiguration:
+    """The part of an EC2NodeClass that changes what a node of a given instance type offers. Hashable."""
+
+    ami_family: str = AL2023
+    root_volume_bytes: int = 20 * GIB
+    instance_store_policy: str = ""
+    kubelet: KubeletConfiguration = DEFAULT_KUBELET
+    network_interfaces: tuple[NetworkInterface, ...] = ()
+    connection_tracking: bool = False
+    nested_virtualization: bool = False
+    volumes: int = 1
+    """EBS volumes that a node is launched with, the root volume among them"""
+
+    @classmethod
+    def of(cls, nodeclass: EC2NodeClass) -> NodeConfiguration:
+        """Take from an EC2NodeClass what matters here."""
+        return cls(
+            ami_family=nodeclass.ami_family,
+            root_volume_bytes=nodeclass.root_volume_bytes,
+            instance_store_policy=nodeclass.instance_store_policy,
+            kubelet=nodeclass.kubelet,
+            network_interfaces=nodeclass.network_interfaces,
+            connection_tracking=nodeclass.connection_tracking is not None,
+            nested_virtualization=nodeclass.nested_virtualization == "enabled",
+            volumes=max(1, len(nodeclass.block_devices)),
+        )
+
+    @property
+    def windows(self) -> bool:
+        """True for the Windows families."""
+        return self.ami_family in WINDOWS_FAMILIES

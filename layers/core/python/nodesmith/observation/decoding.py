@@ -1,0 +1,223 @@
+"""The snapshot as bytes: gzip of one JSON object, equal bytes for an equal cluster.
+
+Shapes are written once, each with its pods as columns: `names`, `created` (seconds since 1970), `nodes` (index into
+`nodeNames`, -1 for none; of a pod that is only promised a node, as `flags` say, that one) and `flags`; by name what
+few pods have: `deletions` and `started`, moments too. Nodes, PodDisruptionBudgets and Karpenter's objects are reduced
+manifests, sorted by name; `podEvents` is when each of the nodes had its last. Volumes are not in it: from where a
+pod's can be reached is in its shape (`spec.volumeNodeAffinity`), and how many are to be attached
+(`spec.attachments`, against a node's `status.allocatable`, and of new ones `attachLimits`); why they keep a pod from
+every node is in `refusals`, by its name. Of nodes that end `volumeattachments` has the volumes that they still hold.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import chain, repeat
+from typing import Any
+
+from nodesmith.errors import Rejected
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.ec2.attachlimits import AttachLimits
+from nodesmith.model.karpenter.ownership import is_foreign
+from nodesmith.model.kubernetes.namespaces import Namespaces
+from nodesmith.model.kubernetes.nodes import Node, parse_node
+from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget, parse_budget
+from nodesmith.model.kubernetes.pods import Manifest, Pod
+from nodesmith.model.kubernetes.shapereading import parse_shape
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.volumeattachments import VolumeAttachment
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import (
+    DELETING,
+    FORMAT,
+    NOMINATED,
+    NOT_READY,
+    UNREADABLE,
+    UNSCHEDULABLE,
+    VERSION,
+    Observed,
+)
+
+__all__ = ["LARGEST_BYTES", "UNREADABLE", "Observed", "decode", "encode", "inflated", "read"]
+
+_READABLE = range(1, VERSION + 1)
+"""The first knew no volumes: its pods that have any are refused (see `parse_shape`). The second knew no namespaces and
+did not count volumes. The third knew neither budgets nor attachments, nor which pods are ready."""
+_KNOWS_NAMESPACES = 3
+SOMEWHERE = "a node that the snapshot does not name"
+"""Where a nominated pod is promised room, by snapshots of releases that did not say."""
+_GZIP = b"\x1f\x8b"
+LARGEST_BYTES = 64 * 2**20
+"""Decompressed; 20,000 pods on 1,000 nodes take 3 MiB, and what is read must fit into a function's memory."""
+
+
+def decode(data: bytes) -> Snapshot:
+    """Read a snapshot; pods come by shape, then by name, nodes by name.
+
+    One object that cannot be read becomes an entry of `problems`. Raises Rejected, saying what was found, for bytes
+    that are cut short, damaged, something else, or of another format version.
+    """
+    return read(inflated(data))
+
+
+def read(text: bytes) -> Snapshot:
+    """Read the text of a snapshot, see `decode`."""
+    document = _document(text)
+    try:
+        problems = [str(problem) for problem in document["problems"]]
+        known = Namespaces(document["namespaces"]) if document["version"] >= _KNOWS_NAMESPACES else None
+        return Snapshot(
+            cluster=str(document["cluster"]),
+            taken_at=parse_time(document["takenAt"]),
+            pods=tuple(_pods(document["pods"], document["nodeNames"], known, problems)),
+            nodes=tuple(_nodes(document["nodes"], document.get("podEvents") or (), problems)),
+            daemonsets=tuple(parse_shape(manifest, known) for manifest in document["daemonsets"]),
+            nodepools=tuple(each for each in document["nodepools"] if not is_foreign(each)),
+            nodeclasses=tuple(document["nodeclasses"]),
+            nodeclaims=tuple(each for each in document["nodeclaims"] if not is_foreign(each)),
+            foreign_nodepools=tuple(filter(is_foreign, document["nodepools"])),
+            budgets=tuple(_budgets(document.get("poddisruptionbudgets") or (), problems)),
+            attachments=tuple(
+                VolumeAttachment(str(held["node"]), str(held["volume"]), tuple(map(str, held["pods"])))
+                for held in document.get("volumeattachments") or ()
+            ),
+            attach_limits=_attach_limits(document.get("attachLimits") or {}),
+            problems=tuple(problems),
+        )
+    except UNREADABLE as error:
+        raise Rejected(f"snapshot: a part is missing or wrong ({error!r})") from None
+
+
+def _attach_limits(stated: Manifest) -> AttachLimits:
+    return AttachLimits(
+        FrozenMap(
+            {
+                str(driver): FrozenMap({str(kind): int(most) for kind, most in known.items()})
+                for driver, known in stated.items()
+            }
+        )
+    )
+
+
+def _document(text: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _odd(text, str(error)) from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        found = document.get("format") if isinstance(document, dict) else type(document).__name__
+        raise Rejected(f"snapshot: expected the field 'format' to be {FORMAT!r}, found {found!r}")
+    if not _is_readable(document):
+        raise Rejected(
+            f"snapshot: field 'version' is {document.get('version')!r}, this release reads 1 to {VERSION}: "
+            "deploy the forwarder and the functions from the same release"
+        )
+    return document
+
+
+def _is_readable(document: Manifest) -> bool:
+    """Tell whether this release can read a version: a later one says from which version on it can be read."""
+    version = document.get("version")
+    oldest = document.get("readableFrom", version)
+    return version in _READABLE or (
+        isinstance(version, int) and isinstance(oldest, int) and oldest <= VERSION < version
+    )
+
+
+def inflated(data: bytes) -> bytes:
+    """Decompress, but not without end: a few kilobytes can be made to blow up to any size. Raises Rejected."""
+    if not data.startswith(_GZIP):
+        raise _odd(data, "not gzip")
+    inflater = zlib.decompressobj(wbits=31)
+    try:
+        text = inflater.decompress(data, LARGEST_BYTES)
+    except zlib.error as error:
+        raise Rejected(f"snapshot: cut short or damaged, {len(data)} bytes were found ({error})") from None
+    if inflater.unconsumed_tail:
+        raise Rejected(f"snapshot: more than {LARGEST_BYTES >> 20} MiB once decompressed, refused to read on")
+    if not inflater.eof:
+        raise Rejected(f"snapshot: cut short or damaged, {len(data)} bytes were found (the end is missing)")
+    return text
+
+
+def _odd(found: bytes, why: str) -> Rejected:
+    began = f"{len(found)} bytes that begin with {found[:16]!r}"
+    return Rejected(f"snapshot: expected gzip of a JSON object, found {began} ({why})")
+
+
+def _nodes(manifests: Iterable[Manifest], pod_events: Iterable[int], problems: list[str]) -> Iterator[Node]:
+    for manifest, event in zip(manifests, chain(pod_events, repeat(0)), strict=False):
+        try:
+            yield parse_node(manifest, _moment(event) if event else None)
+        except UNREADABLE as error:
+            problems.append(
+                f"Node/{manifest['metadata']['name']}: cannot be read, the node is left out: {error}"
+            )
+
+
+def _budgets(manifests: Iterable[Manifest], problems: list[str]) -> Iterator[PodDisruptionBudget]:
+    for manifest in manifests:
+        try:
+            yield parse_budget(manifest)
+        except UNREADABLE as error:
+            about = manifest["metadata"]
+            problems.append(
+                f"PodDisruptionBudget/{about['namespace']}/{about['name']}: cannot be read and is left out: {error}"
+            )
+
+
+def _pods(
+    groups: Iterable[Manifest], node_names: Sequence[str], known: Namespaces | None, problems: list[str]
+) -> Iterator[Pod]:
+    moments: dict[int, datetime] = {}
+    names = [*node_names, ""]  # so that -1 is no node
+    for group in groups:
+        try:
+            yield from _group(group, parse_shape(group["shape"], known), names, moments)
+        except UNREADABLE as error:
+            named = ", ".join(map(str, group["names"][:3]))
+            problems.append(f"Pod/{named} and its like cannot be read: {error}")
+
+
+def _group(
+    group: Manifest, shape: Shape, node_names: Sequence[str], moments: dict[int, datetime]
+) -> list[Pod]:
+    pods = []
+    rare = ("refusals", "deletions", "started", "startups")
+    refusals, deletions, started, startups = (group.get(name) or {} for name in rare)
+    is_rare = bool(refusals or deletions or started or startups)
+    columns = zip(group["names"], group["created"], group["nodes"], group["flags"], strict=True)
+    for name, created, node, flags in columns:
+        moment = moments.get(created)
+        if moment is None:
+            moment = moments[created] = datetime.fromtimestamp(created, UTC)
+        key = f"{shape.namespace}/{name}"
+        if not (flags or is_rare):  # nearly all, and told apart here they cost half of it
+            pods.append(Pod(key, shape, moment, node_names[node]))
+            continue
+        pods.append(
+            Pod(
+                key,
+                shape,
+                moment,
+                "" if flags & NOMINATED else node_names[node],
+                bool(flags & UNSCHEDULABLE),
+                (node_names[node] or SOMEWHERE) if flags & NOMINATED else "",
+                bool(flags & DELETING),
+                str(refusals.get(name, "")),
+                _moment(deletions.get(name)) if deletions else None,
+                _moment(started.get(name)) if started else None,
+                not flags & NOT_READY,
+                int(startups.get(name, 0)),
+            )
+        )
+    return pods
+
+
+def _moment(seconds: int | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

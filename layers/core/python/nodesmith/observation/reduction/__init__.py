@@ -1,0 +1,1 @@
+"""Objects reduced to what a decision reads."""

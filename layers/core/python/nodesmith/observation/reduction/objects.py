@@ -1,0 +1,149 @@
+"""Nodes, namespaces and Karpenter's own objects, reduced to what a decision reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nodesmith.model.apimachinery.labels import AWS_DOMAIN, in_domain
+from nodesmith.model.karpenter.ownership import is_foreign
+from nodesmith.model.kubernetes.donotdisrupt import OF_NODES, in_todays_words
+from nodesmith.model.kubernetes.pods import Manifest
+from nodesmith.observation.reduction.podspecs import without_empty
+
+_NODE_ANNOTATION_DOMAINS = ("karpenter.sh", AWS_DOMAIN)
+_DROPPED_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
+_METADATA = (
+    "name",
+    "uid",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "finalizers",
+    "labels",
+    "ownerReferences",
+)
+_DEEPEST_LEVEL = 40
+"""Free-form fields may be nested 16 levels deep; what is deeper is noticed and refused where manifests are read."""
+_CONDITION = ("type", "status", "reason", "message", "lastTransitionTime", "observedGeneration")
+_STATUS = (
+    "nodes",
+    "nodeClassObservedGeneration",
+    "resources",
+    "subnets",
+    "securityGroups",
+    "amis",
+    "instanceProfile",
+    "capacityReservations",
+    "providerID",
+    "lastPodEventTime",
+)
+
+
+def reduce_node(manifest: Manifest) -> dict[str, Any]:
+    """Keep a node's labels, taints, capacity, conditions and NodeClaims; not its images, addresses or heartbeats.
+
+    A kubelet that only says that it lives thus changes nothing. Raises KeyError, TypeError or AttributeError on what
+    no API server would hold.
+    """
+    metadata, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
+    about = {
+        "name": str(metadata["name"]),
+        "creationTimestamp": metadata["creationTimestamp"],
+        "deletionTimestamp": metadata.get("deletionTimestamp"),
+        "finalizers": metadata.get("finalizers"),
+        "ownerReferences": _nodeclaims_of(metadata.get("ownerReferences") or ()),
+        "labels": metadata.get("labels"),
+        "annotations": _node_annotations(metadata.get("annotations") or {}),
+    }
+    shows = {
+        "capacity": status.get("capacity"),
+        "allocatable": status.get("allocatable"),
+        "conditions": [
+            without_empty({name: c.get(name) for name in ("type", "status", "reason", "lastTransitionTime")})
+            for c in status.get("conditions") or ()
+        ],
+    }
+    kept = {
+        "metadata": without_empty(about),
+        "spec": without_empty({name: spec.get(name) for name in ("providerID", "unschedulable", "taints")}),
+        "status": without_empty(shows),
+    }
+    return without_empty(kept)
+
+
+def _nodeclaims_of(owners: Sequence[Manifest]) -> list[dict[str, str]]:
+    """Keep which NodeClaims own a node, by name and uid."""
+    return [
+        {name: str(owner[name]) for name in ("kind", "name", "uid")}
+        for owner in owners
+        if owner.get("kind") == "NodeClaim"
+    ]
+
+
+def reduce_namespace(manifest: Manifest) -> dict[str, Any]:
+    """Keep a namespace's name and labels, by which pod affinity may choose it. Raises KeyError or TypeError."""
+    metadata = manifest["metadata"]
+    return {
+        "metadata": without_empty(
+            {"name": str(metadata["name"]), "labels": dict(metadata.get("labels") or {})}
+        )
+    }
+
+
+def reduce_custom(manifest: Manifest) -> dict[str, Any]:
+    """Keep a NodePool's, EC2NodeClass's or NodeClaim's spec whole, of its metadata and status what says who and how.
+
+    Which node a NodeClaim has is kept while it is being deleted: by then the ledger may not be the one who began it.
+
+    Raises KeyError, TypeError or AttributeError on what no API server would hold.
+    """
+    metadata = manifest["metadata"]
+    annotations = metadata.get("annotations") or {}
+    about: dict[str, Any] = {name: metadata.get(name) for name in _METADATA}
+    about["name"] = str(metadata["name"])
+    about["annotations"] = {n: text for n, text in annotations.items() if n != _DROPPED_ANNOTATION}
+    status = manifest.get("status") or {}
+    leaving = {"nodeName": status.get("nodeName")} if metadata.get("deletionTimestamp") else {}
+    ours = {name: status.get(name) for name in _STATUS}
+    kept = {
+        "apiVersion": manifest.get("apiVersion"),
+        "kind": manifest.get("kind"),
+        "metadata": without_empty(about),
+        "spec": _cut(manifest.get("spec"), _DEEPEST_LEVEL),
+        "status": without_empty(
+            {**ours, **leaving, "conditions": _conditions(status.get("conditions") or ())}
+        ),
+    }
+    return without_empty(kept)
+
+
+def reduce_nodeclaim(manifest: Manifest) -> dict[str, Any] | None:
+    """Reduce a NodeClaim as `reduce_custom` does; return None for one that other software serves.
+
+    Raises KeyError, TypeError or AttributeError on what no API server would hold.
+    """
+    return None if is_foreign(manifest) else reduce_custom(manifest)
+
+
+def _cut(value: Any, levels: int) -> Any:
+    """Leave out what is nested so deep that whoever reads the snapshot might not be able to follow."""
+    match value:
+        case dict():
+            return {key: _cut(inner, levels - 1) for key, inner in value.items()} if levels else None
+        case list():
+            return [_cut(inner, levels - 1) for inner in value] if levels else None
+        case _:
+            return value
+
+
+def _conditions(conditions: Sequence[Manifest]) -> list[dict[str, Any]]:
+    return [without_empty({name: c.get(name) for name in _CONDITION}) for c in conditions]
+
+
+def _node_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in in_todays_words(annotations, OF_NODES).items()
+        if any(in_domain(name, domain) for domain in _NODE_ANNOTATION_DOMAINS)
+    }

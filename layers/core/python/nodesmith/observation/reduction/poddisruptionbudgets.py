@@ -1,0 +1,32 @@
+"""PodDisruptionBudgets reduced to what says whether a pod may be evicted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nodesmith.model.kubernetes.poddisruptionbudgets import parse_budget
+from nodesmith.model.kubernetes.pods import Manifest
+
+_METADATA = ("namespace", "name", "generation")
+_SPEC = ("selector", "minAvailable", "maxUnavailable", "unhealthyPodEvictionPolicy")
+_STATUS = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods", "observedGeneration")
+
+
+def reduce_budget(manifest: Manifest) -> dict[str, Any]:
+    """Keep a budget's spec, and of its status the counts; whose evictions are under way stays in the cluster.
+
+    Raises KeyError, TypeError, AttributeError or ValueError on what no API server would hold.
+    """
+    parse_budget(manifest)
+    metadata, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
+    about = {"namespace": str(metadata["namespace"]), "name": str(metadata["name"])}
+    return {
+        "metadata": {**_kept(metadata, _METADATA), **about},
+        "spec": _kept(spec, _SPEC),
+        "status": _kept(status, _STATUS),
+    }
+
+
+def _kept(part: Manifest, names: tuple[str, ...]) -> dict[str, Any]:
+    """Keep fields that are set: zero and an empty selector say something here."""
+    return {name: part[name] for name in names if part.get(name) is not None}

@@ -1,0 +1,184 @@
+"""Pods reduced to what a decision reads: no environment, command, image or volume content passes here.
+
+A reduced pod is the little that is its own, plus the text of its shape's manifest. Pods whose texts are equal are alike
+to the scheduler; see `selection` for the labels, which are cut down only when all pods are known.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.kubernetes.donotdisrupt import OF_PODS, in_todays_words
+from nodesmith.model.kubernetes.pods import Manifest
+from nodesmith.observation.reduction.podspecs import (
+    container_statuses,
+    limits_text,
+    reduce_spec,
+    resized,
+    with_infeasible,
+    without_empty,
+)
+from nodesmith.observation.reduction.startups import startup_minutes
+from nodesmith.observation.reduction.volumes import Mount, mounts
+
+ANNOTATIONS = (DO_NOT_DISRUPT, "controller.kubernetes.io/pod-deletion-cost")
+_NAMED_OWNERS = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
+_TERMINAL = frozenset({"Failed", "Succeeded"})
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedPod:
+    """One pod. `shape` is the canonical JSON of its manifest without labels, `created` in seconds since 1970.
+
+    `deletion` is when its grace ends and None unless it is being deleted; `started` is kept where a decision counts
+    from it, of pods that are not to be disrupted for a while. `moved` is when it came to its node or began to leave it;
+    0 for a DaemonSet's, which do so with their node. `claims` are those of its volumes.
+    `startup_minutes` see `startups`. `phase` and `limits` (the spec with limits alone, as JSON; empty for none) are for
+    metrics: no decision reads them, and a pod of which only they change has not changed.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    shape: str
+    labels: Mapping[str, str]
+    created: int
+    owner_kind: str = ""
+    node: str = ""
+    unschedulable: bool = False
+    nominated_node: str = ""
+    claims: tuple[Mount, ...] = ()
+    ready: bool = True
+    deletion: int | None = None
+    started: int | None = None
+    moved: int = 0
+    startup_minutes: int = 0
+    phase: str = field(default="", compare=False)
+    limits: str = field(default="", compare=False)
+
+    @property
+    def deleting(self) -> bool:
+        return self.deletion is not None
+
+    @property
+    def whereabouts(self) -> str:
+        """The node it is on or promised; empty for none."""
+        return self.node or self.nominated_node
+
+    @property
+    def is_provisionable(self) -> bool:
+        """True where a new node could help, by what the pod itself shows (karpenter: IsProvisionable)."""
+        return (
+            self.unschedulable
+            and not (self.node or self.nominated_node or self.deleting)
+            and self.owner_kind not in {"DaemonSet", "Node"}
+        )
+
+
+def reduce_pod(manifest: Manifest) -> ReducedPod | None:
+    """Reduce a pod as the API gives it; None once it is terminal, for then it takes nothing from any node.
+
+    Raises KeyError, TypeError, AttributeError or ValueError on what no API server would hold.
+    """
+    metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
+    if status.get("phase") in _TERMINAL:
+        return None
+    owner = _controller(metadata.get("ownerReferences") or ())
+    node = sys.intern(str(spec.get("nodeName") or ""))
+    conditions = {c.get("type"): c for c in status.get("conditions") or ()}
+    return ReducedPod(
+        name=str(metadata["name"]),
+        namespace=str(metadata["namespace"]),
+        uid=str(metadata["uid"]),
+        shape=_shape_text(metadata, with_infeasible(spec, status), container_statuses(status), owner),
+        labels=dict(metadata.get("labels") or {}),
+        created=_seconds(metadata["creationTimestamp"]),
+        owner_kind=owner.get("kind", ""),
+        node=node,
+        unschedulable=conditions.get("PodScheduled", {}).get("reason") == "Unschedulable",
+        nominated_node="" if node else str(status.get("nominatedNodeName") or ""),
+        claims=mounts(metadata, spec.get("volumes") or ()),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        deletion=_seconds(ends) if (ends := metadata.get("deletionTimestamp")) else None,
+        started=_started(metadata, status),
+        moved=_moved(metadata, conditions.get("PodScheduled", {})) if _counts(owner, node) else 0,
+        startup_minutes=startup_minutes(metadata, status) if _counts(owner, node) else 0,
+        phase=sys.intern(str(status.get("phase") or "")),
+        limits=sys.intern(limits_text(spec)),
+    )
+
+
+def reduce_daemonset(manifest: Manifest) -> dict[str, Any]:
+    """Give the pod that a DaemonSet would make, as a reduced manifest with its labels.
+
+    Raises KeyError, TypeError or AttributeError on what no API server would hold.
+    """
+    metadata, template = manifest["metadata"], manifest["spec"]["template"]
+    inner = template.get("metadata") or {}
+    owner = {"kind": "DaemonSet", "name": str(metadata["name"]), "controller": True}
+    about = {
+        "namespace": str(metadata["namespace"]),
+        "labels": dict(inner.get("labels") or {}),
+        "annotations": _annotations(inner),
+        "ownerReferences": [owner],
+    }
+    named = without_empty({"runtimeClassName": template["spec"].get("runtimeClassName")})
+    return {"metadata": without_empty(about), "spec": {**reduce_spec(template["spec"]), **named}}
+
+
+def _shape_text(metadata: Manifest, spec: Manifest, statuses: Sequence[Manifest], owner: Manifest) -> str:
+    """Write the shape. A daemon pod's affinity is left out: its controller pins every one to a node of its own."""
+    about = {
+        "namespace": metadata["namespace"],
+        "annotations": _annotations(metadata),
+        "ownerReferences": [owner] if owner else [],
+    }
+    shape = {
+        "metadata": without_empty(about),
+        "spec": reduce_spec(spec if owner.get("kind") != "DaemonSet" else {**spec, "affinity": None}),
+        "status": without_empty({"containerStatuses": resized(spec, statuses)}),
+    }
+    return sys.intern(json.dumps(without_empty(shape), sort_keys=True, separators=(",", ":")))
+
+
+def _controller(references: Sequence[Manifest]) -> dict[str, Any]:
+    """Give the owner; by name only where it makes many like pods, for a Job of one pod would be a shape of one."""
+    for reference in references:
+        if reference.get("controller"):
+            kind = str(reference["kind"])
+            named = {"name": str(reference["name"])} if kind in _NAMED_OWNERS else {}
+            return {"kind": kind, "controller": True, **named}
+    return {}
+
+
+def _started(metadata: Manifest, status: Manifest) -> int | None:
+    """Keep when a pod started if its do-not-disrupt is a duration, which counts from there."""
+    if _annotations(metadata).get(DO_NOT_DISRUPT, "true") == "true" or not status.get("startTime"):
+        return None
+    return _seconds(status["startTime"])
+
+
+def _counts(owner: Manifest, node: str) -> bool:
+    return bool(node) and owner.get("kind") != "DaemonSet"
+
+
+def _moved(metadata: Manifest, scheduled: Manifest) -> int:
+    """Give when a pod began to end, or was bound; where nobody says, when it was made, for its node was given then."""
+    if metadata.get("deletionTimestamp"):
+        return _seconds(metadata["deletionTimestamp"]) - int(metadata.get("deletionGracePeriodSeconds") or 0)
+    return _seconds(scheduled.get("lastTransitionTime") or metadata["creationTimestamp"])
+
+
+def _seconds(text: str) -> int:
+    return int(parse_time(text).timestamp())
+
+
+def _annotations(metadata: Manifest) -> dict[str, str]:
+    given = in_todays_words(metadata.get("annotations") or {}, OF_PODS)
+    return {name: str(given[name]) for name in ANNOTATIONS if name in given}
