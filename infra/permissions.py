@@ -219,7 +219,7 @@ def observation_grants(scope: Scope) -> list[Grant]:
 
 
 def repair_grants(scope: Scope) -> list[Grant]:
-    """Say which nodes are to go: termination ends them. Events are for RBAC."""
+    """Return which nodes are to go: termination ends them. Events are for RBAC."""
     return [
         ledger_grant(scope.region),
         *read_grants(scope.region, snapshot_key(CLUSTER)),

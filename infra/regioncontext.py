@@ -76,7 +76,7 @@ def read_region(name: str, entry: Mapping[str, Any]) -> RegionContext:
 
 
 def region_faults(name: str, entry: Any) -> Iterator[str]:
-    """Say what is wrong with an entry and its name."""
+    """Yield what is wrong with an entry and its name."""
     where = f"regions.{name}"
     yield from text(where, name, REGION, "an AWS region such as us-east-1")
     if not isinstance(entry, dict):

@@ -22,7 +22,7 @@ from nodesmith.settings import (
 
 
 def routing_grants(scope: Scope) -> list[Grant]:
-    """Tell whose an instance is, by the indexes of the table and not by what it holds; keep what is said of it."""
+    """Return whose an instance is, by the indexes of the table and not by what it holds; keep what is said of it."""
     indexes = (
         names.arn("dynamodb", f"table/{names.TABLE_NAME}/index/{name}", region=scope.region)
         for name in INDEXES

@@ -68,7 +68,7 @@ def install(sets: list[str]) -> None:
 
 
 def digest(path: str) -> str:
-    """Give the digest of a file of the checkout."""
+    """Return the digest of a file of the checkout."""
     try:
         return sha256((ROOT / path).read_bytes()).hexdigest()
     except FileNotFoundError:
@@ -76,7 +76,7 @@ def digest(path: str) -> str:
 
 
 def read_stamp() -> dict[str, str]:
-    """Give what .venv holds: set → digest; empty when it is not there, broken, or of another Python."""
+    """Return what .venv holds: set → digest; empty when it is not there, broken, or of another Python."""
     try:
         stamp: dict[str, str] = json.loads(STAMP.read_text())
     except (OSError, ValueError):
@@ -92,7 +92,7 @@ def write_stamp(stamp: dict[str, str]) -> None:
 
 
 def usable() -> bool:
-    """Tell whether .venv runs, and on the Python that is running this."""
+    """Return whether .venv runs, and on the Python that is running this."""
     return PYTHON.exists() and PIP_PACKAGE.is_dir()
 
 
@@ -105,7 +105,10 @@ def bootstrap() -> None:
 
 
 def uv_environment() -> dict[str, str]:
-    """Give the environment for uv: pip's configuration in uv's words, under whatever uv's own variables say already."""
+    """Return the environment for uv.
+
+    Pip's configuration in uv's words, under whatever uv's own variables say already.
+    """
     pip_config = [str(PYTHON), "-m", "pip", "config", "list"]
     listing = subprocess.run(pip_config, capture_output=True, text=True, check=True).stdout
     # As pip does: the system's certificates, and all indexes alike (safe, because the hashes are pinned).

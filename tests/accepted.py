@@ -30,7 +30,7 @@ class Accepted:
         return "request"
 
     def take(self) -> list[Hint]:
-        """Give the hints that have come since the last time."""
+        """Return the hints that have come since the last time."""
         taken, self.hints = self.hints, []
         return taken
 

@@ -57,7 +57,7 @@ class Account:
 
 @contextmanager
 def account() -> Iterator[Account]:
-    """Give an account of its own for one test."""
+    """Yield an account of its own for one test."""
     with strict_aws() as strict, Ec2Seam(embedded_catalog(REGION)) as seam:
         endpoint = Endpoint(CLUSTER.endpoint, CLUSTER.ca_bundle)
         network = furnish(client, CLUSTER.name, REGION, ZONES, CLUSTER.version, endpoint, NODECLASS.role)
@@ -73,7 +73,7 @@ def strict_aws() -> Iterator[StrictAws]:
 
 @lru_cache
 def client(service: str) -> Any:
-    """Give one client of each service for all tests: moto answers with the account of the moment."""
+    """Return one client of each service for all tests: moto answers with the account of the moment."""
     return boto3.client(
         service,
         region_name=REGION,

@@ -24,7 +24,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 @lru_cache(maxsize=1)
 def catalog() -> Catalog:
-    """Give four types in three zones, on demand and spot; g.large in z-a only, and m.huge sold out in z-c."""
+    """Return four types in three zones, on demand and spot; g.large in z-a only, and m.huge sold out in z-c."""
     facts: dict[str, Any] = {}
     offerings: dict[str, tuple[Offering, ...]] = {}
     for name, (cpu, gib) in SIZES.items():
@@ -48,7 +48,7 @@ def catalog() -> Catalog:
 
 
 def nodepool(name: str = "default", **spec: Any) -> Object:
-    """Give a NodePool; `requirements`, `taints` and `labels` go to its template, all else to its spec."""
+    """Return a NodePool; `requirements`, `taints` and `labels` go to its template, all else to its spec."""
     inner = {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}
     inner["requirements"] = spec.pop("requirements", [])
     inner["taints"] = spec.pop("taints", [])
@@ -57,7 +57,7 @@ def nodepool(name: str = "default", **spec: Any) -> Object:
 
 
 def nodeclass(**status: Any) -> Object:
-    """Give the EC2NodeClass of all NodePools; keywords are fields of its status."""
+    """Return the EC2NodeClass of all NodePools; keywords are fields of its status."""
     return {
         "apiVersion": "karpenter.k8s.aws/v1",
         "kind": "EC2NodeClass",
@@ -68,7 +68,7 @@ def nodeclass(**status: Any) -> Object:
 
 
 def pod(name: str, cpu: str = "1", memory: str = "1Gi", **fields: Any) -> Object:
-    """Give a pod; `labels`, `namespace`, `node`, `owner`, `requests` and `ports` are its own, all else its spec's."""
+    """Return a pod; `labels`, `namespace`, `node`, `owner`, `requests` and `ports` are its own, all else its spec's."""
     requests = {"cpu": cpu, "memory": memory, **fields.pop("requests", {})}
     about: Object = {
         "name": name,
@@ -87,7 +87,7 @@ def pod(name: str, cpu: str = "1", memory: str = "1Gi", **fields: Any) -> Object
 
 
 def node(name: str, zone: str = "z-a", cpu: str = "4", **fields: Any) -> Object:
-    """Give a Node with 16 GiB for ten pods; `labels` and `about` extend its metadata, all else its spec."""
+    """Return a Node with 16 GiB for ten pods; `labels` and `about` extend its metadata, all else its spec."""
     labels = {ZONE: zone, HOST: name, **fields.pop("labels", {})}
     room = {"cpu": cpu, "memory": "16Gi", "pods": "10"}
     about = {"name": name, "labels": labels, **fields.pop("about", {})}
@@ -100,7 +100,7 @@ def node(name: str, zone: str = "z-a", cpu: str = "4", **fields: Any) -> Object:
 
 
 def daemonset(name: str = "agent", cpu: str = "500m", **spec: Any) -> Object:
-    """Give a DaemonSet of one container; keywords are fields of its pods' spec."""
+    """Return a DaemonSet of one container; keywords are fields of its pods' spec."""
     requests = {"cpu": cpu, "memory": "1Gi"}
     container = {"name": "main", "resources": {"requests": requests}, "ports": spec.pop("ports", [])}
     template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container], **spec}}
@@ -112,7 +112,7 @@ def daemonset(name: str = "agent", cpu: str = "500m", **spec: Any) -> Object:
 
 
 def spread(key: str = ZONE, skew: int = 1, app: str = "web", **more: Any) -> list[Object]:
-    """Give topologySpreadConstraints: one, hard, over the pods of an app."""
+    """Return topologySpreadConstraints: one, hard, over the pods of an app."""
     selector = {"matchLabels": {"app": app}}
     action = "DoNotSchedule"
     return [
@@ -121,22 +121,22 @@ def spread(key: str = ZONE, skew: int = 1, app: str = "web", **more: Any) -> lis
 
 
 def near(app: str, key: str = ZONE, kind: str = "podAffinity", **more: Any) -> Object:
-    """Give an affinity that wants pods of an app in the same domain; with kind podAntiAffinity, that wants none."""
+    """Return an affinity that wants pods of an app in the same domain; with kind podAntiAffinity, that wants none."""
     return {kind: {_REQUIRED: [{"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **more}]}}
 
 
 def apart(app: str, key: str = HOST, **more: Any) -> Object:
-    """Give an anti-affinity to the pods of an app."""
+    """Return an anti-affinity to the pods of an app."""
     return near(app, key, "podAntiAffinity", **more)
 
 
 def on_nodes(*terms: Sequence[Mapping[str, Any]], field: str = "matchExpressions") -> Object:
-    """Give a node affinity that requires one of these terms."""
+    """Return a node affinity that requires one of these terms."""
     return {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [{field: list(term)} for term in terms]}}}
 
 
 def wants(key: str, operator: str, *values: str) -> Object:
-    """Give one expression or requirement."""
+    """Return one expression or requirement."""
     return {"key": key, "operator": operator, "values": list(values)}
 
 
@@ -148,7 +148,7 @@ def buys(
     zone: str = "z-a",
     **fields: Any,
 ) -> Object:
-    """Give a node of a plan, each of its pods with 1 GiB of memory; `cpu` is what is asked for in all."""
+    """Return a node of a plan, each of its pods with 1 GiB of memory; `cpu` is what is asked for in all."""
     capacity_type = fields.pop("capacityType", "on-demand")
     share = 1.0 if capacity_type == "on-demand" else SPOT_SHARE
     names = [key if "/" in key else f"default/{key}" for key in pods]
@@ -173,7 +173,7 @@ def plan(
     existing: Mapping[str, Sequence[str]] | None = None,
     unplaced: Mapping[str, str] | None = None,
 ) -> Object:
-    """Give a plan, with the price of its nodes as its price and its bound."""
+    """Return a plan, with the price of its nodes as its price and its bound."""
     price = sum(each["priceHourly"] for each in nodes)
     left = ((f"default/{key}", why) for key, why in (unplaced or {}).items())
     return {

@@ -34,7 +34,7 @@ def bind(pods: Mapping[str, Manifest], nodes: Mapping[str, Manifest]) -> None:
 
 
 def places(pod: Manifest) -> tuple[str, str]:
-    """Give the Node that a pod runs on and the one where room is held for it."""
+    """Return the Node that a pod runs on and the one where room is held for it."""
     return pod["spec"].get("nodeName", ""), pod["status"].get("nominatedNodeName", "")
 
 

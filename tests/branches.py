@@ -10,7 +10,7 @@ from tests.world import World
 
 
 def branches(world: World, moments: Iterable[int]) -> Iterator[World]:
-    """Give for each moment, in rising order, the world before the step that brings it, to go its own way from there.
+    """Yield for each moment, in rising order, the world before the step that brings it, to go its own way from there.
 
     `world` has been observed, and nothing has run in it yet. Its moments are counted as ever. Its messages must come
     once and in time: all branches share its dice.
@@ -25,7 +25,7 @@ def branches(world: World, moments: Iterable[int]) -> Iterator[World]:
 
 
 def copied(world: World) -> World:
-    """Give a world that goes its own way from here; what never changes is shared."""
+    """Return a world that goes its own way from here; what never changes is shared."""
     for port in (world.cloud, world.cluster):
         port.calls.clear()
     world.hints.sent.clear()

@@ -51,7 +51,7 @@ EXPRESS = (
 
 @lru_cache(maxsize=4)
 def catalog(region: str = REGION) -> Catalog:
-    """Give the catalogue that ships in the package."""
+    """Return the catalogue that ships in the package."""
     return embedded_catalog(region)
 
 
@@ -66,7 +66,7 @@ def nodepool_manifest(
     startup_taints: Sequence[Mapping[str, str]] = (),
     nodeclass: str = "default",
 ) -> dict[str, Any]:
-    """Give a NodePool's manifest."""
+    """Return a NodePool's manifest."""
     spec: dict[str, Any] = {
         "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": nodeclass},
         "requirements": [dict(r) for r in requirements],
@@ -92,14 +92,14 @@ def nodepool_manifest(
 
 
 def content_of(nodepool: Mapping[str, object]) -> str:
-    """Give the content hash of a NodePool's manifest."""
+    """Return the content hash of a NodePool's manifest."""
     parsed = parse_nodepool(nodepool)
     assert parsed.value is not None, parsed.problems
     return parsed.value.content
 
 
 def nodeclass_manifest(name: str = "default", **spec: Any) -> dict[str, Any]:
-    """Give an EC2NodeClass's manifest; keywords are fields of its spec."""
+    """Return an EC2NodeClass's manifest; keywords are fields of its spec."""
     selector = [{"tags": {"karpenter.sh/discovery": CLUSTER}}]
     return {
         "apiVersion": "karpenter.k8s.aws/v1",
@@ -116,19 +116,19 @@ def nodeclass_manifest(name: str = "default", **spec: Any) -> dict[str, Any]:
 
 
 def nodeclass(name: str = "default", **spec: Any) -> EC2NodeClass:
-    """Give a parsed EC2NodeClass."""
+    """Return a parsed EC2NodeClass."""
     parsed = parse_nodeclass(nodeclass_manifest(name, **spec))
     assert parsed.value is not None, parsed.problems
     return parsed.value
 
 
 def cluster_info() -> ClusterInfo:
-    """Give what a new node must know of the cluster."""
+    """Return what a new node must know of the cluster."""
     return ClusterInfo(CLUSTER, "https://api.test.example", "Q0EK", "10.100.0.0/16", "1.34")
 
 
 def nodeclass_status(name: str = "default", zones: Sequence[str] = ZONES, **fields: Any) -> NodeClassStatus:
-    """Give an EC2NodeClass's resolution that is ready, with one subnet a zone and an image per architecture."""
+    """Return an EC2NodeClass's resolution that is ready, with one subnet a zone and an image per architecture."""
     images = tuple(
         Image(
             f"ami-{arch}",
@@ -156,7 +156,7 @@ def nodeclass_status(name: str = "default", zones: Sequence[str] = ZONES, **fiel
 
 
 def ledger(**fields: Any) -> Ledger:
-    """Give a ledger in which the EC2NodeClass `default` and the cluster are resolved."""
+    """Return a ledger in which the EC2NodeClass `default` and the cluster are resolved."""
     known: dict[str, Any] = {
         "nodeclasses": {"default": nodeclass_status()},
         "cluster": cluster_info(),
@@ -175,7 +175,7 @@ def shape(
     requests: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Shape:
-    """Give the shape of a one-container pod; keywords are fields of the pod's spec."""
+    """Return the shape of a one-container pod; keywords are fields of the pod's spec."""
     kind, _, name = (owner or f"ReplicaSet/{app}").partition("/")
     asked = {"cpu": cpu, "memory": memory, **(requests or {})}
     return parse_shape(
@@ -193,7 +193,7 @@ def shape(
 def spread(
     key: str = "topology.kubernetes.io/zone", *, hard: bool, app: str = "web", max_skew: int = 1
 ) -> Any:
-    """Give the spec field of one topology spread constraint over pods of `app`."""
+    """Return the spec field of one topology spread constraint over pods of `app`."""
     return [
         {
             "topologyKey": key,
@@ -207,7 +207,7 @@ def spread(
 def pods(
     of: Shape, count: int = 1, *, prefix: str = "", node: str = "", unschedulable: bool = True
 ) -> list[Pod]:
-    """Give pods of one shape, unschedulable unless bound to a node."""
+    """Return pods of one shape, unschedulable unless bound to a node."""
     name = prefix or of.labels.get("app", "pod")
     return [
         Pod(
@@ -231,7 +231,7 @@ def node(
     taints: Sequence[Taint] = (),
     **fields: Any,
 ) -> Node:
-    """Give a Ready node with room for 58 pods; one that has registered is held by our finalizer."""
+    """Return a Ready node with room for 58 pods; one that has registered is held by our finalizer."""
     offered = parse_resources({"cpu": cpu, "memory": memory, "pods": "58"})
     held = {"finalizers": (TERMINATION_FINALIZER,)} if REGISTERED in (labels or {}) else {}
     known = {
@@ -262,13 +262,13 @@ READY = {**JOINED, "karpenter.sh/initialized": "true"}
 
 
 def snapshot(*, pods: Sequence[Pod] = (), **fields: Any) -> Snapshot:
-    """Give a snapshot with the NodePool and EC2NodeClass `default`, unless others are named."""
+    """Return a snapshot with the NodePool and EC2NodeClass `default`, unless others are named."""
     known: dict[str, Any] = {"nodepools": (nodepool_manifest(),), "nodeclasses": (nodeclass_manifest(),)}
     return Snapshot(CLUSTER, NOW, pods=tuple(pods), **(known | fields))
 
 
 def inputs(**fields: Any) -> Inputs:
-    """Give what a provisioning decision is made from; keywords replace its parts, or the snapshot's pods.
+    """Return what a provisioning decision is made from; keywords replace its parts, or the snapshot's pods.
 
     Readiness has read what the snapshot shows. Pods alike may share one node, so that tests of other things can count
     on the cheapest plan.
@@ -290,7 +290,7 @@ ACCOUNT = "123456789012"
 
 
 def ec2_event(kind: str, detail: Mapping[str, Any], at: datetime = NOW, **fields: Any) -> str:
-    """Give an event as EventBridge sends it; its id is another for each that says something else."""
+    """Return an event as EventBridge sends it; its id is another for each that says something else."""
     event = {
         "version": "0",
         "id": str(uuid5(NAMESPACE_URL, f"{kind} {sorted(detail.items())} {at} {sorted(fields.items())}")),
@@ -306,20 +306,20 @@ def ec2_event(kind: str, detail: Mapping[str, Any], at: datetime = NOW, **fields
 
 
 def spot_warning(instance_id: str, at: datetime = NOW) -> str:
-    """Give EC2's warning that it takes a spot instance in two minutes."""
+    """Return EC2's warning that it takes a spot instance in two minutes."""
     detail = {"instance-id": instance_id, "instance-action": "terminate"}
     return ec2_event("EC2 Spot Instance Interruption Warning", detail, at)
 
 
 def state_change(instance_id: str, state: str, at: datetime = NOW) -> str:
-    """Give EC2's news that an instance has come to a state."""
+    """Return EC2's news that an instance has come to a state."""
     return ec2_event(
         "EC2 Instance State-change Notification", {"instance-id": instance_id, "state": state}, at
     )
 
 
 def claim(name: str = "default-x1", *, phase: Phase = Phase.LAUNCHED, **fields: Any) -> NodeClaim:
-    """Give a NodeClaim of NodePool `default` with room for 4 cpu, 16 GiB and 58 pods."""
+    """Return a NodeClaim of NodePool `default` with room for 4 cpu, 16 GiB and 58 pods."""
     offered = parse_resources({"cpu": "4", "memory": "16Gi", "pods": "58"})
     known: dict[str, Any] = {
         "nodepool": "default",
@@ -336,27 +336,27 @@ def claim(name: str = "default-x1", *, phase: Phase = Phase.LAUNCHED, **fields: 
 
 
 def daemon(name: str = "agent", cpu: str = "100m", memory: str = "128Mi", **spec: Any) -> Shape:
-    """Give the pod template of a DaemonSet; keywords are fields of the pod's spec."""
+    """Return the pod template of a DaemonSet; keywords are fields of the pod's spec."""
     return shape(cpu, memory, app=name, namespace="kube-system", owner=f"DaemonSet/{name}", **spec)
 
 
 def bind(of: Shape, node: str, count: int = 1, **fields: Any) -> list[Pod]:
-    """Give pods of a shape that run on a node."""
+    """Return pods of a shape that run on a node."""
     return [replace(pod, **fields) for pod in pods(of, count, prefix=f"on-{node}", node=node)]
 
 
 def anti_affinity(app: str = "web", key: str = "kubernetes.io/hostname", **term: Any) -> dict[str, Any]:
-    """Give the spec field `affinity` that keeps pods away from those of `app`."""
+    """Return the spec field `affinity` that keeps pods away from those of `app`."""
     required = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **term}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [required]}}
 
 
 def node_affinity(*terms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Give the spec field `affinity` that requires one of these terms, each a list of match expressions."""
+    """Return the spec field `affinity` that requires one of these terms, each a list of match expressions."""
     raw = [{"matchExpressions": [dict(e) for e in term]} for term in terms]
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": raw}}}
 
 
 def expression(key: str, operator: str, *values: str, **also: Any) -> dict[str, Any]:
-    """Give a requirement as NodePools and node affinity write it."""
+    """Return a requirement as NodePools and node affinity write it."""
     return {"key": key, "operator": operator, **({"values": list(values)} if values else {}), **also}

@@ -12,7 +12,7 @@ _CREATED = "2026-11-{day:02d}T{hour:02d}:{minute:02d}:{second:02d}Z"
 
 
 def node(number: int, dice: random.Random) -> Manifest:
-    """Give a ready m5.xlarge as the kubelet and the cloud controller describe one."""
+    """Return a ready m5.xlarge as the kubelet and the cloud controller describe one."""
     zone = "us-east-1" + "abc"[number % 3]
     name = f"ip-10-{number % 3}-{number // 250}-{number % 250}.ec2.internal"
     instance = f"i-{dice.getrandbits(68):017x}"
@@ -81,7 +81,7 @@ def node(number: int, dice: random.Random) -> Manifest:
 
 
 def deployment_pod(app: int, dice: random.Random, node_name: str = "", **spec: Any) -> Manifest:
-    """Give a pod of the Deployment `app`, pending and found unschedulable unless it has a node."""
+    """Return a pod of the Deployment `app`, pending and found unschedulable unless it has a node."""
     name, revision = f"{_WORDS[app % len(_WORDS)]}-{app}", suffix(rolled(app), 10)
     conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
     if node_name:
@@ -127,7 +127,7 @@ def deployment_pod(app: int, dice: random.Random, node_name: str = "", **spec: A
 
 
 def budget(app: int, pods: int) -> Manifest:
-    """Give the PodDisruptionBudget of the Deployment `app`, of which one pod in ten may be away."""
+    """Return the PodDisruptionBudget of the Deployment `app`, of which one pod in ten may be away."""
     spare = -(-pods // 10)
     return {
         "metadata": {
@@ -154,7 +154,7 @@ def budget(app: int, pods: int) -> Manifest:
 def cluster(
     nodes: int, pods: int, deployments: int, *, pending_every: int = 20
 ) -> Mapping[str, list[Manifest]]:
-    """Give `nodes` and `pods` of as many `deployments`, every `pending_every`th pod pending; always the same ones.
+    """Return `nodes` and `pods` of as many `deployments`, every `pending_every`th pod pending; always the same ones.
 
     Every Deployment has one of the `poddisruptionbudgets`.
     """
@@ -169,23 +169,23 @@ def cluster(
 
 
 def rolled(seed: int) -> random.Random:
-    """Give dice that always fall the same way."""
+    """Return dice that always fall the same way."""
     return random.Random(seed)  # noqa: S311
 
 
 def suffix(dice: random.Random, length: int) -> str:
-    """Give a name's random end, in the letters that Kubernetes uses."""
+    """Return a name's random end, in the letters that Kubernetes uses."""
     return "".join(dice.choices(_LETTERS, k=length))
 
 
 def uid(dice: random.Random) -> str:
-    """Give a UUID."""
+    """Return a UUID."""
     digits = f"{dice.getrandbits(128):032x}"
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def created(dice: random.Random) -> str:
-    """Give a moment in November 2026 as Kubernetes writes one."""
+    """Return a moment in November 2026 as Kubernetes writes one."""
     return _CREATED.format(
         day=dice.randrange(1, 21),
         hour=dice.randrange(24),

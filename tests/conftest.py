@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _shares(item: pytest.Item) -> bool:
-    """Tell whether a test uses a fixture that is made once for its module. pytest has no public word for it."""
+    """Return whether a test uses a fixture that is made once for its module. pytest has no public word for it."""
     used = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
     return any(definitions[-1].scope == "module" for definitions in used)
 

@@ -93,7 +93,7 @@ class Connectable:
         return connect_cluster(Wanted(CLUSTER, **{"image": IMAGE, **wanted}), self.around(), how)
 
     def around(self, kubeconfig: str = "") -> Around:
-        """Give what a command works with."""
+        """Return what a command works with."""
         credentials = Credentials("none", "none")
         return Around(self.client, REGION, lambda: credentials, self.now, self.sleep, kubeconfig)
 
@@ -103,7 +103,7 @@ class Connectable:
         return access_of(eks_backends[DEFAULT_ACCOUNT_ID][REGION], CLUSTER)
 
     def client(self, service: str) -> Any:
-        """Give the client of a service; of these three moto has no CloudFormation without more packages."""
+        """Return the client of a service; of these three moto has no CloudFormation without more packages."""
         others = {"cloudformation": self.stacks, "lambda": self.quotas, "service-quotas": self.quotas}
         return others.get(service) or client(service)
 
@@ -143,11 +143,11 @@ class Connectable:
         self.server.patch(f"{PODS}/nodesmith-forwarder-1/status", {"status": status or ready})
 
     def eks(self) -> Any:
-        """Give moto's cluster, to change what EKS says of it."""
+        """Return moto's cluster, to change what EKS says of it."""
         return eks_backends[DEFAULT_ACCOUNT_ID][REGION].clusters[CLUSTER]
 
     def state(self) -> dict[str, Any]:
-        """Say all that connect may make in the account."""
+        """Return all that connect may make in the account."""
         ec2, eks, iam = client("ec2"), client("eks"), client("iam")
         kinds = [{"Name": "resource-type", "Values": ["subnet", "security-group"]}]
         tags = ec2.describe_tags(Filters=kinds)["Tags"]
@@ -184,7 +184,7 @@ class Served:
 
 @contextmanager
 def connectable(*, is_deployed: bool = True) -> Iterator[Connectable]:
-    """Give a cluster without anything of nodesmith in it, in an account in which the region's stack is deployed."""
+    """Yield a cluster without anything of nodesmith in it, in an account in which the region's stack is deployed."""
     with InMemory(now=lambda: datetime.now(UTC)) as running:
         served = Served(running.url, "", "anybody", running.kubeconfig())
         with connectable_on(served, is_deployed=is_deployed) as made:
@@ -193,7 +193,7 @@ def connectable(*, is_deployed: bool = True) -> Iterator[Connectable]:
 
 @contextmanager
 def connectable_on(served: Served, *, is_deployed: bool = True) -> Iterator[Connectable]:
-    """Give the same on an API server that runs."""
+    """Yield the same on an API server that runs."""
     with strict_aws(), eks_access():
         network = _network()
         _publish_policies()

@@ -52,13 +52,13 @@ class Story:
     """Whether crashes must leave it at the same number of instances. Where pools are short, plans may differ."""
 
     def told(self, boundaries: Boundaries | None = None, messages: Messages | None = None) -> World:
-        """Give the world as it is once it has settled."""
+        """Return the world as it is once it has settled."""
         world = self.begun(boundaries, messages)
         world.settle()
         return world
 
     def begun(self, boundaries: Boundaries | None = None, messages: Messages | None = None) -> World:
-        """Give the world as it is before anything has happened."""
+        """Return the world as it is before anything has happened."""
         pods = {
             name: pod_manifest(name, **asked)
             for name, asked in (self.pods or {"web-0": {}, "web-1": {}}).items()
@@ -110,7 +110,7 @@ def crashes(story: Story, sample: int = 0) -> Iterator[tuple[frozenset[int], lis
 
 
 def _before(story: Story, moments: Iterable[int]) -> Iterator[World]:
-    """Give the story's world before each of these moments, which rise."""
+    """Return the story's world before each of these moments, which rise."""
     world = story.begun(Boundaries(look=None))
     world.observe()
     return branches(world, moments)
@@ -128,12 +128,12 @@ def _moments(world: World, sample: int) -> list[int]:
 
 
 def allowed(story: Story, undisturbed: World) -> int:
-    """Give how many instances may ever run in a story, as many as run where nothing disturbs it."""
+    """Return how many instances may ever run in a story, as many as run where nothing disturbs it."""
     return len(undisturbed.cloud.instances) if story.exact else 1000
 
 
 def violations(world: World, most: int, disturbed: int = 1) -> list[str]:
-    """Say what did not hold in a settled world, where no more than `most` instances may ever have run.
+    """Return what did not hold in a settled world, where no more than `most` instances may ever have run.
 
     An instance is terminated once, and once more for each function that was so `disturbed`: one that dies, or stands
     still, between the call and its record leaves it to be repeated.
@@ -155,7 +155,7 @@ def visits(story: Story, visitor: Concern, sample: int = 0) -> Iterator[tuple[in
 
 
 def pauses(story: Story, sample: int = 0) -> Iterator[tuple[int, list[str]]]:
-    """Tell the story with a function standing still at each boundary in turn, while all others go on."""
+    """Yield the story with a function standing still at each boundary in turn, while all others go on."""
     undisturbed = story.told()
     moments = _moments(undisturbed, sample)
     for moment, world in zip(moments, _before(story, moments), strict=True):

@@ -59,7 +59,7 @@ class Pairs:
     def _live(
         self, ways: Passages, node: Node, crashes: int, died: tuple[str, ...], chosen: Collection[int] | None
     ) -> Told:
-        """Tell what becomes of a world in which functions may still die so many times."""
+        """Return what becomes of a world in which functions may still die so many times."""
         known, path, number = self._known[crashes], list[tuple[Node, int]](), 0
         while (found := known.get(node)) is None:
             broken = ways.ended(node)

@@ -44,7 +44,7 @@ class Drawing:
     draw: Callable[[], str]
 
     def redrawn(self, text: str) -> str:
-        """Give a page with its drawing as it must be. Raises ValueError where there is no place for it."""
+        """Return a page with its drawing as it must be. Raises ValueError where there is no place for it."""
         before, begin, rest = text.partition(self.begin)
         _, end, after = rest.partition(END)
         if not (begin and end):

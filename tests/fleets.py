@@ -25,7 +25,7 @@ from tests import builders
 
 @lru_cache(maxsize=1)
 def kinds() -> Mapping[str, InstanceType]:
-    """Give the embedded catalogue's types by name."""
+    """Return the embedded catalogue's types by name."""
     return {kind.name: kind for kind in instance_types(builders.catalog(), NodeConfiguration())}
 
 
@@ -52,7 +52,7 @@ def worker(
     claim: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Worker:
-    """Give an initialised node, two hours old; keywords are fields of the Node, `claim` those of its claim."""
+    """Return an initialised node, two hours old; keywords are fields of the Node, `claim` those of its claim."""
     labels = dict(kinds()[kind].labels)
     labels |= {INSTANCE_TYPE: kind, CAPACITY_TYPE: capacity_type, NODEPOOL: pool, INITIALIZED: "true"}
     labels |= fields.pop("labels", {})
@@ -83,7 +83,7 @@ def pool(
     replicas: int | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
-    """Give a NodePool's manifest that allows any disruption at once, unless told otherwise."""
+    """Return a NodePool's manifest that allows any disruption at once, unless told otherwise."""
     manifest = builders.nodepool_manifest(name, **fields)
     disruption = {"consolidationPolicy": policy, "consolidateAfter": after, "budgets": list(budgets)}
     manifest["spec"]["disruption"] = disruption
@@ -93,7 +93,7 @@ def pool(
 
 
 def running(shape: Shape, on: Mapping[str, int], **fields: Any) -> list[Pod]:
-    """Give pods of a shape, so many on each node."""
+    """Return pods of a shape, so many on each node."""
     return [pod for node, count in on.items() for pod in builders.bind(shape, node, count, **fields)]
 
 
@@ -106,7 +106,7 @@ def fleet(
     claims: Sequence[NodeClaim] = (),
     **snapshot: Any,
 ) -> Inputs:
-    """Give what a pass is made from; `claims` are further ones without a Node."""
+    """Return what a pass is made from; `claims` are further ones without a Node."""
     seen = builders.snapshot(
         pods=pods,
         nodes=tuple(worker.node for worker in workers),
@@ -118,7 +118,7 @@ def fleet(
 
 
 def begun(inputs: Inputs, first: Proposal) -> tuple[Move, Inputs]:
-    """Give the move that was proposed, and its cluster at the second look: in the ledger, its nodes tainted."""
+    """Return the move that was proposed, and its cluster at the second look: in the ledger, its nodes tainted."""
     move = Move("m1", first.reason, first.sources, Stage.PROPOSED, builders.NOW, builders.NOW)
     nodes = tuple(
         replace(node, taints=(DISRUPTED,)) if f"claim-{node.name}" in first.sources else node
@@ -129,5 +129,5 @@ def begun(inputs: Inputs, first: Proposal) -> tuple[Move, Inputs]:
 
 
 def changed(worker: Worker, **fields: Any) -> Worker:
-    """Give a worker whose Node differs in some fields."""
+    """Return a worker whose Node differs in some fields."""
     return Worker(replace(worker.node, **fields), worker.claim)

@@ -69,7 +69,7 @@ class IdleWorld(TickedWorld):
             self.blobs.objects[key] = before
 
     def heeds_tick(self, concern: Concern) -> bool:
-        """Tell whether a concern whose tick has come is woken by it."""
+        """Return whether a concern whose tick has come is woken by it."""
         del concern
         return True
 

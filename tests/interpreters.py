@@ -30,14 +30,14 @@ NONE_FOUND = "only one Python is on this machine: that plans are the same on ano
 
 @cache
 def other_python() -> Path | None:
-    """Give the newest Python, up to Lambda's, of another minor version than this one; None where there is none."""
+    """Return the newest Python, up to Lambda's, of another minor version than this one; None where there is none."""
     major, oldest = OLDEST_PYTHON
     minors = (each for each in range(_NEWEST_MINOR, oldest - 1, -1) if (major, each) != sys.version_info[:2])
     return next(filter(None, (find(f"{major}.{minor}") for minor in minors)), None)
 
 
 def environment(python: Path, seed: str) -> Mapping[str, str]:
-    """Give what runs this checkout on a Python, under a hash seed. Fetches what is compiled, the first time."""
+    """Return what runs this checkout on a Python, under a hash seed. Fetches what is compiled, the first time."""
     theirs = [] if python == Path(sys.executable) else [_compiled(python)]
     path = [*theirs, *(ROOT / name for name in _OURS), Path(sysconfig.get_path("purelib"))]
     return {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(map(str, path))}
@@ -45,7 +45,7 @@ def environment(python: Path, seed: str) -> Mapping[str, str]:
 
 @cache
 def _compiled(python: Path) -> Path:
-    """Give the folder with the compiled packages for a Python, filled by now."""
+    """Return the folder with the compiled packages for a Python, filled by now."""
     folder = ROOT / "build" / "interpreters" / python.name
     pins = folder / "pins.txt"
     wanted = "\n".join((str(python.resolve()), *(file.read_text() for file in _COMPILED)))

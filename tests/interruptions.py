@@ -60,7 +60,7 @@ class Cluster(World):
 
     @property
     def is_reachable(self) -> bool:
-        """Tell whether the API server answers."""
+        """Return whether the API server answers."""
         return self.away.get("cluster", self.now) <= self.now
 
     def _move(self) -> None:
@@ -86,7 +86,7 @@ class Cluster(World):
         self._taken_at[instance_id] = self.now + WARNING
 
     def claims(self) -> list[NodeClaim]:
-        """Give the ledger's claims, by name."""
+        """Return the ledger's claims, by name."""
         return [self.store.claims[name] for name in sorted(self.store.claims)]
 
     def running_elsewhere(self, victims: Collection[str]) -> int:

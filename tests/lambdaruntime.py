@@ -66,12 +66,12 @@ class LambdaFunction:
         return self.invoke({"messages": messages})
 
     def imported(self) -> frozenset[str]:
-        """Give the modules that the process has imported, once it has ended."""
+        """Return the modules that the process has imported, once it has ended."""
         lines = (line for line in self.logs.splitlines() if line.startswith("import time:"))
         return frozenset(line.rpartition("|")[2].strip() for line in lines)
 
     def said(self) -> str:
-        """Give what it logged, once it has ended."""
+        """Return what it logged, once it has ended."""
         return "\n".join(line for line in self.logs.splitlines() if not line.startswith("import time:"))
 
     def _lambdas_own(self, task: Path, layer: Path) -> dict[str, str]:
@@ -88,7 +88,7 @@ class LambdaFunction:
 
 @cache
 def _layer_models() -> Path:
-    """Give a folder with the API models that the vendor layer carries. botocore looks there before its own."""
+    """Return a folder with the API models that the vendor layer carries. botocore looks there before its own."""
     data = Path(botocore.__file__).parent / "data"
     models = Path(tempfile.mkdtemp(prefix="models-"))
     atexit.register(shutil.rmtree, models, ignore_errors=True)

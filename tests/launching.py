@@ -34,7 +34,7 @@ CLAIM = NodeClaim(
 
 
 def status(nodeclass: EC2NodeClass = NODECLASS, **changes: Any) -> NodeClassStatus:
-    """Give what a NodeClass resolved to."""
+    """Return what a NodeClass resolved to."""
     return replace(ready_status(nodeclass, CLUSTER, NOW), **changes)
 
 
@@ -44,7 +44,7 @@ def options(
     capacity_type: str = "spot",
     zones: Iterable[str] = ZONES,
 ) -> list[tuple[InstanceType, Offering]]:
-    """Give the offerings of these types, as the embedded catalogue has them."""
+    """Return the offerings of these types, as the embedded catalogue has them."""
     wanted, places = set(names), set(zones)
     return [
         (kind, offering)

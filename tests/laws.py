@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def violations(world: World) -> list[str]:
-    """Say what did not hold: instances nobody knows, claims with two, pods without a node."""
+    """Return what did not hold: instances nobody knows, claims with two, pods without a node."""
     alive = world.cloud.alive()
     known = {c.instance_id for c in world.store.claims.values()}
     found = [*world.harm, *world.cluster.violations]

@@ -16,7 +16,7 @@ SPEED, OPTIONS = 20.0, ("-o", "json", "--for", "1h")
 
 
 def report_of(ran: Result) -> dict[str, Any]:
-    """Give the report of a run after which no pod is pending."""
+    """Return the report of a run after which no pod is pending."""
     assert ran.exit_code == 0, ran.output
     found: dict[str, Any] = json.loads(ran.stdout)
     return found

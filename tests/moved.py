@@ -15,7 +15,7 @@ Launch = Callable[[PlannedNode, datetime], Worker]
 
 
 def after(inputs: Inputs, done: Iterable[Proposal], launch: Launch, now: datetime, decision: str) -> Inputs:
-    """Give the inputs of a later look at a fleet in which these moves, and nothing else, have been carried out."""
+    """Return the inputs of a later look at a fleet in which these moves, and nothing else, have been carried out."""
     done = list(done)
     gone = {name for proposal in done for name in proposal.sources}
     places: Mapping[str, str] = {pod: at for proposal in done for pod, at in proposal.destinations.items()}

@@ -28,7 +28,7 @@ LONG_ENOUGH = timedelta(minutes=4)
 
 
 def settled(pods: int = 20, requirements: Sequence[Mapping[str, Any]] = builders.EXPRESS) -> World:
-    """Give a cluster with so many pods, and room for no more than a few others."""
+    """Return a cluster with so many pods, and room for no more than a few others."""
     manifests = {f"web-{n:02d}": pod_manifest(f"web-{n:02d}", memory="2Gi") for n in range(pods)}
     nodepool = builders.nodepool_manifest(requirements=requirements)
     nodepool["metadata"]["annotations"] = {SPOT_TYPES: "Never"}  # so that a life has one move
@@ -55,7 +55,7 @@ class Life:
     spot: bool = False
 
     def told(self, boundaries: Boundaries | None = None, messages: Messages | None = None) -> World:
-        """Give the world when everything is over."""
+        """Return the world when everything is over."""
         world = self.begun(messages)
         if boundaries is not None:
             boundaries.look = world.held
@@ -65,7 +65,7 @@ class Life:
         return world
 
     def begun(self, messages: Messages | None = None) -> World:
-        """Give the world as pods go."""
+        """Return the world as pods go."""
         world = settled(self.before, builders.EXPRESS if self.spot else ON_DEMAND)
         world.messages = messages or world.messages
         shrink(world, self.after)

@@ -143,7 +143,7 @@ class Observed(World):
 
 
 def is_disrupted(node: Mapping[str, Any]) -> bool:
-    """Tell whether an observer counts a Node as disrupted: it is being deleted, closed to pods, or not Ready."""
+    """Return whether an observer counts a Node as disrupted: it is being deleted, closed to pods, or not Ready."""
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"]["conditions"])
     tainted = any(taint["key"] == DISRUPTED.key for taint in node["spec"].get("taints") or ())
     return bool(node["metadata"].get("deletionTimestamp")) or tainted or not ready

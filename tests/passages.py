@@ -115,11 +115,11 @@ class Passages:
         return len(self._passed)
 
     def ended(self, node: Node) -> tuple[str, ...] | None:
-        """Give what does not hold in the end; None while the world goes on."""
+        """Return what does not hold in the end; None while the world goes on."""
         return self._places[node[0]].broken
 
     def go(self, node: Node, fatal: tuple[int, ...] = (), *, last: bool = False) -> tuple[Node, Passed]:
-        """Give where a step leads in which functions die at these moments, and what it brings.
+        """Return where a step leads in which functions die at these moments, and what it brings.
 
         `last` says that nobody will die here any more: the world is not kept as it was.
         """
@@ -158,7 +158,7 @@ class Passages:
         return state
 
     def _world(self, state: bytes, *, last: bool) -> World:
-        """Give a world in this state to go on with, the one that is kept or a copy."""
+        """Return a world in this state to go on with, the one that is kept or a copy."""
         if state not in self._worlds:
             road = self._places[state].road
             if road is None:
@@ -182,7 +182,7 @@ def step(world: World) -> list[tuple[str, object]]:
 
 
 def deaths(crossed: Sequence[tuple[str, object]], since: int = 0) -> Iterator[Death]:
-    """Give the moments after `since` at which to die makes a difference.
+    """Yield the moments after `since` at which to die makes a difference.
 
     To die after a call is to die before the next one of the same run; calls that read change nothing.
     """
@@ -198,7 +198,7 @@ def deaths(crossed: Sequence[tuple[str, object]], since: int = 0) -> Iterator[De
 
 
 def wakings(world: World) -> Wakings:
-    """Give whom a world's messages wake, and at which step: where none is lost, doubled or late, they do no more."""
+    """Return whom a world's messages wake, and at which step: where none is lost, doubled or late, they do no more."""
     messages = list(world._again)
     woken = (*WOKEN, Concern.INTERRUPTION)
     messages += [(each.due_at, each.concern) for each in world.hints.waiting if each.concern in woken]
@@ -208,7 +208,7 @@ def wakings(world: World) -> Wakings:
 
 
 def digest(world: World) -> bytes:
-    """Give what tells a world from others: all that time, functions and the world itself go by, but for messages."""
+    """Return what tells a world from others: all that time, functions and the world itself go by, but for messages."""
     held = {name: value for name, value in vars(world).items() if name not in _NO_STATE}
     parts = [_written(name, held.pop(name)) for name in _PORTS]
     parts += [_said(name, value) for name, value in sorted(held.items()) if not callable(value)]
@@ -227,7 +227,7 @@ def _written(name: str, port: Any) -> str:
 
 
 def _said(name: str, value: object) -> str:
-    """Give a value's name and what it is; two sets with the same members may go through them in different orders."""
+    """Return a value's name and what it is; two sets with the same members may go through them in different orders."""
     match value:
         case set() | frozenset():
             return f"{name}={sorted(value, key=repr)}"

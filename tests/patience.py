@@ -15,12 +15,12 @@ _BLINKS = 4.0
 
 
 def patient(seconds: float) -> float:
-    """Give how long to wait, as the machine is now, for what takes so many seconds of life where nothing else runs."""
+    """Return how long to wait, as busy as the machine is, for what takes so many seconds on an idle one."""
     return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def hurried(speed: float) -> float:
-    """Give how fast a clock may run, as the machine is now, that may run so fast where nothing else runs.
+    """Return how fast a clock may run, as the machine is now, that may run so fast where nothing else runs.
 
     A cluster's time-outs are seconds of its clock, and what it does takes seconds of life.
     """
@@ -57,12 +57,12 @@ def _idle_share() -> float:
 
 
 def idle_share(since: tuple[int, int]) -> float:
-    """Give which part of the processors' time was idle since `processor_ticks` gave this."""
+    """Return which part of the processors' time was idle since `processor_ticks` gave this."""
     idle, total = (now - then for now, then in zip(processor_ticks(), since, strict=True))
     return idle / total
 
 
 def processor_ticks() -> tuple[int, int]:
-    """Give the processors' idle time and all of it, since the machine started."""
+    """Return the processors' idle time and all of it, since the machine started."""
     every = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return every[3] + every[4], sum(every)

@@ -42,7 +42,7 @@ Run = Callable[..., Ran]
 
 
 def plan_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Give `nodesmith plan` as a function of its arguments, away from any cluster of the person at the keyboard."""
+    """Return `nodesmith plan` as a function of its arguments, away from any cluster of the person at the keyboard."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
 
     def ran(*arguments: str) -> Ran:
@@ -64,7 +64,7 @@ def written(folder: Path, name: str, *manifests: Mapping[str, Any]) -> str:
 
 
 def kwok(name: str, price: float, cpu: str = "4", *zones: str) -> dict[str, Any]:
-    """Give an instance type of 16 GiB in KWOK's format, on demand in these zones, else in one."""
+    """Return an instance type of 16 GiB in KWOK's format, on demand in these zones, else in one."""
     requirements = [
         expression("karpenter.sh/capacity-type", "In", "on-demand"),
         expression("topology.kubernetes.io/zone", "In", *(zones or ("test-zone-1",))),

@@ -44,7 +44,7 @@ class TracedWorld(IdleWorld):
         self._before = shown
 
     def due(self, at: datetime) -> set[Concern]:
-        """Give those whose tick comes in a minute, whatever dispatch makes of it."""
+        """Return those whose tick comes in a minute, whatever dispatch makes of it."""
         minute = int(at.timestamp()) // 60
         return {concern for concern, every in TICK_MINUTES.items() if minute % every == 0} & self.living
 
@@ -67,7 +67,7 @@ class TracedWorld(IdleWorld):
         return max(self._next_wake(), self.now + timedelta(seconds=1))
 
     def _ledger(self) -> object:
-        """Give what the ledger holds, but for when EC2NodeClasses were last found to be as they were."""
+        """Return what the ledger holds, but for when EC2NodeClasses were last found to be as they were."""
         ledger, statuses = self.store.load(), {}
         for name, known in ledger.nodeclasses.items():
             conditions = tuple(replace(condition, since=None) for condition in known.conditions)
@@ -97,7 +97,7 @@ class QuietWorld(TracedWorld):
     """The same, but that a cluster which has not changed lately is woken where it is due only."""
 
     def heeds_tick(self, concern: Concern) -> bool:
-        """Tell whether a concern is woken: another may have changed something since the tick came."""
+        """Return whether a concern is woken: another may have changed something since the tick came."""
         self.note_change()
         if self.now - self.changed <= ACTIVE:
             return True

@@ -14,7 +14,7 @@ _GIVEN_BY_THE_SERVER = ("uid", "resourceVersion", "creationTimestamp", "managedF
 
 
 def now() -> datetime:
-    """Give the time."""
+    """Return the time."""
     return datetime.now(UTC)
 
 

@@ -82,22 +82,22 @@ class StandIns:
         )
 
     def pods(self) -> list[View]:
-        """Give all pods, by name."""
+        """Return all pods, by name."""
         return list(self.store.list("pods"))
 
     def pod(self, name: str) -> View:
-        """Give one pod."""
+        """Return one pod."""
         return self.store.get("pods", name, "default")
 
     def places(self) -> dict[str, str]:
-        """Say where each pod is; an empty text for those that are nowhere."""
+        """Return where each pod is; an empty text for those that are nowhere."""
         return {each["metadata"]["name"]: dig(each, "spec", "nodeName") or "" for each in self.pods()}
 
     def phases(self) -> list[str]:
-        """Give the pods' phases, sorted."""
+        """Return the pods' phases, sorted."""
         return sorted(str(dig(each, "status", "phase")) for each in self.pods())
 
     def why(self, name: str) -> str:
-        """Say why a pod has no node."""
+        """Return why a pod has no node."""
         conditions = dig(self.pod(name), "status", "conditions") or ()
         return next(str(each["message"]) for each in conditions if each["type"] == "PodScheduled")

@@ -23,7 +23,7 @@ def claim(
     storage: str = "10Gi",
     **spec: Any,
 ) -> Manifest:
-    """Give a PersistentVolumeClaim of the namespace default, of StorageClass gp3 unless `spec` names another."""
+    """Return a PersistentVolumeClaim of the namespace default, of StorageClass gp3 unless `spec` names another."""
     bound = {"pv.kubernetes.io/bind-completed": "yes"} if bound_to else {}
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner_uid, "controller": True}
     asked = {
@@ -55,7 +55,7 @@ def volume(
     storage: str = "10Gi",
     **spec: Any,
 ) -> Manifest:
-    """Give a PersistentVolume, reachable from the given zones only; `claim` (namespace/name) is whose it is."""
+    """Return a PersistentVolume, reachable from the given zones only; `claim` (namespace/name) is whose it is."""
     namespace, _, owner = claim.partition("/")
     term = {"matchExpressions": [{"key": key, "operator": "In", "values": list(zones)}]}
     return {
@@ -82,7 +82,7 @@ def storage_class(
     is_default: bool = False,
     created: str = CREATED,
 ) -> Manifest:
-    """Give a StorageClass; `allowed` are its allowedTopologies as values by key."""
+    """Return a StorageClass; `allowed` are its allowedTopologies as values by key."""
     topologies = [
         {"matchLabelExpressions": [{"key": key, "values": list(values)} for key, values in term.items()]}
         for term in allowed
@@ -97,18 +97,18 @@ def storage_class(
 
 
 def mounting(*claims: str) -> list[Manifest]:
-    """Give the volumes of a pod that mounts these claims."""
+    """Return the volumes of a pod that mounts these claims."""
     return [{"name": f"v{i}", "persistentVolumeClaim": {"claimName": name}} for i, name in enumerate(claims)]
 
 
 def pod_with(*claims: str, name: str = "web-0", **spec: Any) -> Manifest:
-    """Give a pending pod that mounts these claims."""
+    """Return a pending pod that mounts these claims."""
     container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
     return pod_manifest(name, containers=[container], volumes=mounting(*claims), **spec)
 
 
 def attachment(volume: str, node: str, *, name: str = "") -> Manifest:
-    """Give the VolumeAttachment of a PersistentVolume to a node; without one, of a volume that a pod spells out."""
+    """Return the VolumeAttachment of a PersistentVolume to a node; without one, of a volume that a pod spells out."""
     source: dict[str, Any] = (
         {"persistentVolumeName": volume} if volume else {"inlineVolumeSpec": {"capacity": {}}}
     )

@@ -14,7 +14,7 @@ _KEYS = ("pk", "sk", "instance", "reservation")
 
 @contextmanager
 def table() -> Iterator[Any]:
-    """Give a client of DynamoDB with the table, empty, and the indexes that it has when deployed."""
+    """Yield a client of DynamoDB with the table, empty, and the indexes that it has when deployed."""
     with strict_aws():
         dynamodb = client("dynamodb")
         dynamodb.create_table(
@@ -28,7 +28,7 @@ def table() -> Iterator[Any]:
 
 
 def items(dynamodb: Any) -> list[dict[str, Any]]:
-    """Give all items of the table, sorted."""
+    """Return all items of the table, sorted."""
     pages = dynamodb.get_paginator("scan").paginate(TableName=TABLE)
     found = [item for page in pages for item in page["Items"]]
     return sorted(found, key=lambda item: (item["pk"]["S"], item["sk"]["S"]))

@@ -73,7 +73,7 @@ class TickedWorld(World):
         self.records_written = self.ledgers_marked = 0
 
     def due(self, at: datetime) -> set[Concern]:
-        """Give those of the living whom dispatch wakes in a minute, and count all."""
+        """Return those of the living whom dispatch wakes in a minute, and count all."""
         marks = Marks(Heartbeat(at, self.changed_at), self.ledger_changed_at)
         woken = due_concerns(builders.CLUSTER, marks, list(self.records.values()), _STALE, at)
         self.ticks.update(woken)
@@ -83,7 +83,7 @@ class TickedWorld(World):
         return set(woken) & self.living
 
     def next_due(self) -> list[datetime]:
-        """Give the minutes in which time alone has somebody look, as far as runs have said so."""
+        """Return the minutes in which time alone has somebody look, as far as runs have said so."""
         moments = [record.due for record in self.records.values() if record.due is not None]
         minutes = (-((builders.NOW - moment) // timedelta(minutes=1)) for moment in moments)
         return [at for m in minutes if (at := builders.NOW + timedelta(minutes=m)) > self.now]
@@ -113,13 +113,13 @@ class TickedWorld(World):
         self.records[concern] = record
 
     def _is_resolved_otherwise(self, known: Mapping[str, NodeClassStatus]) -> bool:
-        """Tell whether EC2NodeClasses resolve to something else; that they were looked at again is no change."""
+        """Return whether EC2NodeClasses resolve to something else; that they were looked at again is no change."""
         return not all(
             status.says_the_same_as(known.get(name)) for name, status in self.store.nodeclasses.items()
         )
 
     def is_warm(self, concern: Concern) -> bool:
-        """Tell whether a process of a concern is taken to be there still."""
+        """Return whether a process of a concern is taken to be there still."""
         ran_at = self._ran_at.get(concern)
         return ran_at is not None and self.now - ran_at < KEPT_WARM
 

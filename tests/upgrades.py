@@ -82,12 +82,12 @@ class LedgerView:
 
     @property
     def claims(self) -> dict[str, NodeClaim]:
-        """Give the claims by name."""
+        """Return the claims by name."""
         return {claim.name: claim for claim in self._ledger.claims}
 
     @property
     def moves(self) -> dict[str, Move]:
-        """Give the moves by id."""
+        """Return the moves by id."""
         return {move.id: move for move in self._ledger.moves}
 
 
@@ -139,7 +139,7 @@ class UpgradedWorld(World):
         return builders.CLUSTER, self.clock
 
     def version_of(self, concern: Concern | None) -> Version:
-        """Give the version that serves a concern, or that the forwarder is of."""
+        """Return the version that serves a concern, or that the forwarder is of."""
         return self.versions.setdefault(concern, self._fate.choice(self._pair))
 
     def _client(self, concern: Concern | None) -> VersionedClient:

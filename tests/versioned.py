@@ -84,7 +84,7 @@ class VersionedClient:
         return self._seen(self._client.query(**asked), asked)
 
     def get_paginator(self, name: str) -> VersionedPages:
-        """Give the pages of an answer."""
+        """Return the pages of an answer."""
         return VersionedPages(self._client.get_paginator(name), self._seen)
 
     def _written(self, call: Callable[..., Any], **asked: Any) -> Any:
@@ -123,7 +123,7 @@ class VersionedPages:
     seen: Callable[[Item, Mapping[str, Any]], Item]
 
     def paginate(self, **asked: Any) -> Iterator[Item]:
-        """Give page after page."""
+        """Yield page after page."""
         for page in self.paginator.paginate(**asked):
             yield self.seen(page, asked)
 
@@ -153,7 +153,7 @@ class VersionedObjects(FakeBlobs):
 
 
 def written_snapshot(data: bytes, version: Version) -> bytes:
-    """Give a snapshot as the forwarder of a version writes it; a later one has a format of its own."""
+    """Return a snapshot as the forwarder of a version writes it; a later one has a format of its own."""
     document = version.written(json.loads(gzip.decompress(data)), versions.SNAPSHOT)
     if version is NEXT:
         document |= {"version": VERSION + 1, "readableFrom": VERSION}

@@ -30,12 +30,12 @@ class Layout:
     records: frozenset[str] | None = None
 
     def below(self, path: str) -> Layout:
-        """Give the layout of a document that has this one at a path."""
+        """Return the layout of a document that has this one at a path."""
         parts = (frozenset(f"{path}/{each}" for each in one) for one in (self.maps, self.rows, self.lately))
         return Layout(*parts)
 
     def __or__(self, other: Layout) -> Layout:
-        """Give the layout of a document with what both have."""
+        """Return the layout of a document with what both have."""
         return Layout(self.maps | other.maps, self.rows | other.rows, self.lately | other.lately)
 
 
@@ -113,7 +113,7 @@ class Version:
 
 
 def later(document: Any, layout: Layout, path: str = "") -> Any:
-    """Give a document as a later version writes it: every object and every row in it has more than today's."""
+    """Return a document as a later version writes it: every object and every row in it has more than today's."""
     match document:
         case dict():
             is_map = path in layout.maps or (layout.records is not None and path not in layout.records)
@@ -131,7 +131,7 @@ def later(document: Any, layout: Layout, path: str = "") -> Any:
 
 
 def earlier(document: Any, layout: Layout, path: str = "") -> Any:
-    """Give a document as the version before writes and sees it: without the fields that it does not know."""
+    """Return a document as the version before writes and sees it: without the fields that it does not know."""
     match document:
         case dict():
             is_map = path in layout.maps
@@ -163,7 +163,7 @@ BEFORE = Version("before", earlier, earlier, {})
 
 
 def layout_of(pk: str, sk: str) -> Layout:
-    """Give the layout of the document of an item of the table."""
+    """Return the layout of the document of an item of the table."""
     if pk.partition("#")[0] == "HEALTH":
         return HEALTH_STATE if sk == "STATE" else HEALTH_RECORD
     if pk.startswith("LEARNED#"):

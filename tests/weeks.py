@@ -98,7 +98,7 @@ class Usage:
         self.claims_read = self.snapshot_puts = self.snapshot_bytes = self.record_bytes = 0
 
     def since(self, before: Usage) -> Usage:
-        """Give what was used after `before`, but for what was written."""
+        """Return what was used after `before`, but for what was written."""
         seconds = {
             concern: spent - before.cpu_seconds[concern] for concern, spent in self.cpu_seconds.items()
         }
@@ -185,7 +185,7 @@ class Fleet(TickedWorld):
         """Which ledger each warm process has: when that last changed, and when it was read whole."""
 
     def _claims_to_read(self) -> int:
-        """Give how many claims a look reads: none where its process has read the ledger as it is."""
+        """Return how many claims a look reads: none where its process has read the ledger as it is."""
         concern, changed = self._running, self.ledger_changed_at
         if concern is None:
             return len(self.store.claims)
@@ -321,7 +321,7 @@ class Fleet(TickedWorld):
             self.usage.later[str(message.concern)] += message.due_at > self.now
 
     def _ticked(self) -> set[Concern]:
-        """Give the functions whose tick has come; note what a round of them all takes that finds nothing to do."""
+        """Return the functions whose tick has come; note what a round of them all takes that finds nothing to do."""
         minute = int((self.now - builders.NOW) / MINUTE)
         if minute == self._minute:
             return set()
@@ -335,7 +335,7 @@ class Fleet(TickedWorld):
         return self.due(builders.NOW + MINUTE * minute)
 
     def _next(self) -> datetime:
-        """Give when something happens next: a tick at the latest, one round an hour while all is well."""
+        """Return when something happens next: a tick at the latest, one round an hour while all is well."""
         quiet = self.is_quiet()
         self._note(quiet)
         tick = builders.NOW + MINUTE * (self._minute + 1)
@@ -357,7 +357,7 @@ class Fleet(TickedWorld):
         yield from (at + age for at in young for age in (BOOT, READY) if at + age > self.now)
 
     def is_quiet(self) -> bool:
-        """Tell whether nothing is on its way, nothing fails, and all was well at the last tick."""
+        """Return whether nothing is on its way, nothing fails, and all was well at the last tick."""
         if self.hints.waiting or self._again or self.incoming or self._taken_at or self._sick:
             return False
         return not any(until > self.now for until in self.away.values()) and not self.unsettled()

@@ -126,7 +126,7 @@ class Boundaries:
             raise Killed(where)
 
     def distinct(self) -> list[int]:
-        """Give the moments passed, those left out at which neither call nor world differ from an earlier one."""
+        """Return the moments passed, those left out at which neither call nor world differ from an earlier one."""
         first: dict[tuple[str, object], int] = {}
         for number, moment in enumerate(self.moments, start=1):
             first.setdefault(moment, number)
@@ -140,7 +140,7 @@ class Watched:
         self._port, self._boundaries = port, boundaries
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Give the port's method, watched."""
+        """Return the port's method, watched."""
         method = getattr(self._port, name)
         where = f"{type(self._port).__name__}.{name}"
 
@@ -165,7 +165,7 @@ class Messages:
 
 @lru_cache(maxsize=1)
 def catalog() -> Catalog:
-    """Give a catalogue of a dozen types, so that a thousand worlds take seconds."""
+    """Return a catalogue of a dozen types, so that a thousand worlds take seconds."""
     whole = builders.catalog()
     kept = sorted(f"{family}.{size}" for family in ("c5", "m5", "r5") for size in _SIZES)
     facts = {name: whole.facts[name] for name in kept}
@@ -174,7 +174,7 @@ def catalog() -> Catalog:
 
 
 def pod_manifest(name: str, cpu: str = "1", memory: str = "1Gi", **spec: Any) -> Manifest:
-    """Give a pending pod as the API server shows it once the scheduler has found no node."""
+    """Return a pending pod as the API server shows it once the scheduler has found no node."""
     return {
         "metadata": {
             "name": name,
@@ -292,12 +292,12 @@ class World:
             self.boundaries.look = self.held
 
     def clock(self) -> datetime:
-        """Give the world's time."""
+        """Return the world's time."""
         return self.now
 
     @property
     def pods(self) -> dict[str, Manifest]:
-        """Give the pods by name."""
+        """Return the pods by name."""
         return {key.partition("/")[2]: pod for key, pod in self.cluster.pods.items()}
 
     def settle(self, *, patience: timedelta = PATIENCE) -> None:
@@ -386,7 +386,7 @@ class World:
         self._bind()
 
     def is_settled(self) -> bool:
-        """Tell whether there is nothing left to do."""
+        """Return whether there is nothing left to do."""
         bound = all(p["spec"].get("nodeName") for p in self.pods.values())
         done = all(c.phase is Phase.INITIALIZED and not tags_due(c) for c in self.store.claims.values())
         shown = all(_shows_ready(c) for c in self.cluster.nodeclaims.values())
@@ -526,7 +526,7 @@ class World:
         cloud: Cloud | None = None,
         stopwatch: Callable[[], float] = lambda: 0.0,
     ) -> Provisioning:
-        """Give what one run of provisioning needs, straight on this world's ports but for those that are named."""
+        """Return what one run of provisioning needs, straight on this world's ports but for those that are named."""
         return Provisioning(
             builders.CLUSTER,
             SETTINGS,
@@ -616,7 +616,7 @@ class World:
             self._again.append((self.now, Concern.DISRUPTION))
 
     def _budgets(self) -> list[Manifest]:
-        """Give the budgets with the status that their controller would write."""
+        """Return the budgets with the status that their controller would write."""
         told = []
         for budget in self.cluster.poddisruptionbudgets.values():
             healthy, desired = counted(budget, self.pods.values())
@@ -758,7 +758,7 @@ class World:
                 self.cluster.nodes[name]["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
 
     def is_alive(self, node: str) -> bool:
-        """Tell whether a Node's instance is alive."""
+        """Return whether a Node's instance is alive."""
         instance = self.cloud.instances.get(node.removeprefix("node-"))
         return instance is not None and instance.is_alive
 
@@ -766,11 +766,11 @@ class World:
         bind(self.pods, self.cluster.nodes)
 
     def violations(self) -> list[str]:
-        """Say what did not hold: instances nobody knows, claims with two, pods without a node."""
+        """Return what did not hold: instances nobody knows, claims with two, pods without a node."""
         return violations(self)
 
     def held(self) -> object:
-        """Give what ledger, EC2 and cluster hold, but for the time."""
+        """Return what ledger, EC2 and cluster hold, but for the time."""
         claims = ((c.name, c.phase, c.revision) for c in self.store.claims.values())
         instances = ((i.id, i.state) for i in self.cloud.instances.values())
         bound = (places(pod) for pod in self.pods.values())
@@ -791,7 +791,7 @@ def _shows_ready(nodeclaim: Manifest) -> bool:
 
 
 def node_manifest(name: str, provider_id: str, offered: Resources, now: datetime) -> Manifest:
-    """Give a Node as it joins: not Ready, and tainted."""
+    """Return a Node as it joins: not Ready, and tainted."""
     return {
         "metadata": {
             "name": name,

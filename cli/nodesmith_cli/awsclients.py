@@ -9,7 +9,7 @@ from nodesmith.errors import Rejected
 
 
 def aws_client(service: str, region: str) -> Any:
-    """Give the boto3 client of a service; an empty region is that of the user's settings. Raises Rejected.
+    """Return the boto3 client of a service; an empty region is that of the user's settings. Raises Rejected.
 
     Of these AWS_REGION comes first, as with the aws command; boto3 by itself does not look at it.
     """
@@ -25,7 +25,7 @@ def aws_client(service: str, region: str) -> Any:
 
 
 def local_client(service: str, region: str, url: str) -> Any:
-    """Give the boto3 client of a service of an AWS that runs on this machine, at `url`."""
+    """Return the boto3 client of a service of an AWS that runs on this machine, at `url`."""
     import boto3
 
     return boto3.client(

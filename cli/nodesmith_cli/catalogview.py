@@ -61,7 +61,7 @@ def read_catalog(source: str, region: str) -> tuple[Catalog, list[str]]:
 
 
 def select(catalog: Catalog, wanted: Wanted) -> list[dict[str, Any]]:
-    """Give the types wanted as JSON data, their offerings restricted to those wanted."""
+    """Return the types wanted as JSON data, their offerings restricted to those wanted."""
     for pattern in wanted.patterns:
         if not any(fnmatchcase(name, pattern) for name in catalog.facts):
             where = catalog.region or "the file"

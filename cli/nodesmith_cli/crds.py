@@ -15,7 +15,7 @@ _HEADER = "# Made from nodesmith.model.schema by `python -m nodesmith_cli.crds`:
 
 
 def files() -> Mapping[str, str]:
-    """Give the text of each file by its name."""
+    """Return the text of each file by its name."""
     return {_file_name(crd): _HEADER + _text(crd) for crd in custom_resource_definitions()}
 
 

@@ -50,7 +50,7 @@ def explain(record: Record) -> Iterator[str]:
 
 
 def _others(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Tell what becomes of everybody that nothing is bought for."""
+    """Yield what becomes of everybody that nothing is bought for."""
     for name, pods in plan["placed"].items():
         yield f"  fits      {name}: {some(pods)}"
     for claim, pods in _by_value(plan["waiting"]).items():
@@ -91,7 +91,7 @@ def replayed(record: Record, snapshot: bytes, catalogs: Callable[[str], Catalog]
 
 
 def catalog_of(record: Record, catalogs: Callable[[str], Catalog]) -> Catalog:
-    """Give the catalogue that a decision was made with. Raises Rejected when there is only another by now."""
+    """Return the catalogue that a decision was made with. Raises Rejected when there is only another by now."""
     stated = record["inputs"]["catalog"]
     catalog = catalogs(stated["region"])
     if catalog.ref != stated["ref"]:
@@ -142,5 +142,5 @@ def _by_value(waiting: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def in_a_sentence(group: Mapping[str, Any]) -> str:
-    """Give why a plan leaves a group of pods, and what would help."""
+    """Return why a plan leaves a group of pods, and what would help."""
     return str(Reason(group["reason"], fix=group.get("fix") or ""))

@@ -177,7 +177,7 @@ def _beside(file: Path | None) -> bytes | None:
 
 
 def _catalog(region: str, record: dict[str, Any], blobs: Blobs | None) -> Catalog:
-    """Give the catalogue that the bucket holds if it is the one decided on, else the package's."""
+    """Return the catalogue that the bucket holds if it is the one decided on, else the package's."""
     from nodesmith.adapters.catalog.catalogs import embedded_catalog
     from nodesmith.adapters.catalog.encoding import decode
 

@@ -62,7 +62,7 @@ class Subject:
 
 
 def subjects(snapshot: Snapshot, now: datetime) -> list[Subject]:
-    """Give all Nodes and NodeClaims, by name; a NodeClaim that cannot be read counts as not there."""
+    """Return all Nodes and NodeClaims, by name; a NodeClaim that cannot be read counts as not there."""
     found, claimed = [], set()
     for manifest in snapshot.nodeclaims:
         claim = shown_claim(manifest, now).value
@@ -137,7 +137,7 @@ def _served_by(subject: Subject, snapshot: Snapshot) -> str | None:
 
 
 def _waiting(subject: Subject, snapshot: Snapshot, now: datetime) -> Waiting | None:
-    """Give what a node waits for on its way, in either direction."""
+    """Return what a node waits for on its way, in either direction."""
     claim = subject.claim
     if claim is None:
         return None
@@ -185,12 +185,12 @@ def _price(subject: Subject, price_of: PriceOf) -> tuple[float, bool] | None:
 
 
 def region_of(subject: Subject) -> str:
-    """Give the region that a node is in, as far as its labels tell."""
+    """Return the region that a node is in, as far as its labels tell."""
     return label_of(subject, REGION) or (label_of(subject, ZONE) or "")[:-1]
 
 
 def label_of(subject: Subject, key: str) -> str | None:
-    """Give a label of the Node; while there is none, of its NodeClaim."""
+    """Return a label of the Node; while there is none, of its NodeClaim."""
     for labels in (
         subject.node.labels if subject.node else {},
         subject.claim.labels if subject.claim else {},

@@ -43,7 +43,7 @@ def show_nodes(
 
 
 def _stay(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> Stay | None:
-    """Say why a node that does not end stays; None where its region's catalogue is not known."""
+    """Return why a node that does not end stays; None where its region's catalogue is not known."""
     if subject.claim is None or subject.is_ending:
         return None
     catalog = _catalog(region_of(subject), blobs)
@@ -52,7 +52,7 @@ def _stay(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: dateti
 
 
 def snapshot_of(where: Where, kubeconfig: str, now: datetime) -> tuple[Snapshot, Blobs | None]:
-    """Give the newest snapshot of a bucket or folder, where one is named, else one of the cluster as it is now.
+    """Return the newest snapshot of a bucket or folder, where one is named, else one of the cluster as it is now.
 
     Raises Rejected, Transient.
     """
@@ -84,7 +84,7 @@ def _kept(where: Where) -> tuple[Snapshot, Blobs]:
 
 
 def _catalog(region: str, blobs: Blobs | None) -> Catalog | None:
-    """Give a region's catalogue, that of the bucket or the package's; None for one that neither knows."""
+    """Return a region's catalogue, that of the bucket or the package's; None for one that neither knows."""
     from nodesmith.adapters.catalog.catalogs import embedded_catalog
     from nodesmith.adapters.catalog.encoding import decode
 
@@ -96,7 +96,7 @@ def _catalog(region: str, blobs: Blobs | None) -> Catalog | None:
 
 
 def _prices(blobs: Blobs | None) -> PriceOf:
-    """Give prices by the catalogue that the bucket holds for a region, else by the package's."""
+    """Return prices by the catalogue that the bucket holds for a region, else by the package's."""
     from nodesmith_cli.local.prices import prices
     from nodesmith_cli.local.report import PriceOf as InRegion
 

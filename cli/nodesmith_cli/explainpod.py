@@ -34,7 +34,7 @@ _OFFERED_FIELDS = ("priceEstimated", "instanceTypes", "zones")
 
 
 def pod_key(name: str) -> str:
-    """Give `namespace/name` for what a user wrote. Raises Rejected."""
+    """Return `namespace/name` for what a user wrote. Raises Rejected."""
     parts = name.split("/")
     if not all(parts) or len(parts) > 2:
         raise Rejected(f"pod {name!r}: expected NAMESPACE/NAME, or NAME for one in the namespace default")
@@ -98,7 +98,7 @@ def nobody(search: Search, snapshot: Snapshot | None) -> str:
 
 
 def _verdicts(plan: Mapping[str, Any]) -> Iterator[tuple[str, Told]]:
-    """Give what a plan says of each pod."""
+    """Yield what a plan says of each pod."""
     for outcome in ("ignored", "unplaced"):
         for group in plan[outcome]:
             told = {"outcome": outcome, **{name: group.get(name) or None for name in _REASON_FIELDS}}
@@ -113,7 +113,7 @@ def _verdicts(plan: Mapping[str, Any]) -> Iterator[tuple[str, Told]]:
 
 
 def _offered(node: Mapping[str, Any]) -> Told:
-    """Give what a node to be bought may become, the cheapest first."""
+    """Return what a node to be bought may become, the cheapest first."""
     overrides: Sequence[Sequence[Any]] = node["launch"]["overrides"]
     return {
         "nodeClaim": node["claim"]["name"],
@@ -127,14 +127,14 @@ def _offered(node: Mapping[str, Any]) -> Told:
 
 
 def _node(search: Search) -> Told:
-    """Give what the newest record knows of the pod's node: more than was known when it was bought."""
+    """Return what the newest record knows of the pod's node: more than was known when it was bought."""
     names = {search.verdict.get("nodeClaim"), search.verdict.get("node")} - {None}
     found = next((c for c in search.claims.values() if {c["name"], c.get("node_name")} & names), {})
     return {told: found[name] for told, name in _NODE_FIELDS.items() if found.get(name)}
 
 
 def _seen(key: str, snapshot: Snapshot | None, now: datetime) -> Told | None:
-    """Give what a snapshot shows of a pod: `outcome` is gone, bound, ignored or pending."""
+    """Return what a snapshot shows of a pod: `outcome` is gone, bound, ignored or pending."""
     if snapshot is None:
         return None
     at = snapshot.taken_at.isoformat()
@@ -158,12 +158,12 @@ def _state(pod: Pod) -> tuple[str, str | None]:
 
 
 def _age(at: str, now: datetime) -> int:
-    """Give seconds; a clock that was ahead of ours, as a local run's may be, makes nothing younger than now."""
+    """Return seconds; a clock that was ahead of ours, as a local run's may be, makes nothing younger than now."""
     return max(0, round((now - parse_time(at)).total_seconds()))
 
 
 def _similar(key: str, known: Sequence[str]) -> list[str]:
-    """Give pods of the same name elsewhere, else those of a workload of that name, else those spelt alike."""
+    """Return pods of the same name elsewhere, else those of a workload of that name, else those spelt alike."""
     name = key.partition("/")[2]
     same = [other for other in known if other.endswith(f"/{name}")]
     owned = [other for other in known if other.startswith(f"{key}-")]

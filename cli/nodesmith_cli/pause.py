@@ -73,7 +73,7 @@ def _span(seconds: float) -> str:
 
 @contextmanager
 def _ledger(table: str, cluster: str, region: str) -> Iterator[Store]:
-    """Give the ledger of a cluster; what AWS refuses is Rejected."""
+    """Yield the ledger of a cluster; what AWS refuses is Rejected."""
     from nodesmith.adapters.aws.errors import all_errors
     from nodesmith.adapters.dynamodb.ledger import DynamoStore
 

@@ -29,7 +29,7 @@ def require_files(paths: Sequence[str], purpose: str) -> None:
 
 
 def _fault(path: str) -> str:
-    """Say why a file cannot be looked at; empty where it can."""
+    """Return why a file cannot be looked at; empty where it can."""
     try:
         if path != STDIN:
             Path(path).stat()

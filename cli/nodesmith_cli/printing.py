@@ -10,19 +10,19 @@ from nodesmith.model.apimachinery.times import parse_time
 
 
 def counted(count: int, noun: str) -> str:
-    """Give a number of things in words."""
+    """Return a number of things in words."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def some(names: Iterable[str], most: int = 4) -> str:
-    """Give the first names, and how many more there are."""
+    """Return the first names, and how many more there are."""
     found = list(names)
     more = len(found) - most
     return ", ".join(found[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def span(seconds: int) -> str:
-    """Say how long something is, in one unit."""
+    """Return how long something is, in one unit."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds // size} {unit}"

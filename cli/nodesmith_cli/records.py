@@ -189,7 +189,7 @@ def state_folder() -> Path:
 
 
 def writable_state_folder() -> Path:
-    """Give the state folder, made if need be; where there is no home to write to, a temporary one."""
+    """Return the state folder, made if need be; where there is no home to write to, a temporary one."""
     try:
         folder = state_folder()
         folder.mkdir(parents=True, exist_ok=True)

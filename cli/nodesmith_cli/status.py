@@ -64,7 +64,7 @@ def _is_interrupted(claim: NodeClaim) -> bool:
 
 
 def _is_disrupted(subject: Subject) -> bool:
-    """Tell whether a move takes a node: it is closed to new pods for that, or ends for one of its reasons."""
+    """Return whether a move takes a node: it is closed to new pods for that, or ends for one of its reasons."""
     claim, node = subject.claim, subject.node
     if claim is not None and claim.is_ending:
         return claim.cause in _REASONS
@@ -103,7 +103,7 @@ def _interruption(
 def _waits_for(
     claim: NodeClaim, claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime
 ) -> str | None:
-    """Say the one thing that is in the way; of what was bought since, how far it has come."""
+    """Return the one thing that is in the way; of what was bought since, how far it has come."""
     if claim.phase is Phase.TERMINATING and claim.reason == AWAITING_REPLACEMENT:
         since = claim.terminating_at or claim.phase_since
         bought = [c for c in claims if c.phase in _COMING and c.created_at >= since.replace(microsecond=0)]

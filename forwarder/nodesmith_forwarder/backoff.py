@@ -6,7 +6,7 @@ from random import uniform
 
 
 def wait_seconds(failures: int, first_seconds: float, longest_seconds: float = 30.0) -> float:
-    """Give a wait that doubles with every failure in a row, less up to half of it by chance.
+    """Return a wait that doubles with every failure in a row, less up to half of it by chance.
 
     The chance keeps forwarders that failed together from coming back together.
     """
@@ -15,5 +15,5 @@ def wait_seconds(failures: int, first_seconds: float, longest_seconds: float = 3
 
 
 def jittered(seconds: float, share: float) -> float:
-    """Give `seconds`, less up to `share` of them by chance."""
+    """Return `seconds`, less up to `share` of them by chance."""
     return seconds * uniform(1.0 - share, 1.0)  # noqa: S311 nothing secret depends on it

@@ -10,19 +10,19 @@ class Clock(Protocol):
     """A clock, and what a duration on it is in real seconds."""
 
     def now(self) -> datetime:
-        """Give the time, aware."""
+        """Return the time, aware."""
 
     def wall_seconds(self, seconds: float) -> float:
-        """Give how long `seconds` of this clock really take."""
+        """Return how long `seconds` of this clock really take."""
 
 
 class SystemClock:
     """The machine's own clock."""
 
     def now(self) -> datetime:
-        """Give the time in UTC."""
+        """Return the time in UTC."""
         return datetime.now(UTC)
 
     def wall_seconds(self, seconds: float) -> float:
-        """Give the same: a second is a second."""
+        """Return the same: a second is a second."""
         return seconds

@@ -12,7 +12,7 @@ from nodesmith_forwarder.manifests import is_wanted_otherwise
 
 
 def moves_a_drain(change: Change, ending: Collection[str]) -> bool:
-    """Tell whether a change begins the end of a node, or may let one that has begun go on.
+    """Return whether a change begins the end of a node, or may let one that has begun go on.
 
     `ending` are the nodes that end. A budget that shrinks, or a pod that is no longer ready while it ends, lets nothing
     go on.
@@ -36,7 +36,7 @@ def moves_a_drain(change: Change, ending: Collection[str]) -> bool:
 
 
 def can_wait(change: Change, ending: Collection[str]) -> bool:
-    """Tell whether a change may wait until the snapshot is written next: it says something of evictions only.
+    """Return whether a change may wait until the snapshot is written next: it says something of evictions only.
 
     Pods become ready, and budgets count them, all the time. Volumes that stay where they are are in no snapshot.
     """
@@ -54,12 +54,12 @@ def _is_only_readiness(change: Change) -> bool:
 
 
 def _allows_more(change: Change) -> bool:
-    """Tell whether a budget is gone, is another one, or counts more pods that may go."""
+    """Return whether a budget is gone, is another one, or counts more pods that may go."""
     if change.after is None or change.before["spec"] != change.after["spec"]:
         return True
     return allowed(change.after) > allowed(change.before)
 
 
 def allowed(budget: Mapping[str, Any]) -> int:
-    """Give how many pods a reduced PodDisruptionBudget lets go."""
+    """Return how many pods a reduced PodDisruptionBudget lets go."""
     return int(budget["status"].get("disruptionsAllowed") or 0)

@@ -111,7 +111,7 @@ class Forwarder:
                 raise RuntimeError("a watch has died, its error is in the log above")
 
     def metrics(self) -> str:
-        """Give what Prometheus asks for: figures under Karpenter's names. May be called from any thread."""
+        """Return what Prometheus asks for: figures under Karpenter's names. May be called from any thread."""
         counted, observed = self._world.measured()
         return written([*counted, *gauges(observed, self._clock.now())]) + self._functions.text()
 
@@ -152,14 +152,14 @@ class Forwarder:
         self._settle(self._deliver(now, observed), now)
 
     def _has_been_away(self, now: datetime) -> bool:
-        """Tell whether others may have taken the forwarder for dead, and have written a snapshot of their own."""
+        """Return whether others may have taken the forwarder for dead, and have written a snapshot of their own."""
         if self._written is None:
             return True
         at, _ = self._written
         return now - max(at, self.last_beat or at) > self._rhythm.heartbeat + _LATE
 
     def _is_as_written(self, observed: Observed) -> bool:
-        """Tell whether a snapshot would say the same as the one in the bucket, but for its time."""
+        """Return whether a snapshot would say the same as the one in the bucket, but for its time."""
         if self._written is None:
             return False
         at, digest = self._written

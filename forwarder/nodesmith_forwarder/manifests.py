@@ -16,12 +16,12 @@ def is_of_others(change: Change) -> bool:
 
 
 def is_wanted_otherwise(change: Change) -> bool:
-    """Tell whether more than the status has changed; of Karpenter's objects that is our own handwriting."""
+    """Return whether more than the status has changed; of Karpenter's objects that is our own handwriting."""
     return _without_status(change.before) != _without_status(change.after)
 
 
 def conditions(manifest: Mapping[str, Any] | None) -> Any:
-    """Give the conditions of an object, None where it or they are not there."""
+    """Return the conditions of an object, None where it or they are not there."""
     return ((manifest or {}).get("status") or {}).get("conditions")
 
 

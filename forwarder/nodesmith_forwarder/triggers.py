@@ -31,7 +31,7 @@ from nodesmith_forwarder.windows import Topic
 def triggered(
     change: Change, is_awaited: Callable[[str], bool], ending: Collection[str]
 ) -> Iterator[tuple[Topic, str]]:
-    """Give the topics of a change, each with the key that counts once in its window; none where the change can wait.
+    """Yield the topics of a change, each with the key that counts once in its window; none where the change can wait.
 
     What a NodePool, an EC2NodeClass, a volume or a namespace's labels have become may be what a pending pod was waiting
     for, so provisioning looks too; a new namespace is empty, and its pods speak for themselves. Lifecycle deletes the
@@ -58,7 +58,7 @@ def triggered(
 
 
 def _concerned_with_nodes(change: Change) -> Iterator[Concern]:
-    """Give who looks at a change of a Node or NodeClaim: before a user's NodeClaim is launched, readiness reads it."""
+    """Yield who looks at a change of a Node or NodeClaim: before a user's NodeClaim is launched, readiness reads it."""
     if not _was_ending(change):
         yield Concern.LIFECYCLE
     if change.kind == NODECLAIMS and change.after is not None and is_unclaimed(change.after):
@@ -76,14 +76,14 @@ def _concerned_with_pools(change: Change) -> Iterator[Concern]:
 
 
 def _is_of_no_use(nodeclass: Mapping[str, Any] | None) -> bool:
-    """Tell whether nothing may be launched from an EC2NodeClass: it has gone, is going, or is not Ready."""
+    """Return whether nothing may be launched from an EC2NodeClass: it has gone, is going, or is not Ready."""
     if nodeclass is None or "deletionTimestamp" in nodeclass["metadata"]:
         return True
     return (shown_ready(nodeclass) or {}).get("status") == "False"
 
 
 def _was_ending(change: Change) -> bool:
-    """Tell whether a change only goes on with a deletion: that is termination's alone, until the object has gone."""
+    """Return whether a change only goes on with a deletion: that is termination's alone, until the object has gone."""
     states = (change.before, change.after)
     return all(state is not None and "deletionTimestamp" in state["metadata"] for state in states)
 

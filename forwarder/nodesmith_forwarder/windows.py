@@ -67,7 +67,7 @@ class Windows:
         return False
 
     def next_due(self) -> datetime | None:
-        """Say when the first window closes, None when none is open."""
+        """Return when the first window closes, None when none is open."""
         return min((self._due_at(*each) for each in self._open.items()), default=None)
 
     def take(self, now: datetime) -> Mapping[Topic, int]:

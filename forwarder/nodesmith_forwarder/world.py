@@ -83,7 +83,7 @@ class World:
             self._note(self._mirrors[kind.name].keep_only(keys))
 
     def mark(self, kind: WatchedKind, *, current: bool) -> bool:
-        """Say whether a kind is up to date; True when that is new."""
+        """Return whether a kind is up to date; True when that is new."""
         with self.changed:
             is_new = current != (kind.name in self._current)
             (self._current.add if current else self._current.discard)(kind.name)
@@ -106,7 +106,7 @@ class World:
             return Taken(closed, observed(self._mirrors.values(), self._departures), is_touched)
 
     def measured(self) -> tuple[list[Family], Observed]:
-        """Give what has been counted, and everything as far as it can be seen now."""
+        """Return what has been counted, and everything as far as it can be seen now."""
         with self.changed:
             now, since = self._clock.now(), self._unsynced_since
             unsynced = 0.0 if since is None else (now - since).total_seconds()
@@ -147,7 +147,7 @@ class World:
             self._departures.pop(change.key, None)
 
     def _is_awaited(self, claim: str) -> bool:
-        """Tell whether a pod waits for a claim. Where the scheduler had one made for a node it waits for no other."""
+        """Return whether a pod waits for a claim. Where the scheduler had one made for a node it waits for no other."""
         known = self._mirrors[VOLUME_CLAIMS.name].objects.get(claim)
         return claim in self._mounting and not (known and known.selected_node)
 

@@ -75,7 +75,7 @@ def read_types(known: Mapping[str, Any]) -> dict[str, InstanceFacts]:
 
 
 def read_regions(facts: Mapping[str, InstanceFacts], priced: Mapping[str, Any]) -> dict[str, Any]:
-    """Give, by region, its zones and a character per type for the zones that offer it."""
+    """Return, by region, its zones and a character per type for the zones that offer it."""
     regions: dict[str, dict[str, set[str]]] = {}
     older = json.loads(OLDER.read_text())["zones"]
     for path in sorted(OFFERINGS.glob("*.json.gz")):

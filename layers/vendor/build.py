@@ -150,7 +150,7 @@ def is_current(layer: Path, sources: str, machine: Machine) -> bool:
 
 
 def stamp_of(layer: Path) -> Path:
-    """Give where a layer's stamp lies: beside it, so that it is not deployed."""
+    """Return where a layer's stamp lies: beside it, so that it is not deployed."""
     return layer.with_suffix(".built")
 
 
@@ -184,7 +184,7 @@ def finish(draft: Path, layer: Path, sources: str, machine: Machine) -> Path:
 
 
 def size_mib(folder: Path) -> float:
-    """Give the size of all files under a folder."""
+    """Return the size of all files under a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
 
 

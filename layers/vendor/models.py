@@ -76,7 +76,7 @@ def cut_models(data: Path) -> None:
 
 
 def trimmed(model: Mapping[str, Any], operations: Iterable[str]) -> dict[str, Any]:
-    """Give the model with these operations only, the shapes they reach, and no documentation.
+    """Return the model with these operations only, the shapes they reach, and no documentation.
 
     Raises KeyError for an operation that the service does not have.
     """
@@ -98,7 +98,7 @@ def _reached(roots: Iterable[Any], shapes: Mapping[str, Any]) -> set[str]:
 
 
 def _references(part: Any) -> list[str]:
-    """Give the names that this part of a model refers to by `shape`."""
+    """Return the names that this part of a model refers to by `shape`."""
     if isinstance(part, Mapping):
         own = [part["shape"]] if isinstance(part.get("shape"), str) else []
         return own + [name for inner in part.values() for name in _references(inner)]

@@ -71,7 +71,7 @@ class Recorder:
         return Role.parse(scope[0]) or self._of_session(*scope[:2])
 
     def _of_session(self, access_key: str, region: str) -> Role | None:
-        """Tell whose a session is that a role has begun here: it has the name of its cluster."""
+        """Return whose a session is that a role has begun here: it has the name of its cluster."""
         session = assumed(access_key)
         if session is None or (session.role_arn, session.session) not in self._sessions:
             return None
@@ -117,7 +117,7 @@ class Recorder:
 
 
 def _for_roles(set_session: Callable[..., None]) -> Callable[..., None]:
-    """Give each function of a process clients of its role's own, and of its session for a cluster."""
+    """Return each function of a process clients of its role's own, and of its session for a cluster."""
 
     def set_for_roles(session: parts.Session) -> None:
         def of_role(concern: Concern, cluster: str) -> ActingSession:

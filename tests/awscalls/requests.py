@@ -61,13 +61,13 @@ class Request:
 
 
 def credential_scope(authorization: str) -> tuple[str, str, str] | None:
-    """Give access key, region and service of a signature, None where there is none."""
+    """Return access key, region and service of a signature, None where there is none."""
     found = _SCOPE.search(authorization)
     return (found[1], found[2], found[3]) if found else None
 
 
 def unknown(request: Request) -> Iterator[Call]:
-    """Give a request that cannot be read as an action that nobody is granted."""
+    """Yield a request that cannot be read as an action that nobody is granted."""
     yield Call(f"{request.service}:{request.operation or f'{request.method} {request.path}'}")
 
 
@@ -161,7 +161,7 @@ def _dynamodb(request: Request) -> Iterator[Call]:
 
 
 def _keys(part: Any) -> list[Mapping[str, Any]]:
-    """Give the keys of one table's part of a batch, or the items that hold them."""
+    """Return the keys of one table's part of a batch, or the items that hold them."""
     if isinstance(part, dict):
         return list(part["Keys"])
     writes = [next(iter(write.values())) for write in part]
@@ -169,7 +169,7 @@ def _keys(part: Any) -> list[Mapping[str, Any]]:
 
 
 def _projected(part: Any, key: Mapping[str, Any]) -> Context:
-    """Tell which attributes of items a read asks for, those of the key among them; nothing where it asks for all."""
+    """Return which attributes of items a read asks for, those of the key among them; nothing where it asks for all."""
     if not isinstance(part, dict) or "ProjectionExpression" not in part:
         return {}
     names = part.get("ExpressionAttributeNames", {})

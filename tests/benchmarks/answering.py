@@ -32,7 +32,7 @@ class Aws:
     _session: Session = field(default_factory=get_session)
 
     def client(self, service: str) -> Any:
-        """Give a botocore client whose requests are answered here."""
+        """Return a botocore client whose requests are answered here."""
         self._session.set_credentials("none", "none")
         client = self._session.create_client(service, region_name=_REGION)
         client.meta.events.register("before-send", self._answer)

@@ -95,7 +95,7 @@ PRICES = Prices()
 
 
 def region_bill(prices: Prices = PRICES) -> Mapping[str, float]:
-    """Give USD a month by service of a region's stack while it serves no cluster."""
+    """Return USD a month by service of a region's stack while it serves no cluster."""
     ticks = {concern: _a_month(minutes) for concern, minutes in REGION_TICK_MINUTES.items()}
     runs, scheduled = sum(ticks.values()), sum(ticks[concern] for concern in SCHEDULED)
     gb_seconds = sum(ticks[c] * seconds * memory / 1024 for c, (memory, seconds) in _SHARED.items())
@@ -118,7 +118,7 @@ def region_bill(prices: Prices = PRICES) -> Mapping[str, float]:
 def cluster_bill(
     fleet: Fleet, hours: float, prices: Prices = PRICES, *, is_first: bool = False
 ) -> Mapping[str, float]:
-    """Give USD a month by service that a cluster adds, for a fleet that has lived for so many hours.
+    """Return USD a month by service that a cluster adds, for a fleet that has lived for so many hours.
 
     The starts of processes for its ticks are the first cluster's: others look within the same minutes.
     """
@@ -144,7 +144,7 @@ def cluster_bill(
 
 
 def _logs(runs: float, prices: Prices) -> float:
-    """Give what the logs of so many runs a month cost, which are kept for a month."""
+    """Return what the logs of so many runs a month cost, which are kept for a month."""
     return runs * _LOG_BYTES_A_RUN / _GB * (prices.log_gb + prices.log_gb_month)
 
 
@@ -154,7 +154,7 @@ def _start_gb_seconds(memory_mib: int, *, talks: bool = False) -> float:
 
 
 def _starts(fleet: Fleet) -> Iterator[float]:
-    """Give the GB-seconds that starts of processes have taken; only readiness asks the API server for each look."""
+    """Yield the GB-seconds that starts of processes have taken; only readiness asks the API server for each look."""
     cold = {str(concern): count for concern, count in fleet.cold.items()}
     for concern in CLUSTER_CONCERNS:
         talks = concern.name == Concern.READINESS
@@ -172,7 +172,7 @@ def _a_month(every_minutes: float) -> float:
 
 
 def _lambda(fleet: Fleet, months: float) -> tuple[float, float]:
-    """Give runs and GB-seconds a month. A concern that does not live in the simulation is ticked, and idles."""
+    """Return runs and GB-seconds a month. A concern that does not live in the simulation is ticked, and idles."""
     usage = fleet.usage
     all_runs, gb_seconds = 0.0, 0.0
     read_share = usage.claims_read * _LOAD_SECONDS_PER_CLAIM / max(1, usage.runs.total())
@@ -192,7 +192,7 @@ def _lambda(fleet: Fleet, months: float) -> tuple[float, float]:
 
 
 def _dynamodb(fleet: Fleet) -> tuple[float, float]:
-    """Give read and write units: 4 KB of a strongly consistent read, 1 KB of a write, twice that in a transaction."""
+    """Return read and write units: 4 KB of a strongly consistent read, 1 KB of a write, twice that in a transaction."""
     calls, claims = fleet.usage.calls, fleet.store.claims.values()
     size = sum(len(json.dumps(to_item(claim))) + 100 for claim in claims) / max(1, len(claims))
     searches = fleet.ticks[Concern.DISRUPTION]  # which do not live here, and load the ledger each time
@@ -206,7 +206,7 @@ def _dynamodb(fleet: Fleet) -> tuple[float, float]:
 
 
 def _s3(fleet: Fleet, months: float) -> tuple[float, float, float]:
-    """Give reads and writes a month, and the GB that lie there: replaced snapshots and records, for their days."""
+    """Return reads and writes a month, and the GB that lie there: replaced snapshots and records, for their days."""
     usage = fleet.usage
     catalogs = sum(
         count for concern, count in usage.runs.items() if concern in {"provisioning", "interruption"}

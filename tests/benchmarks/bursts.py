@@ -119,7 +119,7 @@ class Ec2:
         yield self.shown(Filters)
 
     def shown(self, filters: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Give the page of the instances whose tags have these values."""
+        """Return the page of the instances whose tags have these values."""
         found = [
             one
             for one in self.instances.values()

@@ -61,7 +61,7 @@ LONGEST_SECONDS = 250
 
 
 def figures() -> list[Figure]:
-    """Tell the drain once."""
+    """Return the drain once."""
     story = Drain()
     seconds = story.told()
     seen = story.seen

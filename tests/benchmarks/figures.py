@@ -24,7 +24,7 @@ class Figure:
 
     @property
     def holds(self) -> bool:
-        """Tell whether the goal is met."""
+        """Return whether the goal is met."""
         return self.at_least <= self.value <= self.at_most
 
     def to_item(self) -> dict[str, object]:
@@ -51,7 +51,7 @@ def reference_ms() -> float:
 
 
 def median_ms(once: Callable[[], float], repeats: int) -> tuple[float, str]:
-    """Give the median of `repeats` measurements (`once` gives ms), and a note that compares it to the reference."""
+    """Return the median of `repeats` measurements (`once` gives ms), and a note that compares it to the reference."""
     references = [reference_ms()]
     times = []
     for _ in range(repeats):

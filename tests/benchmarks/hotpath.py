@@ -53,12 +53,12 @@ class WritingStore(FakeStore):
 
 
 def plain_pods() -> dict[str, Manifest]:
-    """Give 20 pods of one Deployment, 1 cpu and 64Mi each, wherever they come to be."""
+    """Return 20 pods of one Deployment, 1 cpu and 64Mi each, wherever they come to be."""
     return {f"web-{n}": pod_manifest(f"web-{n}", "1", "64Mi") for n in range(20)}
 
 
 def express_pods() -> dict[str, Manifest]:
-    """Give 20 pods of one Deployment, 1 cpu and 64Mi each, spread over zones as far as may be."""
+    """Return 20 pods of one Deployment, 1 cpu and 64Mi each, spread over zones as far as may be."""
     spread = builders.spread(hard=False)
     return {
         f"web-{n}": pod_manifest(f"web-{n}", "1", "64Mi", topologySpreadConstraints=spread) for n in range(20)
@@ -66,7 +66,7 @@ def express_pods() -> dict[str, Manifest]:
 
 
 def mixed_pods(count: int = 1000, shapes: int = 20) -> dict[str, Manifest]:
-    """Give pods of 20 Deployments: 0.1 to 2 cpu, 128Mi to 4Gi, every third spread over zones, half of those hard."""
+    """Return pods of 20 Deployments: 0.1 to 2 cpu, 128Mi to 4Gi, every third spread over zones, half of those hard."""
     found: dict[str, Manifest] = {}
     for number in range(count):
         app = number % shapes

@@ -29,7 +29,7 @@ def figures(nodes: int = NODES, hours: int = HOURS) -> list[Figure]:
 
 
 def idle_bills(nodes: int, hours: int) -> tuple[Mapping[str, float], ...]:
-    """Give USD a month by service: of a region, and what its first idle cluster and each further one adds."""
+    """Return USD a month by service: of a region, and what its first idle cluster and each further one adds."""
     fleet = Fleet(nodes)
     fleet.observe()
     fleet.live(timedelta(hours=1))
@@ -39,7 +39,7 @@ def idle_bills(nodes: int, hours: int) -> tuple[Mapping[str, float], ...]:
 
 
 def _bill(nodes: int, hours: int) -> list[Figure]:
-    """Say what a region with one idle cluster costs a month, and what each further one adds."""
+    """Return what a region with one idle cluster costs a month, and what each further one adds."""
     region, first, further = idle_bills(nodes, hours)
 
     def figure(name: str, bill: Mapping[str, float], goal: float) -> Figure:

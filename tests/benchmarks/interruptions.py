@@ -21,7 +21,7 @@ def figures(runs: int = RUNS, storms: int = STORMS, sample: int = 0) -> list[Fig
 
 
 def _survival(lived: Sequence[Survival]) -> list[Figure]:
-    """Say how often all pods ran elsewhere when EC2 took the instance, and what was bought twice."""
+    """Return how often all pods ran elsewhere when EC2 took the instance, and what was bought twice."""
     lost = Counter(str(each.trouble) for each in lived if not each.replaced)
     share = sum(each.replaced for each in lived) / len(lived)
     twice = [max(0, each.bought - 1) for each in lived]

@@ -83,7 +83,7 @@ def _store(world: World, claims: Sequence[NodeClaim]) -> WritingStore:
 
 
 def running(nodes: int) -> tuple[World, list[NodeClaim]]:
-    """Give a cluster whose nodes are full, and its claims."""
+    """Return a cluster whose nodes are full, and its claims."""
     kind = next(t for t in instance_types(builders.catalog(), NodeConfiguration()) if t.name == _TYPE)
     world = World({})
     claims = []

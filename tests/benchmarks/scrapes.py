@@ -29,11 +29,11 @@ class Clock:
     """Stands still."""
 
     def now(self) -> datetime:
-        """Give the time."""
+        """Return the time."""
         return builders.NOW
 
     def wall_seconds(self, seconds: float) -> float:
-        """Give as many."""
+        """Return as many."""
         return seconds
 
 

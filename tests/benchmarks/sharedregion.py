@@ -115,7 +115,7 @@ class Kernel:
         self._current.share = seconds
 
     def spread(self, count: int) -> Workers:
-        """Give workers that wait side by side."""
+        """Return workers that wait side by side."""
         return Workers(self, count)
 
     def side_by_side(self, works: Iterable[Work]) -> None:

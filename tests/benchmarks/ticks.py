@@ -128,7 +128,7 @@ class Scene:
         return sorted(self.claims)
 
     def state(self, changed: Sequence[str], nodepool: Manifest | None = None) -> State:
-        """Give everything settled, but that of these claims half have a new Node, half one that has become ready."""
+        """Return everything settled, but that of these claims half have a new Node, half one that has become ready."""
         claims, nodes, by_node = dict(self.claims), dict(self.nodes), dict(self.pods)
         for number, name in enumerate(changed):
             claim, node = claims[name], claims[name].node_name
@@ -190,7 +190,7 @@ def _claim(number: int, node: Manifest, pods: dict[str, list[Manifest]]) -> Node
 
 
 def _marked(node: Manifest, claim: NodeClaim) -> Manifest:
-    """Give a Node with all that registering puts there to know and hold it by."""
+    """Return a Node with all that registering puts there to know and hold it by."""
     metadata = node["metadata"]
     labels = {**metadata["labels"], **marks_of(claim)}
     return {**node, "metadata": {**metadata, "labels": labels, "finalizers": [TERMINATION_FINALIZER]}}
@@ -233,7 +233,7 @@ def _pending(pod: Manifest) -> Manifest:
 
 
 def _object(claim: NodeClaim) -> Manifest:
-    """Give the NodeClaim as the API server shows it."""
+    """Return the NodeClaim as the API server shows it."""
     shown = manifest(claim)
     shown["metadata"] |= {"uid": f"uid-{claim.name}", "creationTimestamp": format_time(NOW), "generation": 1}
     shown["status"]["lastPodEventTime"] = format_time(NOW + timedelta(days=30))
@@ -245,7 +245,7 @@ def _key(pod: Manifest) -> str:
 
 
 def _item(claim: NodeClaim) -> Item:
-    """Give the claim as DynamoDB gives it."""
+    """Return the claim as DynamoDB gives it."""
     return {
         "sk": {"S": f"CLAIM#{claim.name}"},
         "doc": {"S": json.dumps(to_item(claim), sort_keys=True, separators=(",", ":"))},
@@ -274,7 +274,7 @@ def _as_on_lambda() -> Iterator[None]:
 
 
 def _time(name: str, ticks: Sequence[Tick], at_most: float) -> Figure:
-    """Give the fastest: what a busy neighbour adds to it says nothing of the code."""
+    """Return the fastest: what a busy neighbour adds to it says nothing of the code."""
     times = [tick.ms for tick in ticks]
     fastest, reference = min(times), min(reference_ms() for _ in ticks)
     note = (

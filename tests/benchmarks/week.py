@@ -21,7 +21,7 @@ def figures(nodes: int = NODES, days: int = DAYS) -> list[Figure]:
 
 
 def report(fleet: Fleet, nodes: int, days: int) -> list[Figure]:
-    """Say what is left over of a fleet that has lived, and what it has cost."""
+    """Return what is left over of a fleet that has lived, and what it has cost."""
     left = fleet.unsettled()
     broken = [*fleet.harm, *fleet.cluster.violations]
     hours = (fleet.now - builders.NOW) / timedelta(hours=1)
@@ -52,7 +52,7 @@ def report(fleet: Fleet, nodes: int, days: int) -> list[Figure]:
 
 
 def lived(nodes: int, days: int) -> Fleet:
-    """Give a fleet that has bought its nodes, lived through days of faults, and had an hour of peace."""
+    """Return a fleet that has bought its nodes, lived through days of faults, and had an hour of peace."""
     fleet = Fleet(nodes)
     fleet.plan(days, DAILY_FAULTS)
     fleet.observe()

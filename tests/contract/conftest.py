@@ -68,14 +68,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
-    """Give the real control plane."""
+    """Yield the real control plane."""
     with control_plane(os.environ.get("PYTEST_XDIST_WORKER", "main")) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def plane_with_crds(plane: ControlPlane) -> ControlPlane:
-    """Give the real control plane with our CRDs installed."""
+    """Return the real control plane with our CRDs installed."""
     served, kinds = real(plane), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     for crd in custom_resource_definitions():
         assert served.call("POST", kinds, crd)[0] == 201
@@ -90,14 +90,14 @@ def plane_with_crds(plane: ControlPlane) -> ControlPlane:
 
 @pytest.fixture
 def api_server() -> Iterator[ApiServer]:
-    """Give an API server in memory, of its own for one test."""
+    """Yield an API server in memory, of its own for one test."""
     with ApiServer(now=lambda: datetime.now(UTC)) as running:
         yield running
 
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """Give a cluster: the fake of the unit tests, or our adapter on an API server."""
+    """Yield a cluster: the fake of the unit tests, or our adapter on an API server."""
     clock = Clock()
     match request.param:
         case "fake":
@@ -113,7 +113,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> Server:
-    """Give the API server that the test is about."""
+    """Return the API server that the test is about."""
     if request.param == REAL:
         return real(request.getfixturevalue("plane"))
     return in_memory(request.getfixturevalue("api_server"))
@@ -127,7 +127,7 @@ def call(server: Server) -> Call:
 
 @pytest.fixture
 def forget(request: pytest.FixtureRequest, server: Server) -> Callable[[], None]:
-    """Give the way to make the server forget how things came to be as they are."""
+    """Return the way to make the server forget how things came to be as they are."""
     if server.kind == REAL:
         plane = request.getfixturevalue("plane")
         return lambda: make_real_forget(plane)
@@ -137,20 +137,20 @@ def forget(request: pytest.FixtureRequest, server: Server) -> Callable[[], None]
 
 @pytest.fixture
 def own() -> Callable[[str], str]:
-    """Give a cluster-scoped name of the test's own: `own("n1")` is the same each time, and nobody else's."""
+    """Return a cluster-scoped name of the test's own: `own("n1")` is the same each time, and nobody else's."""
     suffix = secrets.token_hex(4)
     return lambda name: f"{name}-{suffix}"
 
 
 @pytest.fixture
 def node_name(own: Callable[[str], str]) -> str:
-    """Give a name that no other test has for a node."""
+    """Return a name that no other test has for a node."""
     return own("n1")
 
 
 @pytest.fixture
 def ns(call: Call, own: Callable[[str], str]) -> str:
-    """Give a namespace of the test's own, in which pods may be made."""
+    """Return a namespace of the test's own, in which pods may be made."""
     name = own("contract")
     assert call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})[0] == 201
     account = {"metadata": {"name": "default"}}
@@ -160,18 +160,18 @@ def ns(call: Call, own: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def api_client(server: Server) -> Iterator[Any]:
-    """Give the official client, pointed at the API."""
+    """Yield the official client, pointed at the API."""
     with connect(server.url, server.ca_bundle, lambda: server.token) as connected:
         yield connected
 
 
 @pytest.fixture
 def core(api_client: Any) -> Any:
-    """Give the core API of the official client."""
+    """Return the core API of the official client."""
     return client.CoreV1Api(api_client)
 
 
 @pytest.fixture
 def apps(api_client: Any) -> Any:
-    """Give the apps API of the official client."""
+    """Return the apps API of the official client."""
     return client.AppsV1Api(api_client)

@@ -73,12 +73,12 @@ class Server:
 
 
 def in_memory(server: ApiServer) -> Server:
-    """Give the way to an API server in memory."""
+    """Return the way to an API server in memory."""
     return Server(IN_MEMORY, server.url)
 
 
 def real(plane: ControlPlane) -> Server:
-    """Give the way to a real API server."""
+    """Return the way to a real API server."""
     return Server(REAL, plane.url, plane.admin_token, plane.ca_bundle)
 
 

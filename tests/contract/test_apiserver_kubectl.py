@@ -33,7 +33,7 @@ def message(*fields: tuple[int, int | str | bytes]) -> bytes:
 
 
 def protobuf_deployment() -> bytes:
-    """Give what `kubectl create deployment x --image=img:10 --replicas=3` sends, by the API's field numbers."""
+    """Return what `kubectl create deployment x --image=img:10 --replicas=3` sends, by the API's field numbers."""
     labels = message((1, "app"), (2, "x"))
     container = message((1, "c"), (2, "img:10"), (5, ""), (8, b""), (13, ""))
     pod = message((1, message((1, ""), (11, labels))), (2, message((2, container), (3, ""))))

@@ -361,7 +361,7 @@ def test_of_the_spot_requests_of_an_account_routing_reads_those_of_our_launches_
 
 
 def spot_requests() -> Any:
-    """Give moto's spot requests, by id."""
+    """Return moto's spot requests, by id."""
     return ec2_backends[DEFAULT_ACCOUNT_ID][REGION].spot_instance_requests
 
 

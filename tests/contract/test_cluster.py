@@ -30,7 +30,7 @@ def a_pool(name: str = "default") -> dict[str, Any]:
 
 
 def taints_of(world: World, name: str = "n1") -> list[tuple[str, str]]:
-    """Give a node's taints but for the one that a real API server puts on every new node."""
+    """Return a node's taints but for the one that a real API server puts on every new node."""
     taints = there(world, "Node", name)["spec"].get("taints") or ()
     return sorted((t["key"], t["effect"]) for t in taints if t["key"] != "node.kubernetes.io/not-ready")
 

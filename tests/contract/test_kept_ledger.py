@@ -34,7 +34,7 @@ class Table:
         self.whole += params["KeyConditionExpression"] == "pk = :pk"
 
     def store(self) -> DynamoStore:
-        """Give the ledger as one more process has it."""
+        """Return the ledger as one more process has it."""
         return DynamoStore(self._dynamodb, TABLE_NAME, "east", lambda: self.now)
 
 

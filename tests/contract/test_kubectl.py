@@ -75,7 +75,7 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def said(run: subprocess.CompletedProcess[str]) -> str:
-    """Give what kubectl printed; it must have succeeded."""
+    """Return what kubectl printed; it must have succeeded."""
     assert run.returncode == 0, run.stderr
     return run.stdout
 

@@ -86,7 +86,7 @@ def store(request: pytest.FixtureRequest) -> Store:
 
 @pytest.fixture
 def made(dynamodb: Any) -> Callable[[str], DynamoStore]:
-    """Give DynamoDB stores of one table, by cluster."""
+    """Return DynamoDB stores of one table, by cluster."""
     return lambda cluster: DynamoStore(dynamodb, TABLE, cluster, lambda: NOW)
 
 
@@ -343,7 +343,7 @@ def test_how_long_drains_take_comes_back_equal_and_is_replaced(store: Store) -> 
 
 
 def documents(dynamodb: Any) -> list[dict[str, Any]]:
-    """Give the items of the ledger but the one that says when it changed."""
+    """Return the items of the ledger but the one that says when it changed."""
     return [item for item in dynamodb.scan(TableName=TABLE)["Items"] if item["sk"]["S"] != "META"]
 
 
@@ -538,7 +538,7 @@ def test_claims_that_dynamodb_did_not_get_to_are_asked_for_again(
 
 
 def big_claims(count: int) -> list[NodeClaim]:
-    """Give claims of 40 kB each."""
+    """Return claims of 40 kB each."""
     return [replace(PENDING, name=f"default-{n:03d}", message="x" * 40_000) for n in range(count)]
 
 

@@ -41,12 +41,12 @@ def unchanged(text: str) -> str:
 
 
 def region_template(assembly: Assembly, edit: Edit = unchanged) -> Template:
-    """Give the region's template, its names resolved."""
+    """Return the region's template, its names resolved."""
     return _stacks(edit(assembly.region_template()), assembly.cluster_templates()).region
 
 
 def cluster_template(assembly: Assembly, edit: Edit = unchanged) -> Template:
-    """Give the template of the only cluster, its names resolved."""
+    """Return the template of the only cluster, its names resolved."""
     texts = {name: edit(text) for name, text in assembly.cluster_templates().items()}
     (template,) = _stacks(assembly.region_template(), texts).clusters.values()
     return template

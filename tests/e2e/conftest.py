@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _using(fixture: str, items: Iterable[pytest.Item]) -> set[Path]:
-    """Give the modules with tests that use a fixture."""
+    """Return the modules with tests that use a fixture."""
     return {item.path for item in items if fixture in getattr(item, "fixturenames", ())}
 
 
@@ -135,7 +135,7 @@ def figures(record_property: Callable[[str, object], None]) -> Figures:
 
 @pytest.fixture
 def folder(request: pytest.FixtureRequest) -> Path:
-    """Give the scenario's own folder, with what it left the last time removed."""
+    """Return the scenario's own folder, with what it left the last time removed."""
     own: Path = BUILD / request.path.stem / request.node.name.replace("/", "-")[:100]
     shutil.rmtree(own, ignore_errors=True)
     own.mkdir(parents=True)
@@ -144,7 +144,7 @@ def folder(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="session")
 def assembly() -> Assembly:
-    """Give what would be uploaded for the cluster that the tests of the deployment are about."""
+    """Return what would be uploaded for the cluster that the tests of the deployment are about."""
     return synthesised([NAME], REGION)
 
 
@@ -166,7 +166,7 @@ def start(folder: Path, record_property: Callable[[str, object], None]) -> Itera
 
 @pytest.fixture(scope="module")
 def lasting(request: pytest.FixtureRequest) -> Iterator[System]:
-    """Give the system that a module's tests share, each with a NodePool and pods of its own, which stay.
+    """Yield the system that a module's tests share, each with a NodePool and pods of its own, which stay.
 
     It is as the module's SHARED says, in System's own words.
     """
@@ -179,7 +179,7 @@ def lasting(request: pytest.FixtureRequest) -> Iterator[System]:
 
 @pytest.fixture
 def shared(lasting: System, record_property: Callable[[str, object], None]) -> Iterator[System]:
-    """Give the module's system, and report what was granted there and never called up to the end of the test."""
+    """Yield the module's system, and report what was granted there and never called up to the end of the test."""
     yield lasting
     record_property(UNUSED, lasting.deployed.unused())
 

@@ -126,7 +126,7 @@ KINDS = (NODE_POOL, NODE_CLAIM, EC2_NODE_CLASS)
 
 
 def full(kind: Kind) -> Manifest:
-    """Give an object with every field that goes together with the others."""
+    """Return an object with every field that goes together with the others."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.name,
@@ -136,7 +136,7 @@ def full(kind: Kind) -> Manifest:
 
 
 def changed(kind: Kind, *changes: tuple[str, Any]) -> Manifest:
-    """Give the full object with other values at some paths of its spec (`template.spec.taints.0.key`), None removes."""
+    """Return the full object with other values at paths of its spec (`template.spec.taints.0.key`); None removes."""
     manifest = full(kind)
     for path, value in changes:
         *above, last = [int(step) if step.isdigit() else step for step in path.split(".")]
@@ -160,7 +160,7 @@ class Broken:
 
 
 def misfits(kind: Kind) -> Iterator[Broken]:
-    """Give an object for every pattern, enum, bound, length, type and required field of a kind's spec."""
+    """Yield an object for every pattern, enum, bound, length, type and required field of a kind's spec."""
     for place, wrong, words in _misfits(stored(kind).spec, full(kind)["spec"], ()):
         manifest = full(kind)
         manifest["spec"] = _with(manifest["spec"], place, wrong)
@@ -185,7 +185,7 @@ def _misfits(field: Field, value: Any, place: Place) -> Iterator[tuple[Place, An
 
 
 def _wrong(field: Field, value: Any) -> Iterator[tuple[Any, str]]:
-    """Give values that a field does not take, each with what is said of it."""
+    """Yield values that a field does not take, each with what is said of it."""
     match field:
         case Text():
             yield from _wrong_texts(field)
@@ -246,7 +246,7 @@ def _wrong_lengths(field: Array, value: Any) -> Iterator[tuple[Any, str]]:
 
 
 def _with(value: Any, place: Place, new: Any) -> Any:
-    """Give a value with another one at a place, whether or not there was one."""
+    """Return a value with another one at a place, whether or not there was one."""
     if not place:
         return new
     step, *rest = place
@@ -418,7 +418,7 @@ _OF_CLASSES: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
 
 
 def _of_kubelet(kubelet: str) -> Iterator[tuple[str, str, Manifest]]:
-    """Give settings of the kubelet that break a rule each, with the field that is named and the words."""
+    """Yield settings of the kubelet that break a rule each, with the field that is named and the words."""
     sound = _SPECS["EC2NodeClass"]["kubelet"]
     percent = "imageGCHighThresholdPercent"
     yield (
@@ -433,7 +433,7 @@ def _of_kubelet(kubelet: str) -> Iterator[tuple[str, str, Manifest]]:
 
 
 def rule_breakers(kind: Kind) -> Iterator[Broken]:
-    """Give objects that fit their schema and break a rule that it states in CEL, every rule on what is new."""
+    """Yield objects that fit their schema and break a rule that it states in CEL, every rule on what is new."""
     kubelet = "template.spec.kubelet" if kind is NODE_POOL else "kubelet"
     for field, words, settings in _of_kubelet(kubelet):
         yield Broken(changed(kind, (kubelet, settings)), f"spec.{field}", words)

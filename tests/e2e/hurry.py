@@ -23,12 +23,12 @@ _LOCAL_CLOCK = _FILE.parents[2] / "cli" / "nodesmith_cli" / "local" / "clock.py"
 
 
 def command(clock: LocalClock, module: str) -> list[str]:
-    """Give what stands between the interpreter and the program's arguments."""
+    """Return what stands between the interpreter and the program's arguments."""
     return ["-m", module] if clock.speed == 1 else [str(_FILE), module]
 
 
 def environment(clock: LocalClock) -> Mapping[str, str]:
-    """Give the variables that the program needs beside its own."""
+    """Return the variables that the program needs beside its own."""
     return {} if clock.speed == 1 else {CLOCK: clock.to_json()}
 
 

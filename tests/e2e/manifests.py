@@ -12,7 +12,7 @@ Manifest = dict[str, Any]
 
 
 def nodeclass(cluster: str, name: str = "default", **spec: Any) -> Manifest:
-    """Give an EC2NodeClass that finds the network of the cluster."""
+    """Return an EC2NodeClass that finds the network of the cluster."""
     selector = [{"tags": {"karpenter.sh/discovery": cluster}}]
     fields = {
         "role": f"KarpenterNodeRole-{cluster}",
@@ -24,14 +24,14 @@ def nodeclass(cluster: str, name: str = "default", **spec: Any) -> Manifest:
 
 
 def nodepool(name: str = "default", **fields: Any) -> Manifest:
-    """Give a NodePool; keywords are those of the unit tests' builder."""
+    """Return a NodePool; keywords are those of the unit tests' builder."""
     return _named(builders.nodepool_manifest(name, **fields))
 
 
 def pod(
     name: str, cpu: str = "1", memory: str = "64Mi", *, labels: Mapping[str, str] | None = None, **spec: Any
 ) -> Manifest:
-    """Give a pod that nobody would make again."""
+    """Return a pod that nobody would make again."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -41,17 +41,17 @@ def pod(
 
 
 def deployment(name: str, replicas: int, cpu: str = "1", memory: str = "64Mi", **spec: Any) -> Manifest:
-    """Give a Deployment whose pods carry the label app=NAME."""
+    """Return a Deployment whose pods carry the label app=NAME."""
     return _workload("apps/v1", "Deployment", name, cpu, memory, spec, {"replicas": replicas})
 
 
 def replicaset(name: str, replicas: int, cpu: str = "1", memory: str = "64Mi", **spec: Any) -> Manifest:
-    """Give a ReplicaSet whose pods carry the label app=NAME."""
+    """Return a ReplicaSet whose pods carry the label app=NAME."""
     return _workload("apps/v1", "ReplicaSet", name, cpu, memory, spec, {"replicas": replicas})
 
 
 def taking(made: Manifest, *, start_seconds: float, stop_seconds: float) -> Manifest:
-    """Give a workload whose pods take so long to be ready, and to stop."""
+    """Return a workload whose pods take so long to be ready, and to stop."""
     annotations = {
         "local.nodesmith/start-seconds": f"{start_seconds:g}",
         "local.nodesmith/stop-seconds": f"{stop_seconds:g}",
@@ -62,24 +62,24 @@ def taking(made: Manifest, *, start_seconds: float, stop_seconds: float) -> Mani
 
 
 def daemonset(name: str, cpu: str = "100m", memory: str = "32Mi", **spec: Any) -> Manifest:
-    """Give a DaemonSet that runs on every node, whatever its taints."""
+    """Return a DaemonSet that runs on every node, whatever its taints."""
     everywhere = {"tolerations": [{"operator": "Exists"}], **spec}
     return _workload("apps/v1", "DaemonSet", name, cpu, memory, everywhere, {})
 
 
 def zone_spread(app: str, when: str = "DoNotSchedule") -> list[Manifest]:
-    """Give the constraint that spreads pods of a Deployment over zones."""
+    """Return the constraint that spreads pods of a Deployment over zones."""
     selector = {"matchLabels": {"app": app}}
     return [{"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": when, "labelSelector": selector}]
 
 
 def taint(key: str, value: str, effect: str = "NoSchedule") -> Mapping[str, str]:
-    """Give a taint as manifests write it."""
+    """Return a taint as manifests write it."""
     return {"key": key, "value": value, "effect": effect}
 
 
 def requirement(key: str, *values: str) -> Mapping[str, Any]:
-    """Give a requirement that a key's value is among these."""
+    """Return a requirement that a key's value is among these."""
     return {"key": key, "operator": "In", "values": list(values)}
 
 
@@ -118,7 +118,7 @@ def _named(manifest: Mapping[str, Any]) -> Manifest:
 
 
 def many_kinds(pods: int, kinds: int) -> Sequence[Manifest]:
-    """Give Deployments of `kinds` sizes and habits, `pods` pods together: spread, selecting, tolerating, plain."""
+    """Return Deployments of `kinds` sizes and habits, `pods` pods together: spread, selecting, tolerating, plain."""
     each, rest = divmod(pods, kinds)
     found = []
     for number in range(kinds):

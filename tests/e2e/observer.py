@@ -54,7 +54,7 @@ class Observer:
             self.events.append(event)
 
     def moments(self, pool: str) -> list[dict[str, Manifest]]:
-        """Give a NodePool's claims, by name, after each change of one."""
+        """Return a NodePool's claims, by name, after each change of one."""
         return [
             {name: claim for name, claim in moment.claims.items() if _is_of(name, pool)}
             for moment in self.claims
@@ -67,11 +67,11 @@ class Observer:
         return list(dict.fromkeys(name for name in seen if _is_of(name, pool)))
 
     def now(self, pool: str) -> dict[str, Manifest]:
-        """Give the claims that a NodePool has now, by name."""
+        """Return the claims that a NodePool has now, by name."""
         return {name: claim for name, claim in dict(self.there).items() if _is_of(name, pool)}
 
     def only(self, pool: str) -> Manifest:
-        """Give the one claim that a NodePool has now; an empty one while it has none, or several."""
+        """Return the one claim that a NodePool has now; an empty one while it has none, or several."""
         claims = list(self.now(pool).values())
         return claims[0] if len(claims) == 1 else {}
 
@@ -86,13 +86,13 @@ class Observer:
         return list(dict.fromkeys(deleted))
 
     def conditions(self, name: str, kind: str) -> list[str]:
-        """Give the reasons that a claim's condition has had as long as it held, "" where it had none, each once."""
+        """Return the reasons that a claim's condition has had as long as it held, "" where it had none, each once."""
         mine = (m.object for m in self.claims if m.object["metadata"]["name"] == name)
         found = [str(condition(each, kind).get("reason", "")) for each in mine]
         return [reason for reason, before in zip(found, [None, *found], strict=False) if reason != before]
 
     def told(self, pool: str, reason: str) -> set[tuple[str, str]]:
-        """Give the kind of object and the message of each Event of a reason about a NodePool, its claims, its Nodes."""
+        """Return kind and message of each Event with this reason about a NodePool, its claims and its Nodes."""
         nodes = {claim.object["status"].get("nodeName") for claim in self.claims_of(pool)} - {None, ""}
         return {
             (about["kind"], event["message"])
@@ -103,7 +103,7 @@ class Observer:
         }
 
     def claims_of(self, pool: str) -> Iterator[Moment]:
-        """Give the changes of a NodePool's claims that have a status."""
+        """Return the changes of a NodePool's claims that have a status."""
         return (
             m
             for m in list(self.claims)
@@ -111,7 +111,7 @@ class Observer:
         )
 
     def is_tainted(self, claim: Manifest) -> bool:
-        """Tell whether the Node of a claim has Karpenter's taint for nodes that are disrupted."""
+        """Return whether the Node of a claim has Karpenter's taint for nodes that are disrupted."""
         node = self.nodes.get((claim.get("status") or {}).get("nodeName") or "", {})
         return any(taint["key"] == DISRUPTED for taint in (node.get("spec") or {}).get("taints") or ())
 
@@ -121,7 +121,7 @@ def _is_of(claim: str, pool: str) -> bool:
 
 
 def is_true(claim: Manifest, kind: str) -> bool:
-    """Tell whether a claim shows a condition that holds."""
+    """Return whether a claim shows a condition that holds."""
     return bool(condition(claim, kind).get("status") == "True")
 
 

@@ -16,19 +16,19 @@ MUTE = nodeclass(CLUSTER, "mute", amiFamily="Custom", userData="#!/bin/sh\necho 
 
 
 def pool_of(team: str, *requirements: Mapping[str, Any], **fields: Any) -> Manifest:
-    """Give a NodePool that pods of a team select; its nodes stay until somebody ends them."""
+    """Return a NodePool that pods of a team select; its nodes stay until somebody ends them."""
     made = nodepool(team, labels={"team": team}, requirements=requirements or [ONE_SIZE], **fields)
     made["spec"]["disruption"] = {"consolidateAfter": "Never"}
     return made
 
 
 def claims_of(system: System, team: str) -> list[Manifest]:
-    """Give the NodeClaims of a NodePool."""
+    """Return the NodeClaims of a NodePool."""
     return [dict(c) for c in system.claims() if c["metadata"]["labels"].get(NODEPOOL) == team]
 
 
 def the_claim(system: System, team: str) -> Manifest:
-    """Give the one NodeClaim of a NodePool once its instance is there."""
+    """Return the one NodeClaim of a NodePool once its instance is there."""
 
     def are_launched() -> list[bool]:
         return [condition(claim, "Launched").get("status") == "True" for claim in claims_of(system, team)]
@@ -48,7 +48,7 @@ def says(system: System, team: str, kind: str, *said: str) -> None:
 
 
 def events_on(system: System, name: str) -> dict[str, Manifest]:
-    """Give nodesmith's Events on an object by their reasons."""
+    """Return nodesmith's Events on an object by their reasons."""
     found = system.cluster.objects.list("events", fields=f"involvedObject.name={name}")
     return {e["reason"]: dict(e) for e in found if e["source"].get("component") == "nodesmith"}
 

@@ -174,56 +174,59 @@ class ClusterSide:
     # What there is
 
     def pods(self, app: str = "") -> list[Manifest]:
-        """Give the pods of an app, or all in the namespace default."""
+        """Return the pods of an app, or all in the namespace default."""
         return list(self.cluster.objects.list("pods", "default", labels=_of(app)))
 
     def nodes(self) -> list[Manifest]:
-        """Give the nodes that nodesmith made."""
+        """Return the nodes that nodesmith made."""
         return [n for n in self.cluster.objects.list("nodes") if NODEPOOL in n["metadata"].get("labels", {})]
 
     def claims(self) -> list[Manifest]:
-        """Give the NodeClaims."""
+        """Return the NodeClaims."""
         return list(self.cluster.objects.list("nodeclaims"))
 
     def instances(self) -> list[Mapping[str, Any]]:
-        """Give the instances that EC2 runs, of whatever state but ended; of several clusters only this one's."""
+        """Return the instances that EC2 runs, of whatever state but ended; of several clusters only this one's."""
         whose = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [self.name]}] if len(self.aws.networks) > 1 else []
         pages = self.aws.client("ec2").get_paginator("describe_instances").paginate(Filters=whose)
         found = (i for page in pages for r in page["Reservations"] for i in r["Instances"])
         return [i for i in found if i["State"]["Name"] not in _ENDED]
 
     def node_of(self, pod: Manifest) -> Manifest:
-        """Give the node that a pod is bound to."""
+        """Return the node that a pod is bound to."""
         name = pod["spec"]["nodeName"]
         return next(n for n in self.cluster.objects.list("nodes") if n["metadata"]["name"] == name)
 
     def events(self, reason: str) -> list[Manifest]:
-        """Give the events of a reason."""
+        """Return the events of a reason."""
         return list(self.cluster.objects.list("events", fields=f"reason={reason}"))
 
     def ledger(self) -> Ledger:
-        """Give what nodesmith knows and the cluster does not."""
+        """Return what nodesmith knows and the cluster does not."""
         return DynamoStore(self.aws.client("dynamodb"), "nodesmith", self.name, self.clock.now).load()
 
     def records(self) -> Records:
-        """Give the records of decisions."""
+        """Return the records of decisions."""
         return Records(Bucket(self.aws.client("s3"), self.deployed.outputs["BucketName"]), self.name)
 
     def decided(self, app: str) -> bool:
-        """Tell whether the newest decision speaks of a pod of an app."""
+        """Return whether the newest decision speaks of a pod of an app."""
         records = self.records()
         decisions = records.ids()
         names = {pod_key(pod) for pod in self.pods(app)}
         return bool(decisions) and bool(names & reasons_of(records.read(decisions[-1])).keys())
 
     def asked_for(self, claim: NodeClaim) -> tuple[OfferingKey, ...]:
-        """Give the offerings that EC2 was asked for on a claim's behalf."""
+        """Return the offerings that EC2 was asked for on a claim's behalf."""
         nodes = self.records().read(claim.decision)["plan"]["nodes"]
         (launch,) = (n["launch"] for n in nodes if n["claim"]["name"] == claim.name)
         return LaunchRequest.from_item(claim.name, launch).offerings()
 
     def launched_at(self) -> dict[str, datetime]:
-        """Give when EC2 was asked for each instance, by the name of its node; EC2's own answer is in whole seconds."""
+        """Return when EC2 was asked for each instance, by the name of its node.
+
+        EC2's own answer is in whole seconds.
+        """
         return {
             machine.private_dns_name: machine.launched_at
             for machine in MotoMachines(REGION, self._is_own).all()
@@ -312,7 +315,7 @@ class ClusterSide:
     # What must always hold once things have calmed down
 
     def violations(self) -> list[str]:
-        """Say what is leaked, doubled or half done: each claim is one instance and one initialized node."""
+        """Return what is leaked, doubled or half done: each claim is one instance and one initialized node."""
         claims = {c["metadata"]["name"]: c.get("status", {}).get("providerID", "") for c in self.claims()}
         nodes = {n["metadata"]["name"]: n["spec"].get("providerID", "") for n in self.nodes()}
         machines = [
@@ -334,7 +337,7 @@ class ClusterSide:
                 yield node["metadata"]["name"]
 
     def state(self) -> str:
-        """Tell what a person would look at first."""
+        """Return what a person would look at first."""
         waiting = [pod_key(p) for p in self.pods() if p["status"].get("phase") != "Running"]
         failures = [
             f"{c}: {s.failures} of {s.invocations} failed, {s.last_error}"
@@ -391,7 +394,7 @@ def _of(app: str) -> str:
 
 
 def managed_node() -> Manifest:
-    """Give a node of a managed node group: nodesmith did not make it, so it must never touch it."""
+    """Return a node of a managed node group: nodesmith did not make it, so it must never touch it."""
     node = kwok_node("managed-1", cpu="2", memory="4Gi", pods="29", **{"ephemeral-storage": "20Gi"})
     node["metadata"]["labels"] |= {
         "eks.amazonaws.com/nodegroup": "system",

@@ -10,7 +10,7 @@ from tests.e2e.system import CLUSTER, System
 
 
 def bought(system: System) -> set[OfferingKey]:
-    """Give the offerings that the nodes are of."""
+    """Return the offerings that the nodes are of."""
     every = (node["metadata"]["labels"] for node in system.nodes())
     return {OfferingKey(labels[CAPACITY_TYPE], labels[INSTANCE_TYPE], labels[ZONE]) for labels in every}
 

@@ -109,7 +109,7 @@ def pod(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> Js
 
 
 def processes(folder: Path) -> list[int]:
-    """Give the processes whose command lines name a folder."""
+    """Return the processes whose command lines name a folder."""
     found = []
     for each in Path("/proc").iterdir():
         try:

@@ -89,7 +89,7 @@ def got(plane: ControlPlane, resource: str, name: str = "old") -> Manifest:
 
 
 def read(*manifests: Mapping[str, Any]) -> list[Any]:
-    """Give what nodesmith reads of objects, without what only a server says of them."""
+    """Return what nodesmith reads of objects, without what only a server says of them."""
     found = []
     for each in convert(manifests).objects:
         parse = parse_nodepool if each.manifest["kind"] == "NodePool" else parse_nodeclass
@@ -100,7 +100,7 @@ def read(*manifests: Mapping[str, Any]) -> list[Any]:
 
 
 def spec_of(kind: str) -> Manifest:
-    """Give a spec with every field of an old kind, those that exclude each other left out."""
+    """Return a spec with every field of an old kind, those that exclude each other left out."""
     spec: Manifest = {}
     (rows,) = (
         rows
@@ -164,7 +164,7 @@ def test_v1beta1_is_read_as_v1_edited_and_applied_again_and_nothing_is_lost(plan
 
 
 def holds(whole: Any, part: Any) -> bool:
-    """Tell whether everything of `part` is in `whole`."""
+    """Return whether everything of `part` is in `whole`."""
     if isinstance(part, Mapping):
         return all(name in whole and holds(whole[name], inner) for name, inner in part.items())
     return bool(whole == part)

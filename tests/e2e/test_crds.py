@@ -48,7 +48,7 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def applied(plane: ControlPlane) -> ControlPlane:
-    """Give the control plane that serves our kinds."""
+    """Return the control plane that serves our kinds."""
     succeed(plane.kubectl("apply", *files(CRD_FILES)))
     succeed(plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s"))
     return plane
@@ -56,7 +56,7 @@ def applied(plane: ControlPlane) -> ControlPlane:
 
 @pytest.fixture(scope="module")
 def servers(applied: ControlPlane) -> Iterator[tuple[Server, Server]]:
-    """Give the way to the real API server and to the one in memory, with the same CRDs."""
+    """Yield the way to the real API server and to the one in memory, with the same CRDs."""
     with ApiServer(now=lambda: datetime.now(UTC)) as memory:
         ours = in_memory(memory)
         for crd in custom_resource_definitions():
@@ -67,7 +67,7 @@ def servers(applied: ControlPlane) -> Iterator[tuple[Server, Server]]:
 
 @pytest.fixture
 def clean(applied: ControlPlane) -> Iterator[ControlPlane]:
-    """Give the control plane; what a test leaves of our kinds is removed."""
+    """Yield the control plane; what a test leaves of our kinds is removed."""
     yield applied
     for path in PATHS.values():
         assert real(applied).call("DELETE", path)[0] == 200
@@ -78,7 +78,7 @@ def files(paths: Iterable[Path]) -> list[str]:
 
 
 def succeed(done: subprocess.CompletedProcess[str]) -> str:
-    """Give what a command printed. It must have succeeded."""
+    """Return what a command printed. It must have succeeded."""
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -166,7 +166,7 @@ def parsed(manifest: Manifest) -> Any:
 
 
 def least(kind: Kind) -> Manifest:
-    """Give an object with nothing but what is required."""
+    """Return an object with nothing but what is required."""
     spec = {
         name: full(kind)["spec"][name]
         for name in (*kind.spec.required, *(["role"] if kind is EC2_NODE_CLASS else []))
@@ -366,7 +366,7 @@ def test_every_rule_refuses_what_breaks_it_with_our_message_in_both_servers(
 
 
 def disagreements(servers: tuple[Server, Server], kind: Kind, bad: Iterable[Broken]) -> list[str]:
-    """Say where the servers' answers differ, or name another field or say other words than they should."""
+    """Return where the servers' answers differ, or name another field or say other words than they should."""
     wrong = []
     for each in bad:
         theirs, ours = (refusal(server, kind, each.manifest) for server in servers)
@@ -385,7 +385,7 @@ def refusal(server: Server, kind: Kind, manifest: Manifest) -> Refusal:
 
 
 def rules_of(kind: Kind) -> set[str]:
-    """Give the messages of all rules about a new spec, from the CRD itself."""
+    """Return the messages of all rules about a new spec, from the CRD itself."""
     crd = next(c for c in custom_resource_definitions() if c["spec"]["names"]["kind"] == kind.name)
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return {rule["message"] for rule in _rules(schema) if "oldSelf" not in rule["rule"]}

@@ -37,14 +37,14 @@ def agent(**spec: Any) -> Manifest:
 
 
 def limit_range(**sizes: str) -> Manifest:
-    """Give a LimitRange of these defaults for containers, all of cpu."""
+    """Return a LimitRange of these defaults for containers, all of cpu."""
     limits = [{"type": "Container", **{name: {"cpu": cpu} for name, cpu in sizes.items()}}]
     names = {"name": "limits", "namespace": "default"}
     return {"apiVersion": "v1", "kind": "LimitRange", "metadata": names, "spec": {"limits": limits}}
 
 
 def enlarging() -> list[Manifest]:
-    """Give the admission policy that has the agent's new pods ask for more than their template says."""
+    """Return the admission policy that has the agent's new pods ask for more than their template says."""
     api = {"apiVersion": "admissionregistration.k8s.io/v1"}
     path = "/spec/containers/0/resources/requests/cpu"
     patch = f'[JSONPatch{{op: "add", path: "{path}", value: "{LARGE}"}}]'
@@ -152,7 +152,7 @@ def test_host_ports_of_daemonsets_for_another_architecture_are_free(start: Start
 
 
 def exporter(arch: str, *ports: int) -> Manifest:
-    """Give a DaemonSet for nodes of one architecture, as exporters are deployed whose images are of one."""
+    """Return a DaemonSet for nodes of one architecture, as exporters are deployed whose images are of one."""
     return daemonset(
         f"exporter-{arch}",
         containers=[listening(*ports, cpu="100m")],
@@ -162,7 +162,7 @@ def exporter(arch: str, *ports: int) -> Manifest:
 
 
 def listening(*ports: int, cpu: str = "1") -> Manifest:
-    """Give a container that has ports of its node."""
+    """Return a container that has ports of its node."""
     opened = [{"containerPort": port, "hostPort": port} for port in ports]
     return {**SILENT[0], "ports": opened, "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
 
@@ -184,7 +184,7 @@ def assert_one_node_stays(system: System, figures: Figures, daemons: set[str]) -
     uid = web["metadata"]["uid"]
 
     def churned() -> int:
-        """Give how many nodes beside the one have been bought, and how many of all have ended."""
+        """Return how many nodes beside the one have been bought, and how many of all have ended."""
         bought = len(system.launched_at())
         return bought - 1 + bought - len(system.instances())
 

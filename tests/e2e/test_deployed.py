@@ -37,7 +37,7 @@ CA_BUNDLE = base64.b64encode(b"plain HTTP").decode()
 
 @contextmanager
 def deployed(folder: Path, speed: float, edit: Edit = unchanged) -> Iterator[Deployed]:
-    """Give a running deployment beside an API server with a NodePool and a pending pod."""
+    """Yield a running deployment beside an API server with a NodePool and a pending pod."""
     clock, stopping = LocalClock(speed), threading.Event()
     with (
         queues_run_on(clock, stopping),

@@ -41,7 +41,7 @@ def handler(event, context):
 
 @contextmanager
 def probe(code: FunctionCode, folder: Path, clock: LocalClock) -> Iterator[DeployedFunction]:
-    """Give the function with another handler: everything else is as deployed."""
+    """Yield the function with another handler: everything else is as deployed."""
     task = folder / "task"
     task.mkdir(parents=True)
     (task / "handler.py").write_text(PROBE)

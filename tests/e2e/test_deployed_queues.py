@@ -154,7 +154,7 @@ class Played:
         bury(REGION, arn, body)
 
     def feeds(self, *names: str) -> dict[str, Feed]:
-        """Give what wakes functions: of these concerns only, or the queue's."""
+        """Return what wakes functions: of these concerns only, or the queue's."""
         return {WAITING: self.source, **{name: self.events[name] for name in names}}
 
 

@@ -28,7 +28,7 @@ NOTICED = timedelta(seconds=10)
 
 
 def price_hourly_usd(claims: tuple[NodeClaim, ...]) -> float:
-    """Give what runs, or is on its way to: EC2 charges until an instance has been told to end."""
+    """Return what runs, or is on its way to: EC2 charges until an instance has been told to end."""
     return fsum(claim.price_hourly_usd for claim in claims if claim.phase is not Phase.TERMINATED)
 
 
@@ -40,13 +40,13 @@ def by_zone(system: System) -> list[int]:
 
 
 def skew(system: System) -> int:
-    """Give by how many pods the zones of the nodes differ at most."""
+    """Return by how many pods the zones of the nodes differ at most."""
     counts = by_zone(system)
     return counts[0] - counts[-1]
 
 
 def waits(waited: Mapping[str, Waited]) -> list[float]:
-    """Give how long each of these pods was pending, the longest last; fails where one never ran."""
+    """Return how long each of these pods was pending, the longest last; fails where one never ran."""
     never = [key for key, one in waited.items() if one.running_at is None]
     assert not never, never
     return sorted(

@@ -35,11 +35,11 @@ class Seen:
         self.moments.setdefault(what, now)
 
     def seconds(self, what: str, since: datetime) -> float:
-        """Give how long after a moment something was seen; fails where it never was."""
+        """Return how long after a moment something was seen; fails where it never was."""
         return (self.moments[what] - since).total_seconds()
 
     def busy(self, until: datetime) -> list[tuple[datetime, datetime]]:
-        """Give the spans in which it is on its way: it comes, or it goes."""
+        """Return the spans in which it is on its way: it comes, or it goes."""
         spans = ("created", "initialized"), ("ended", "gone")
         return [(self.moments[a], self.moments.get(b, until)) for a, b in spans if a in self.moments]
 
@@ -87,7 +87,7 @@ class Observer:
 
 
 def workload(system: System, name: str, replicas: int, **disruption: Any) -> Mapping[str, Any]:
-    """Give a NodePool its own Deployment, each pod of which takes a node; returns the NodePool."""
+    """Return a NodePool its own Deployment, each pod of which takes a node; returns the NodePool."""
     pool = nodepool(name, requirements=[ONE_SIZE, ON_DEMAND])
     pool["spec"]["disruption"] = {"budgets": [{"nodes": "100%"}], "consolidateAfter": "Never", **disruption}
     system.apply(nodeclass(CLUSTER), pool)
@@ -99,13 +99,13 @@ def workload(system: System, name: str, replicas: int, **disruption: Any) -> Map
 
 
 def relabelled(pool: Mapping[str, Any]) -> Manifest:
-    """Give the NodePool with a label in its template that its nodes do not have."""
+    """Return the NodePool with a label in its template that its nodes do not have."""
     template = {**pool["spec"]["template"], "metadata": {"labels": {"team": "blue"}}}
     return {**pool, "spec": {**pool["spec"], "template": template}}
 
 
 def seconds_without(spans: Iterable[tuple[datetime, datetime]], began: datetime, ended: datetime) -> float:
-    """Give for how long between two moments none of these spans was."""
+    """Return for how long between two moments none of these spans was."""
     idle, at = 0.0, began
     for start, end in sorted(spans):
         idle += max(0.0, (min(start, ended) - at).total_seconds())

@@ -28,7 +28,7 @@ STUBBORN = "7"
 
 
 def guards(apps: Sequence[str]) -> list[Manifest]:
-    """Give a PodDisruptionBudget of 90 % for each app, and a policy that denies some evictions."""
+    """Return a PodDisruptionBudget of 90 % for each app, and a policy that denies some evictions."""
     budgets: list[Manifest] = [
         {
             "apiVersion": "policy/v1",
@@ -86,7 +86,7 @@ class Turnover:
             self.fewest[app] = min(self.fewest.get(app, 10**6), sum(pods.values()))
 
     def turnarounds(self) -> list[float]:
-        """Give how long each place of a pod that ended was empty, in seconds: first gone, first filled."""
+        """Return how long each place of a pod that ended was empty, in seconds: first gone, first filled."""
         found = []
         for app, ended in self.ended.items():
             came = [at for at in self.came[app] if at > ended[0]]

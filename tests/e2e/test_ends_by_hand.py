@@ -42,7 +42,7 @@ class Victim:
         return self.phase == "draining" and self.way != "instance"
 
     def manifests(self) -> Iterator[Manifest]:
-        """Give its NodePool, its Deployment and, where its drain is never to end, its budget."""
+        """Yield its NodePool, its Deployment and, where its drain is never to end, its budget."""
         mute, wary = self.phase == "launched", self.phase == "registered"
         pool: Any = nodepool(
             self.name,
@@ -66,7 +66,7 @@ class Victim:
             }
 
     def found(self, claims: Sequence[Manifest]) -> Manifest:
-        """Give its NodeClaim, if there is one, and note what else is its."""
+        """Return its NodeClaim, if there is one, and note what else is its."""
         mine = [claim for claim in claims if claim["metadata"]["labels"].get(NODEPOOL) == self.name]
         claim: Manifest = mine[0] if mine else {}
         status = claim.get("status") or {}
@@ -76,7 +76,7 @@ class Victim:
         return claim
 
     def is_in_phase(self, claims: Sequence[Manifest]) -> bool:
-        """Tell whether its life stands still where it is to end, or where its drain is to begin."""
+        """Return whether its life stands still where it is to end, or where its drain is to begin."""
         claim = self.found(claims)
         reached = [t for t in STEPS if claim and condition(claim, t).get("status") == "True"]
         return reached == STEPS[: {"launched": 1, "registered": 2}.get(self.phase, 3)]

@@ -41,7 +41,7 @@ def patch(system: System, kind: str, name: str, metadata: Mapping[str, Any]) -> 
 
 
 def deleted_at(obj: Manifest) -> datetime:
-    """Give when somebody asked for an object's deletion, in whole seconds as the API server keeps it."""
+    """Return when somebody asked for an object's deletion, in whole seconds as the API server keeps it."""
     metadata = obj["metadata"]
     grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
     return parse_time(metadata["deletionTimestamp"]) - grace

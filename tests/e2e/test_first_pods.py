@@ -103,12 +103,12 @@ def launched_for(system: System) -> int:
 
 
 def running(seen: Mapping[str, Waited]) -> list[Waited]:
-    """Give the pods of the user's that were seen to run."""
+    """Return the pods of the user's that were seen to run."""
     return [one for key, one in sorted(seen.items()) if key.startswith("default/") and one.running_at]
 
 
 def unschedulable(system: System) -> list[Manifest]:
-    """Give the pods for which kube-scheduler has found no node."""
+    """Return the pods for which kube-scheduler has found no node."""
     return [pod for pod in system.pods() if condition(pod, "PodScheduled").get("reason") == "Unschedulable"]
 
 

@@ -44,7 +44,7 @@ def address(registry: Remote, name: str) -> str:
 
 
 def small(folder: Path, base: str) -> PushOptions:
-    """Give options for an image with one small dependency."""
+    """Return options for an image with one small dependency."""
     wheels = [make_wheel(folder / "wheels", "plain", {"plain/__init__.py": b"any = 1\n"})]
     pins = write_pins(folder / "pins.txt", wheels)
     return PushOptions(base=base, is_plain=True, wheels=folder / "wheels", requirements=pins)

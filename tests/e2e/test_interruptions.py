@@ -89,7 +89,7 @@ SLACK = timedelta(seconds=2)
 
 
 def guarded(app: int) -> list[manifests.Manifest]:
-    """Give a Deployment of 30 pods of which 80 % must stay available; its grace is one of 10 to 60 s."""
+    """Return a Deployment of 30 pods of which 80 % must stay available; its grace is one of 10 to 60 s."""
     name, grace = f"app-{app}", GRACES[app % len(GRACES)]
     made = deployment(name, NODES, "380m", "500Mi", terminationGracePeriodSeconds=grace)
     budget = {
@@ -102,7 +102,7 @@ def guarded(app: int) -> list[manifests.Manifest]:
 
 
 def pending_seconds(waited: Mapping[str, Waited], before: Collection[str]) -> float:
-    """Give how long pods waited together that were made since."""
+    """Return how long pods waited together that were made since."""
     new = [each for key, each in waited.items() if key not in before]
     assert all(each.running_at for each in new)
     return sum((each.running_at - each.pending_at).total_seconds() for each in new if each.running_at)

@@ -14,7 +14,7 @@ DECISIONS = "karpenter_voluntary_disruption_decisions"
 
 
 def decided(name: str, decision: str, reason: str, kind: str, **more: str) -> str:
-    """Give the line that says of a decision that it was made once."""
+    """Return the line that says of a decision that it was made once."""
     labels = {"consolidation_type": kind, "decision": decision, **more, "reason": reason}
     written = ",".join(f'{label}="{value}"' for label, value in labels.items())
     return f"voluntary_disruption_{name}{{{written}}} 1"

@@ -13,12 +13,12 @@ from tests.e2e.system import CLUSTER, System
 
 
 def pools_of(system: System, app: str) -> set[str]:
-    """Give the NodePools whose nodes the pods of an app run on."""
+    """Return the NodePools whose nodes the pods of an app run on."""
     return {str(system.node_of(pod)["metadata"]["labels"].get(NODEPOOL)) for pod in system.pods(app)}
 
 
 def explained(system: System, app: str) -> str:
-    """Give what `nodesmith explain pod` says of the first pod of an app that has no node."""
+    """Return what `nodesmith explain pod` says of the first pod of an app that has no node."""
     waiting = next((p["metadata"]["name"] for p in system.pods(app) if not p["spec"].get("nodeName")), None)
     if waiting is None:  # its Deployment has only just been applied
         return ""
@@ -107,17 +107,17 @@ def test_limits_hold_pods_back_with_the_reason_until_they_are_raised(shared: Sys
 
 
 def ids(system: System) -> set[str]:
-    """Give the instances that EC2 runs."""
+    """Return the instances that EC2 runs."""
     return {instance["InstanceId"] for instance in system.instances()}
 
 
 def nodes_of(system: System, pool: str) -> list[Manifest]:
-    """Give the nodes of a NodePool."""
+    """Return the nodes of a NodePool."""
     return [dict(node) for node in system.nodes() if node["metadata"]["labels"][NODEPOOL] == pool]
 
 
 def described(system: System) -> str:
-    """Give what kubectl tells of a pod that waits; of several at once it leaves out their Events."""
+    """Return what kubectl tells of a pod that waits; of several at once it leaves out their Events."""
     waiting = [p["metadata"]["name"] for p in system.pods("limited") if p["status"].get("phase") != "Running"]
     return system.kubectl("describe", "pod", waiting[0])
 

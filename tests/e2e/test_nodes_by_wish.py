@@ -18,7 +18,7 @@ READY = "Ready"
 
 
 def scheduled_at(pod: Manifest) -> str:
-    """Give when kube-scheduler bound a pod."""
+    """Return when kube-scheduler bound a pod."""
     found: str = next(
         c["lastTransitionTime"] for c in pod["status"]["conditions"] if c["type"] == "PodScheduled"
     )
@@ -35,7 +35,7 @@ def claim_named(system: System, name: str) -> Manifest:
 
 
 def told_of(system: System, name: str) -> set[str]:
-    """Give the reasons of the Events of an object."""
+    """Return the reasons of the Events of an object."""
     events = system.cluster.objects.list("events", fields=f"involvedObject.name={name}")
     return {event["reason"] for event in events}
 

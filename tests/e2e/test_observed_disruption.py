@@ -63,7 +63,7 @@ def pool(
     grace: str = "",
     **labels: str,
 ) -> Manifest:
-    """Give a NodePool for the pods of its team, by default of nodes with room for one pod of 1 cpu."""
+    """Return a NodePool for the pods of its team, by default of nodes with room for one pod of 1 cpu."""
     sizes = requirement("node.kubernetes.io/instance-type", *(types or [LARGE]))
     zones = [requirement("topology.kubernetes.io/zone", zone)] if zone else []
     made = nodepool(name, requirements=[sizes, ON_DEMAND, *zones], labels={"team": name, **labels})
@@ -89,7 +89,7 @@ def app(
     annotations: Mapping[str, str] | None = None,
     zone: str = "",
 ) -> Manifest:
-    """Give a Deployment of a team's pods."""
+    """Return a Deployment of a team's pods."""
     where = {"team": team, **({"topology.kubernetes.io/zone": zone} if zone else {})}
     made = deployment(name or team, replicas, cpu, nodeSelector=where)
     made["spec"]["template"]["metadata"]["annotations"] = dict(annotations or {})
@@ -97,7 +97,7 @@ def app(
 
 
 def guard(name: str, app_name: str, **spec: Any) -> Manifest:
-    """Give a PodDisruptionBudget for the pods of an app."""
+    """Return a PodDisruptionBudget for the pods of an app."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -273,7 +273,7 @@ def test_by_policy_when_empty_only_empty_nodes_go(stage: Stage) -> None:
 
 
 def sequence(seen: Observer, team: str, old: str) -> list[str]:
-    """Give what came after what as a node was replaced, each step once."""
+    """Return what came after what as a node was replaced, each step once."""
     steps: list[str] = []
     for claims in seen.moments(team):
         new = [claim for name, claim in claims.items() if name != old]

@@ -68,7 +68,7 @@ def node_named(system: System, name: str) -> Manifest:
 
 
 def own_name(system: System, claim: Manifest) -> str:
-    """Give the name that EC2 gave the claim's instance, once it describes that."""
+    """Return the name that EC2 gave the claim's instance, once it describes that."""
     instance = claim["status"]["providerID"].rpartition("/")[2]
     system.until("EC2 describes it", lambda: instance in names_of_instances(system))
     return names_of_instances(system)[instance]
@@ -83,7 +83,7 @@ def is_closed(node: Manifest) -> bool:
 
 
 def keys(taints: Sequence[Mapping[str, str]] | None) -> set[str]:
-    """Give the taints that are not Kubernetes' own."""
+    """Return the taints that are not Kubernetes' own."""
     return {each["key"] for each in taints or () if not each["key"].startswith("node.kubernetes.io/")}
 
 

@@ -26,7 +26,7 @@ AFFINITY_TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def small(team: str, *requirements: Mapping[str, Any], **fields: Any) -> Manifest:
-    """Give a NodePool of one small size, unless others are required."""
+    """Return a NodePool of one small size, unless others are required."""
     return pool_of(team, *(requirements or [LARGE]), **fields)
 
 
@@ -35,12 +35,12 @@ def of(team: str) -> dict[str, Any]:
 
 
 def stated(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Give the annotations of an object that state its hash."""
+    """Return the annotations of an object that state its hash."""
     return {key: value for key, value in metadata["annotations"].items() if "-hash" in key}
 
 
 def printed_hashes(system: System, *manifests: Manifest) -> dict[str, str]:
-    """Give what `nodesmith hash` prints of manifests for the cluster, as annotations."""
+    """Return what `nodesmith hash` prints of manifests for the cluster, as annotations."""
     command = ["hash", "-f", "-", "-o", "json", "--cluster-ca-bundle", system.cluster.ca_bundle]
     printed = json.loads(CliRunner().invoke(app, command, input=yaml.safe_dump_all(manifests)).stdout)
     keys = {"NodePool": "karpenter.sh/nodepool-hash", "EC2NodeClass": "karpenter.k8s.aws/ec2nodeclass-hash"}

@@ -24,21 +24,21 @@ ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")
 
 
 def quiet_for(after: str) -> Manifest:
-    """Give a NodePool whose nodes are consolidated when their pods have been quiet for so long."""
+    """Return a NodePool whose nodes are consolidated when their pods have been quiet for so long."""
     made = nodepool("quiet", requirements=[ONE_SIZE, ON_DEMAND])
     made["spec"]["disruption"] = {"consolidateAfter": after, "budgets": [{"nodes": "100%"}]}
     return made
 
 
 def bound_to(node: str) -> dict[str, Any]:
-    """Give a pod that is bound to a node already, and asks not to be disrupted."""
+    """Return a pod that is bound to a node already, and asks not to be disrupted."""
     made = pod("late", "100m", nodeName=node, tolerations=[{"operator": "Exists"}])
     made["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
     return made
 
 
 def marks(system: System) -> tuple[int, str]:
-    """Give how many such taints the one node has, and the reason for which its claim says that it is disrupted."""
+    """Return how many such taints the one node has, and the reason for which its claim says that it is disrupted."""
     (node,), (claim,) = system.nodes(), system.claims()
     taints = [each for each in node["spec"].get("taints") or () if each["key"] == "karpenter.sh/disrupted"]
     return len(taints), str(condition(claim, "DisruptionReason").get("reason", ""))
@@ -69,6 +69,6 @@ def test_a_node_is_consolidatable_once_its_pods_are_quiet_and_a_pod_that_comes_m
 
 
 def rejected(seen: Observer) -> set[str]:
-    """Give the kinds of the objects that say that the late pod keeps the node."""
+    """Return the kinds of the objects that say that the late pod keeps the node."""
     told = seen.told("quiet", "ConsolidationRejected")
     return {kind for kind, message in told if "default/late" in message}

@@ -50,6 +50,6 @@ def test_pods_that_select_a_provisioner_run_on_its_spot_nodes_in_three_zones(sta
 
 
 def shown(system: System, plural: str) -> Any:
-    """Give the only object of a kind."""
+    """Return the only object of a kind."""
     (found,) = system.cluster.objects.list(plural)
     return found

@@ -35,7 +35,7 @@ SLOWER = 2.0
 
 @pytest.fixture
 def clusters(folder: Path, record_property: Any) -> Iterator[tuple[ClusterSide, ClusterSide]]:
-    """Give two clusters of one region, each with a NodePool. No function may call AWS without a grant."""
+    """Yield two clusters of one region, each with a NodePool. No function may call AWS without a grant."""
     clock = LocalClock(HURRIED)
     names = (CLUSTER, f"{CLUSTER}-2")
     with ExitStack() as stack:
@@ -65,7 +65,7 @@ def test_what_happens_to_one_of_two_clusters_leaves_the_other_as_it_is(
 
 
 def first_pods_run_in_both(*clusters: ClusterSide) -> float:
-    """Give how long the pod waited that waited longest, by the clock."""
+    """Return how long the pod waited that waited longest, by the clock."""
     for each in clusters:
         each.until_nodepools_ready()
     with ExitStack() as stack:
@@ -108,7 +108,7 @@ def one_is_consolidated(first: ClusterSide, second: ClusterSide) -> None:
 
 
 def pods_run_while_the_others_api_server_is_away(first: ClusterSide, second: ClusterSide) -> float:
-    """Give how long the second cluster's new pods waited while the first one's API server was away."""
+    """Return how long the second cluster's new pods waited while the first one's API server was away."""
     back_at = first.clock.now() + timedelta(seconds=AWAY_SECONDS)
     first.plane.kill_api_server()
     with second.watched_pods() as seen:
@@ -141,13 +141,13 @@ def no_function_may_do_in_one_cluster_what_it_may_in_its_session_for_the_other(
 
 
 def server_as(signer: Credentials, cluster: ClusterSide) -> ApiServer:
-    """Give a cluster's API server as it is for whoever signs tokens for that cluster."""
+    """Return a cluster's API server as it is for whoever signs tokens for that cluster."""
     plane, token = cluster.plane, eks_token(signer, cluster.name, REGION)
     return ApiServer(connect(plane.url, plane.ca_bundle, lambda: token))
 
 
 def everything(cluster: ClusterSide) -> Mapping[str, Any]:
-    """Give all that must not change: which NodeClaims, nodes and pods there are, as they are specified."""
+    """Return all that must not change: which NodeClaims, nodes and pods there are, as they are specified."""
     lists = {"claims": cluster.claims(), "nodes": cluster.nodes(), "pods": cluster.pods()}
     return {
         kind: {
@@ -163,7 +163,7 @@ def node_instance(node: Mapping[str, Any]) -> str:
 
 
 def longest(seen: Mapping[str, Waited]) -> float:
-    """Give the longest wait of the pods that ran, in seconds of the clock."""
+    """Return the longest wait of the pods that ran, in seconds of the clock."""
     waits = {
         key: (one.running_at - one.pending_at).total_seconds()
         for key, one in seen.items()

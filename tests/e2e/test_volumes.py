@@ -21,7 +21,7 @@ A, B, C = (f"us-east-1{letter}" for letter in "abc")
 
 
 def stateful_set(name: str, replicas: int, class_name: str, team: str) -> Manifest:
-    """Give a StatefulSet that starts all its pods at once on nodes of a team, each with a volume of its own."""
+    """Return a StatefulSet that starts all its pods at once on nodes of a team, each with a volume of its own."""
     made: dict[str, Any] = dict(deployment(name, replicas, nodeSelector={"team": team}))
     template = made["spec"]["template"]["spec"]
     template["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
@@ -44,7 +44,7 @@ def nodes_of(system: System, team: str) -> list[Manifest]:
 
 
 def held_volume(name: str, zone: str, claim_name: str) -> Sequence[Manifest]:
-    """Give a volume that was made before, and the claim that is to be bound to it."""
+    """Return a volume that was made before, and the claim that is to be bound to it."""
     held = volume(name, zone, claim=f"default/{claim_name}")
     holder = claim(claim_name, volumeName=name)
     del held["status"], holder["status"], holder["metadata"]["ownerReferences"]

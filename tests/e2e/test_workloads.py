@@ -12,7 +12,7 @@ ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")  # 4 vC
 
 
 def daemons_on(system: System, node: Manifest) -> set[str]:
-    """Give the DaemonSets that have a running pod on a node."""
+    """Return the DaemonSets that have a running pod on a node."""
     return {
         each["metadata"]["labels"]["app"]
         for each in system.pods()

@@ -110,11 +110,11 @@ class Trial:
         return cls(problem, inputs, decide(inputs))
 
     def bought(self) -> dict[str, str]:
-        """Give the pods that nodes are bought for, each with its node."""
+        """Return the pods that nodes are bought for, each with its node."""
         return {pod: node.claim.name for node in self.plan.nodes for pod in node.claim.nominated}
 
     def placed(self) -> dict[str, str]:
-        """Give all pods that have a node by the plan, each with its node."""
+        """Return all pods that have a node by the plan, each with its node."""
         there = {pod: node for node, pods in (self.plan.placed or {}).items() for pod in pods}
         return {**there, **self.bought()}
 
@@ -142,7 +142,7 @@ class Trial:
         return [_node(claim) for claim in self.claims()]
 
     def claims(self) -> list[NodeClaim]:
-        """Give the claims of the planned nodes, each of an offering drawn from those it was asked for with."""
+        """Return the claims of the planned nodes, each of an offering drawn from those it was asked for with."""
         dice = random.Random(self.problem.seed)  # noqa: S311
         types = instance_types(self.inputs.catalog, NodeConfiguration(), self.inputs.settings)
         return [_claim(node, {kind.name: kind for kind in types}, dice) for node in self.plan.nodes]
@@ -205,7 +205,7 @@ class Court:
         return [each for kind in _PATHS for each in self._list(kind)]
 
     def _homeless(self, wanted: Iterable[str]) -> dict[str, str]:
-        """Give those of these pods that run nowhere, with kube-scheduler's reason."""
+        """Return those of these pods that run nowhere, with kube-scheduler's reason."""
         pods = {_key(pod): pod for pod in self._list("Pod")}
         return {key: _why(pods.get(key)) for key in sorted(wanted) if not _node_of(pods.get(key))}
 
@@ -392,7 +392,7 @@ def _made_by_hand(manifest: Manifest) -> Manifest:
 
 
 def _there(node: Manifest) -> Manifest:
-    """Give a problem's own node as kwok plays it."""
+    """Return a problem's own node as kwok plays it."""
     metadata, labels = node["metadata"], node["metadata"]["labels"]
     status = {**node["status"], "conditions": conditions(True, datetime.now(UTC))}
     labels = {**labels, _EBS_ZONE: labels[ZONE], **_FAKE}
@@ -400,7 +400,7 @@ def _there(node: Manifest) -> Manifest:
 
 
 def _as_seen(manifest: Manifest) -> Manifest:
-    """Give a live object as nodesmith reads it, which knows its own nominations; classes have been resolved."""
+    """Return a live object as nodesmith reads it, which knows its own nominations; classes have been resolved."""
     group = _PATHS[manifest["kind"]][0].removeprefix("/apis/").removeprefix("/api/")
     seen = {**manifest, "apiVersion": group}
     if manifest["kind"] == "Pod":
@@ -411,7 +411,7 @@ def _as_seen(manifest: Manifest) -> Manifest:
 
 
 def _is_valid(manifest: Manifest) -> bool:
-    """Tell whether the API server takes it: a pod must not ask for less as a whole than its containers do."""
+    """Return whether the API server takes it: a pod must not ask for less as a whole than its containers do."""
     spec = manifest.get("spec", {})
     if manifest["kind"] != "Pod" or "resources" not in spec:
         return True
@@ -439,7 +439,7 @@ def _admitted(spec: Manifest) -> Manifest:
 
 
 def _limited(container: Manifest) -> Manifest:
-    """Give a container its limits, as the API server demands of resources that cannot be shared."""
+    """Return a container its limits, as the API server demands of resources that cannot be shared."""
     requests = container["resources"]["requests"]
     limits = {name: amount for name, amount in requests.items() if "/" in name}
     return {**container, "resources": {"requests": requests, "limits": limits}}

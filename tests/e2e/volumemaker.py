@@ -77,7 +77,7 @@ def _is_wanted(claim: Manifest) -> bool:
 
 
 def _volume(objects: Objects, claim: Manifest, name: str) -> Manifest:
-    """Give the volume as the external provisioner writes it: bound to this very claim from the start."""
+    """Return the volume as the external provisioner writes it: bound to this very claim from the start."""
     node = objects.get("nodes", claim["metadata"]["annotations"][_SELECTED_NODE])
     metadata, spec = claim["metadata"], claim["spec"]
     manifest = volume(

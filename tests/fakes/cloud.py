@@ -224,14 +224,14 @@ class FakeCloud:
         return self.cluster
 
     def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
-        """Give the status put into `statuses`, else a ready one that follows the NodeClass's hash and generation."""
+        """Return the status put into `statuses`, else a ready one that follows the NodeClass's hash and generation."""
         call = self._begin("resolve", nodeclass.name)
         self.raise_after(call)
         status = self.statuses.get(nodeclass.name) or ready_status(nodeclass, cluster, now)
         return replace(status, content=nodeclass.content)
 
     def alive(self) -> list[Instance]:
-        """Give the instances that somebody pays for."""
+        """Return the instances that somebody pays for."""
         return [instance for instance in self.instances.values() if instance.is_alive]
 
     def become(self, instance_id: str, state: str) -> None:
@@ -341,7 +341,7 @@ def _common_tags(request: LaunchRequest) -> dict[str, str]:
 
 
 def ready_status(nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
-    """Give a NodeClass that resolved to one subnet a zone, unless its own content stands in the way."""
+    """Return a NodeClass that resolved to one subnet a zone, unless its own content stands in the way."""
     obstacle = launch_obstacle(nodeclass, cluster)
     conditions = [StatusCondition(kind, "True", kind, since=now) for kind in _READY]
     if obstacle:

@@ -15,7 +15,7 @@ _USUAL_GRACE_SECONDS = 30
 
 
 def refusal(pod: Manifest, pods: Iterable[Manifest], budgets: Iterable[Manifest]) -> EvictionRefused | None:
-    """Say why a pod may not be evicted now, None where it may."""
+    """Return why a pod may not be evicted now, None where it may."""
     guards = list(guarding(pod, budgets))
     if is_ending(pod) or (pod.get("status") or {}).get("phase") == "Pending" or not guards:
         return None
@@ -35,7 +35,7 @@ def refusal(pod: Manifest, pods: Iterable[Manifest], budgets: Iterable[Manifest]
 
 
 def guarding(pod: Manifest, budgets: Iterable[Manifest]) -> Iterator[Manifest]:
-    """Give the budgets that select a pod."""
+    """Yield the budgets that select a pod."""
     namespace, labels = pod["metadata"].get("namespace"), pod["metadata"].get("labels") or {}
     for budget in budgets:
         selector = parse_selector(budget["spec"].get("selector"))
@@ -66,7 +66,7 @@ def _amount(value: int | str, expected: int) -> int:
 
 
 def ending(pod: Manifest, grace_seconds: int | None, now: datetime) -> dict[str, Any] | None:
-    """Give a pod that is told to end, None when it is gone at once. A grace is shortened, never prolonged."""
+    """Return a pod that is told to end, None when it is gone at once. A grace is shortened, never prolonged."""
     metadata, own = pod["metadata"], pod["spec"].get("terminationGracePeriodSeconds", _USUAL_GRACE_SECONDS)
     grace, since = own if grace_seconds is None else grace_seconds, now
     if is_ending(pod):
@@ -79,7 +79,7 @@ def ending(pod: Manifest, grace_seconds: int | None, now: datetime) -> dict[str,
 
 
 def ends_at(pod: Manifest) -> datetime:
-    """Give when the grace of an ending pod is over."""
+    """Return when the grace of an ending pod is over."""
     return parse_time(pod["metadata"]["deletionTimestamp"])
 
 

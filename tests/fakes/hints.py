@@ -56,5 +56,5 @@ class FakeHints:
         return due
 
     def concerns(self) -> list[Concern]:
-        """Say which concerns were woken, in order."""
+        """Return which concerns were woken, in order."""
         return [message.concern for message in self.sent]

@@ -25,5 +25,5 @@ class Outside:
     hints: FakeHints = field(default_factory=FakeHints)
 
     def clock(self) -> datetime:
-        """Give the time."""
+        """Return the time."""
         return self.now

@@ -268,5 +268,5 @@ class FakeStore:
 
 
 def _stored(claim: NodeClaim) -> NodeClaim:
-    """Give the claim as it comes back from storage."""
+    """Return the claim as it comes back from storage."""
     return from_item(json.loads(json.dumps(to_item(claim))))

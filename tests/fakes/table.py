@@ -98,7 +98,7 @@ class FakeTable:
         return [(key, item) for key, item in self.items.items() if pk is None or key[0] == pk]
 
     def get_paginator(self, name: str) -> Any:
-        """Give all of an answer as one page."""
+        """Return all of an answer as one page."""
         assert name == "query", name
 
         def paginate(**asked: Any) -> Iterator[Item]:

@@ -190,7 +190,7 @@ def _change_table(document: Any, change: Callable[[Any, Layout], Any]) -> Any:
 
 
 def changed(format_: Format, document: Any, change: Callable[[Any, Layout], Any]) -> Any:
-    """Give a document as another version has it."""
+    """Return a document as another version has it."""
     return _change_table(document, change) if format_.name == "table" else change(document, format_.layout)
 
 
@@ -229,7 +229,7 @@ def _snapshot() -> bytes:
 
 
 def _said(document: Any) -> object:
-    """Give what lifecycle and provisioning read of the pods that stay without a node."""
+    """Return what lifecycle and provisioning read of the pods that stay without a node."""
     from nodesmith.controllers.launching.unschedulable import _messages, read_hopeless, read_tried
 
     blobs = FakeBlobs({unplaced_key(CLUSTER): _bytes(document)})

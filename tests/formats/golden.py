@@ -15,7 +15,7 @@ TODAY = FOLDER / __version__
 
 
 def files() -> list[Path]:
-    """Give all files, of all versions."""
+    """Return all files, of all versions."""
     return sorted(FOLDER.glob("*/*.json"))
 
 
@@ -29,5 +29,5 @@ def written() -> Iterator[Path]:
 
 
 def text_of(document: Any) -> str:
-    """Give the text of a file."""
+    """Return the text of a file."""
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

@@ -54,7 +54,7 @@ def synthesise(
 
 
 def code_on_empty_layers(folder: Path) -> Code:
-    """Give the real functions, on layers that stand for the built ones: no template depends on what is in them."""
+    """Return the real functions, on layers that stand for the built ones: no template depends on what is in them."""
     layers = {name: folder / name for name in LAYERS}
     for name, layer in layers.items():
         (layer / "python").mkdir(parents=True, exist_ok=True)

@@ -72,7 +72,7 @@ def may(template: Template, concern: str, action: str, resource: str, **context:
 
 
 def session(cluster: str, vpc_id: str) -> dict[str, str | list[str]]:
-    """Give the tags of the session in which a function works for a cluster, as IAM sees them."""
+    """Return the tags of the session in which a function works for a cluster, as IAM sees them."""
     return {
         "aws:PrincipalTag/nodesmith-cluster": cluster,
         "aws:PrincipalTag/nodesmith-vpc": vpc_id,

@@ -33,7 +33,7 @@ Written by `python -m tests.infra.isolation`, and compared by `test_isolation.py
 
 
 def callers(template: Template, role: str, cluster: Cluster) -> dict[str, Context]:
-    """Give who asks with a role (its name), with what IAM knows of them; `cluster` is whose session it is."""
+    """Return who asks with a role (its name), with what IAM knows of them; `cluster` is whose session it is."""
     if role == FORWARDER:
         arn = f"arn:aws:eks:{REGION}:{ACCOUNT}:cluster/{cluster.name}"
         return {
@@ -51,19 +51,19 @@ def callers(template: Template, role: str, cluster: Cluster) -> dict[str, Contex
 
 
 def roles(template: Template) -> dict[str, list[dict[str, Any]]]:
-    """Give the statements of the roles of all functions and of the forwarder, by the roles' names."""
+    """Return the statements of the roles of all functions and of the forwarder, by the roles' names."""
     found = template.of_type("IAM::Role")
     return {each["RoleName"]: template.statements(id_) for id_, each in found.items() if "RoleName" in each}
 
 
 def violations(template: Template) -> list[str]:
-    """Say who reaches what it must not: things of another cluster, or of any cluster without a session."""
+    """Return who reaches what it must not: things of another cluster, or of any cluster without a session."""
     found = sorted(roles(template).items())
     return [each for role, statements in found for each in role_violations(template, role, statements)]
 
 
 def role_violations(template: Template, role: str, statements: list[dict[str, Any]]) -> list[str]:
-    """Say what a role (its name) would reach with these statements that it must not."""
+    """Return what a role (its name) would reach with these statements that it must not."""
     found, who = [], callers(template, role, ASKING)
     for cluster in (ASKING, *OTHERS):
         for call in _calls(statements, cluster_calls(cluster, ASKING)):
@@ -142,7 +142,7 @@ def _named(call: Call) -> str:
 
 
 def synthesised() -> Template:
-    """Give the region's template, synthesised now."""
+    """Return the region's template, synthesised now."""
     with tempfile.TemporaryDirectory() as folder:
         output = synthesise(code_on_empty_layers(Path(folder) / "layers"), CLUSTERS, Path(folder) / "cdk.out")
         return Template.read(output / f"nodesmith-{REGION}.template.json")

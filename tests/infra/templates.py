@@ -41,7 +41,7 @@ class Template:
         return cls(resolve(raw["Resources"], known), resolve(raw.get("Outputs", {}), known), text)
 
     def of_type(self, kind: str) -> dict[str, dict[str, Any]]:
-        """Give the properties of all resources of a type (`AWS::` left out), by logical id."""
+        """Return the properties of all resources of a type (`AWS::` left out), by logical id."""
         found = {
             id_: each.get("Properties", {})
             for id_, each in self.resources.items()
@@ -51,12 +51,12 @@ class Template:
         return found
 
     def only(self, kind: str) -> dict[str, Any]:
-        """Give the properties of the only resource of a type."""
+        """Return the properties of the only resource of a type."""
         (properties,) = self.of_type(kind).values()
         return properties
 
     def function(self, concern: str, vpc: str = "") -> dict[str, Any]:
-        """Give the properties of a concern's function."""
+        """Return the properties of a concern's function."""
         (properties,) = (
             each
             for each in self.of_type("Lambda::Function").values()
@@ -65,23 +65,23 @@ class Template:
         return properties
 
     def statements(self, role: str) -> list[dict[str, Any]]:
-        """Give the IAM statements of a role, by the role's logical id; actions and resources always as lists."""
+        """Return the IAM statements of a role, by the role's logical id; actions and resources always as lists."""
         policies = self.of_type("IAM::Role")[role].get("Policies", [])
         documents = [each["PolicyDocument"] for each in policies]
         return [_lists(statement) for document in documents for statement in document["Statement"]]
 
     def trust(self, role: str) -> list[dict[str, Any]]:
-        """Give the statements that say who may assume a role, by the role's logical id; actions always as lists."""
+        """Return the statements that say who may assume a role, by the role's logical id; actions always as lists."""
         document = self.of_type("IAM::Role")[role]["AssumeRolePolicyDocument"]
         return [_lists(statement) for statement in document["Statement"]]
 
     def role_of(self, concern: str, vpc: str = "") -> str:
-        """Give the logical id of the role of a concern's function."""
+        """Return the logical id of the role of a concern's function."""
         role: str = self.function(concern, vpc)["Role"]
         return role.removesuffix(".Arn").rpartition("/")[2]
 
     def role_named(self, name: str) -> str:
-        """Give the logical id of the role of that name."""
+        """Return the logical id of the role of that name."""
         (found,) = (id_ for id_, each in self.of_type("IAM::Role").items() if each.get("RoleName") == name)
         return found
 

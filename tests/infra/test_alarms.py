@@ -76,13 +76,13 @@ def test_every_function_that_messages_or_schedules_wake_is_expected_to_succeed(p
 
 
 def listened(found: dict[str, Any]) -> tuple[str, str, frozenset[tuple[str, str]]]:
-    """Give namespace, metric and dimensions of an alarm."""
+    """Return namespace, metric and dimensions of an alarm."""
     dimensions = frozenset((each["Name"], each["Value"]) for each in found["Dimensions"])
     return found["Namespace"], found["MetricName"], dimensions
 
 
 def said(line: str) -> tuple[str, str, frozenset[tuple[str, str]]]:
-    """Give namespace, metric and dimensions of a line in the embedded metric format."""
+    """Return namespace, metric and dimensions of a line in the embedded metric format."""
     document = json.loads(line)
     (written,) = document["_aws"]["CloudWatchMetrics"]
     (names,) = written["Dimensions"]

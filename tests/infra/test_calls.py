@@ -23,7 +23,7 @@ PARTS = {
 
 
 def operations() -> dict[str, set[str]]:
-    """Give, by the name of a client's method, the actions that it may stand for."""
+    """Return, by the name of a client's method, the actions that it may stand for."""
     found: dict[str, set[str]] = {}
     session = botocore.session.get_session()
     for service in SERVICES:
@@ -33,7 +33,7 @@ def operations() -> dict[str, set[str]]:
 
 
 def called() -> dict[str, set[str]]:
-    """Give the methods of AWS clients that the code names, as call or text, with the actions they may stand for."""
+    """Return the methods of AWS clients that the code names, as call or text, with the actions they may stand for."""
     known = operations()
     text = "\n".join(path.read_text() for folder in CODE for path in sorted(Path(folder).rglob("*.py")))
     names = {first or second for first, second in re.findall(r'\.([a-z_]+)\(|"([a-z]+(?:_[a-z]+)+)"', text)}
@@ -42,7 +42,7 @@ def called() -> dict[str, set[str]]:
 
 
 def granted(templates: dict[str, Template]) -> set[str]:
-    """Give every action that some role is allowed."""
+    """Return every action that some role is allowed."""
     return {
         action
         for template in templates.values()

@@ -148,7 +148,7 @@ def test_lambda_attaches_a_function_to_its_vpc_and_neither_its_code_nor_a_sessio
 
 
 def pod(**changes: str) -> dict[str, str | list[str]]:
-    """Give the tags that EKS Pod Identity asks for, for the forwarder's pod or another."""
+    """Return the tags that EKS Pod Identity asks for, for the forwarder's pod or another."""
     tags = {
         "eks-cluster-arn": f"arn:aws:eks:{REGION}:{ACCOUNT}:cluster/alpha",
         "eks-cluster-name": "alpha",

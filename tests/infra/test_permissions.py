@@ -74,7 +74,7 @@ ATTACH_TO_VPC = {
 
 
 def roles(templates: dict[str, Template]) -> list[tuple[Template, str]]:
-    """Give all roles of all regions: the clusters have none of their own."""
+    """Return all roles of all regions: the clusters have none of their own."""
     return [
         (template, id_)
         for template in templates.values()

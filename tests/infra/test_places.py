@@ -32,7 +32,7 @@ REGIONS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Template]:
-    """Give the templates of the region (by no name) and of the clusters, by name."""
+    """Return the templates of the region (by no name) and of the clusters, by name."""
     folder: Path = tmp_path_factory.mktemp("places")
     clusters = [
         {"name": name, "region": REGION, "vpcId": "vpc-0a0a0a0a", **({"reachedFrom": vpc} if vpc else {})}

@@ -38,7 +38,7 @@ def mapping(template: Template) -> dict[str, Any]:
 
 
 def invocation_settings(template: Template, concern: str, vpc: str) -> dict[str, Any]:
-    """Give how a function's asynchronous invocations are kept and repeated."""
+    """Return how a function's asynchronous invocations are kept and repeated."""
     ids = {each["FunctionName"]: id_ for id_, each in template.of_type("Lambda::Function").items()}
     (found,) = (
         each
@@ -223,7 +223,7 @@ def test_one_set_of_rules_for_all_clusters_passes_notices_on_as_they_are(region:
 
 
 def routing(template: Template) -> str:
-    """Give the logical id of routing's function."""
+    """Return the logical id of routing's function."""
     functions = template.of_type("Lambda::Function").items()
     (found,) = (id_ for id_, each in functions if each["FunctionName"] == "nodesmith-routing")
     return found

@@ -47,7 +47,7 @@ def synthesised(folder: Path, canary: Any, deployed: Deployed) -> Template:
 
 
 def versions(template: Template, alias: str) -> dict[str, str]:
-    """Give what an alias of each function names: a version's number, or the new version."""
+    """Return what an alias of each function names: a version's number, or the new version."""
     functions = {id_: each["FunctionName"] for id_, each in template.of_type("Lambda::Function").items()}
     return {
         functions[each["FunctionName"]]: each["FunctionVersion"]

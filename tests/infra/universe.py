@@ -149,7 +149,10 @@ def _kept(of: Cluster, asking: Cluster) -> Iterator[Call]:
 
 
 def tags(whose: str, cluster: str, managed_by: str = "", nodepool: str = "default") -> dict[str, str]:
-    """Give the condition keys of a cluster's tags, of the request or of the resource; nodesmith's may name another."""
+    """Return the condition keys of a cluster's tags, of the request or of the resource.
+
+    Nodesmith's may name another.
+    """
     return {
         f"aws:{whose}Tag/kubernetes.io/cluster/{cluster}": "owned",
         f"aws:{whose}Tag/eks:eks-cluster-name": cluster,

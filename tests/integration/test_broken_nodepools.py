@@ -57,7 +57,7 @@ def world_of(broken: int) -> World:
 
 
 def launches(world: World, nodepool: str) -> list[datetime]:
-    """Give when instances of a NodePool were launched."""
+    """Return when instances of a NodePool were launched."""
     ours = [i for i in world.cloud.instances.values() if i.claim.startswith(f"{nodepool}-")]
     return sorted(instance.launched_at for instance in ours)
 

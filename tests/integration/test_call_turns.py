@@ -24,7 +24,7 @@ def allowance(store: FakeStore, seconds: float = 0) -> Allowance:
 
 
 def with_pools(count: int) -> World:
-    """Give a cluster whose pods need a NodePool each, so that no two of their nodes share a call."""
+    """Return a cluster whose pods need a NodePool each, so that no two of their nodes share a call."""
     names = [f"team-{number:03}" for number in range(count)]
     world = World({name: pod_manifest(name, nodeSelector={"team": name}) for name in names})
     for name in names:

@@ -45,7 +45,7 @@ Manifest = dict[str, Any]
 
 
 def node_manifest(claim: NodeClaim) -> Manifest:
-    """Give a Node of the claim's instance, Ready and not registered."""
+    """Return a Node of the claim's instance, Ready and not registered."""
     return {
         "metadata": {"name": f"node-{claim.name}", "creationTimestamp": "2026-11-21T11:59:00Z", "labels": {}},
         "spec": {
@@ -113,7 +113,7 @@ def joined(scene: Scene, *names: str) -> None:
 
 
 def failing_for(method: str, *about: str) -> Any:
-    """Give a hook that lets one call fail for a while."""
+    """Return a hook that lets one call fail for a while."""
 
     def fail(call: Call) -> None:
         if call.method == method and set(about) <= set(call.about):
@@ -174,7 +174,7 @@ def waiting_pods(scene: Scene, *names: str) -> list[NodeClaim]:
 
 
 def told_of(scene: Scene, why: str) -> list[tuple[Concern, timedelta]]:
-    """Give who was told of something, and how long from now they will hear of it."""
+    """Return who was told of something, and how long from now they will hear of it."""
     return [(m.concern, m.due_at - scene.hints.clock()) for m in scene.hints.sent if m.hint.why == why]
 
 
@@ -540,7 +540,7 @@ class Eye:
 
 
 def nodeclaim_by_hand(name: str) -> Manifest:
-    """Give a NodeClaim that a user has made an hour ago."""
+    """Return a NodeClaim that a user has made an hour ago."""
     return {
         "metadata": {
             "name": name,
@@ -557,7 +557,7 @@ def nodeclaim_by_hand(name: str) -> Manifest:
 
 
 def looking(scene: Scene, eye: Eye, beat_ago: int | None = None) -> Observation:
-    """Give an observation; the forwarder's heartbeat is of so many seconds ago, None for a forwarder without any."""
+    """Return an observation; the forwarder's heartbeat is of so many seconds ago, None for a forwarder without any."""
     outside = (scene.blobs, scene.hints)
     ago = None if beat_ago is None else timedelta(seconds=beat_ago)
     last = None if ago is None else Heartbeat(scene.now - ago, NOW)

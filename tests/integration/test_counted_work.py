@@ -37,7 +37,7 @@ class Told:
 
 
 def running(pods: int = 2, **nodepool: Any) -> World:
-    """Give a world with one node and so many pods on it, of which nothing has been counted yet."""
+    """Return a world with one node and so many pods on it, of which nothing has been counted yet."""
     manifests = {f"web-{n}": pod_manifest(f"web-{n}") for n in range(pods)}
     world = World(manifests, nodepool=builders.nodepool_manifest(**nodepool))
     world.settle()

@@ -27,7 +27,7 @@ DIES = story("an instance that dies before it joins")
 
 
 def broken(found: object) -> dict[object, list[str]]:
-    """Give the tellings in which something did not hold."""
+    """Return the tellings in which something did not hold."""
     return {where: faults for where, faults in found if faults}  # type: ignore[attr-defined]
 
 

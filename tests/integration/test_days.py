@@ -14,7 +14,7 @@ NODES, DAILY_FAULTS = 50, 0.14
 
 @pytest.fixture(scope="module")
 def evening() -> Fleet:
-    """Give the fleet as it is an hour after the last fault."""
+    """Return the fleet as it is an hour after the last fault."""
     fleet = Fleet(NODES)
     fleet.plan(1, DAILY_FAULTS)
     fleet.observe()

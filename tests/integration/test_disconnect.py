@@ -69,7 +69,7 @@ def make_at_run_time(cluster: Connectable) -> None:
 
 
 def beside_the_ledger(cluster: str) -> list[dict[str, Any]]:
-    """Give an item of each of a cluster's other partitions."""
+    """Return an item of each of a cluster's other partitions."""
     keys = [("FORWARDER", "HEARTBEAT"), ("HEALTH", "lifecycle"), ("NOTICES", "event")]
     return [{"pk": {"S": f"{kind}#{cluster}"}, "sk": {"S": name}} for kind, name in keys]
 

@@ -22,7 +22,7 @@ def counted(recorded: Recorded, name: str) -> list[tuple[dict[str, str], float]]
 
 
 def shown(world: World, name: str) -> dict[str, float]:
-    """Give what a gauge shows, by its only label."""
+    """Return what a gauge shows, by its only label."""
     gauge = world.metrics.take().gauges[VOLUNTARY + name]
     return {_value(labels): value for labels, value in gauge.series.items()}
 

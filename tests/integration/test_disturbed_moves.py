@@ -18,7 +18,7 @@ LIFE = timedelta(minutes=6)
 
 
 def claims(world: World, *, new: bool) -> list[NodeClaim]:
-    """Give the claims that a move takes away or has taken, or those that it has bought, by name."""
+    """Return the claims that a move takes away or has taken, or those that it has bought, by name."""
     began = min(claim.created_at for claim in world.store.claims.values())
     found = (claim for claim in world.store.claims.values() if (claim.created_at > began) is new)
     return sorted(found, key=lambda claim: claim.name)
@@ -46,7 +46,7 @@ MOMENTS: dict[str, Callable[[World], bool]] = {
 
 
 def reached(moment: str) -> World:
-    """Give a world in which a node becomes a cheaper one, and has come so far."""
+    """Return a world in which a node becomes a cheaper one, and has come so far."""
     world = CHEAPER.begun()
     for _ in range(80):
         if MOMENTS[moment](world):
@@ -70,7 +70,7 @@ def take(world: World, kind: str, claim: NodeClaim) -> None:
 
 
 def is_there(world: World, kind: str, claim: NodeClaim) -> bool:
-    """Tell whether there is such a thing of a claim."""
+    """Return whether there is such a thing of a claim."""
     if kind == "NodeClaim":
         return claim.name in world.cluster.nodeclaims
     if kind == "Node":

@@ -32,7 +32,7 @@ def cluster(capsys: pytest.CaptureFixture[str]) -> Iterator[Connectable]:
 
 
 def found(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> dict[str, list[Json]]:
-    """Give what doctor finds to be mended, by check. In memory there are no admission policies, which it says."""
+    """Return what doctor finds to be mended, by check. In memory there are no admission policies, which it says."""
     cluster.calls.clear()
     status = cluster.examine()
     told: list[Json] = json.loads(capsys.readouterr().out)["findings"]

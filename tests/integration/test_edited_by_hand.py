@@ -42,7 +42,7 @@ def without_status(there: dict[str, Any]) -> dict[str, Any]:
 
 
 def restored(there: dict[str, Any]) -> dict[str, Any]:
-    """Give a Node as it is made anew from what somebody had kept of it: no kubelet sets its provider id again."""
+    """Return a Node as it is made anew from what somebody had kept of it: no kubelet sets its provider id again."""
     spec = {name: value for name, value in there["spec"].items() if name != "providerID"}
     return {**there, "spec": spec}
 

@@ -109,7 +109,7 @@ def test_an_old_form_is_planned_and_converted_to_what_is_written_by_hand(story: 
 
 
 def planned(*files: Path) -> dict[str, Any]:
-    """Give a plan without what differs between objects of another name or age."""
+    """Return a plan without what differs between objects of another name or age."""
     named = [word for file in files for word in ("-f", str(file))]
     plan: dict[str, Any] = json.loads(nodesmith("plan", *named, "-o", "json").stdout)
     for node in plan["nodes"]:

@@ -113,7 +113,7 @@ class Site:
             notices.keep(CLUSTER, str(number), event, ACCOUNT_ID)
 
     def delayed(self) -> str:
-        """Give the only invocation that waits, whenever its time comes."""
+        """Return the only invocation that waits, whenever its time comes."""
         queue = sqs_backends[ACCOUNT_ID][REGION].get_queue(QUEUE_NAME)
         (message,) = queue._messages
         return str(message.body)
@@ -301,7 +301,7 @@ def test_what_functions_have_counted_is_what_the_forwarder_answers_prometheus_wi
 
 
 def told_prometheus(site: Site) -> list[str]:
-    """Give what a forwarder answers that has the rights of one, and has just begun."""
+    """Return what a forwarder answers that has the rights of one, and has just begun."""
     client = acting(site.aws.client, Role("forwarder", CLUSTER, REGION))
     bucket = S3Blobs(client("s3"), site.deployment.bucket)
     server = ApiClient(connect(site.api.url, "", lambda: "token"))

@@ -130,7 +130,7 @@ class Yard(Outside):
                 self.ended["again" if not self.cloud.instances[id_].is_alive else "once"] += 1
 
     def left(self) -> Mapping[str, Any]:
-        """Say what is still there."""
+        """Return what is still there."""
         return {
             "instances": sorted(i.id for i in self.cloud.alive()),
             "claims": {name: str(claim.phase) for name, claim in sorted(self.store.claims.items())},

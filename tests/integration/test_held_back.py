@@ -19,7 +19,7 @@ def price(world: World) -> float:
 
 
 def shown(world: World, kind: str) -> list[tuple[str, str]]:
-    """Give status and reason of a condition of the NodePool, or of all NodeClaims."""
+    """Return status and reason of a condition of the NodePool, or of all NodeClaims."""
     objects: Any = [*world.cluster.nodepools.values(), *world.cluster.nodeclaims.values()]
     conditions = [c for each in objects for c in (each.get("status") or {}).get("conditions") or ()]
     return [(c["status"], c["reason"]) for c in conditions if c["type"] == kind]
@@ -54,7 +54,7 @@ def test_a_move_that_has_not_begun_to_drain_is_undone_by_a_pause() -> None:
 
 
 def scattered(pods: int, annotations: dict[str, str]) -> World:
-    """Give a cluster in which each pod has a node of its own, of a NodePool whose budgets allow everything."""
+    """Return a cluster in which each pod has a node of its own, of a NodePool whose budgets allow everything."""
     pool = builders.nodepool_manifest(requirements=ON_DEMAND)
     pool["metadata"]["annotations"] = annotations
     pool["spec"]["disruption"] = {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}

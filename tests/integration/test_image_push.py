@@ -61,7 +61,7 @@ def push(registry: Registry, options: PushOptions, target: str = TARGET) -> Push
 
 
 def unpacked(registry: Registry, manifest: str) -> dict[str, bytes]:
-    """Give the files of an image, its layers one over the other."""
+    """Return the files of an image, its layers one over the other."""
     stored, files = registry.repositories[TARGET], {}
     for layer in registry.document(TARGET, manifest)["layers"]:
         with tarfile.open(fileobj=io.BytesIO(stored.blobs[layer["digest"]])) as archive:

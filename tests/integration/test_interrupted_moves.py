@@ -15,7 +15,7 @@ LIFE = timedelta(minutes=8)
 
 
 def reached(stage: Stage) -> World:
-    """Give a world in which a move of one node to a cheaper one has come to a stage."""
+    """Return a world in which a move of one node to a cheaper one has come to a stage."""
     world = CHEAPER.begun()
     for _ in range(60):
         if [move.stage for move in world.store.moves.values()] == [stage]:

@@ -28,7 +28,7 @@ LIFE = timedelta(minutes=8)
 
 
 def settled(nodes: int = 2, messages: Messages | None = None, **spec: Any) -> World:
-    """Give a world with so many nodes, each of which runs one pod."""
+    """Return a world with so many nodes, each of which runs one pod."""
     pods = {f"web-{n}": pod_manifest(f"web-{n}", "3", **spec) for n in range(nodes)}
     world = World(pods, nodepool=builders.nodepool_manifest(requirements=SMALL))
     world.settle()

@@ -21,7 +21,7 @@ def newest(world: World) -> NodeClaim:
 
 
 def launched_with(world: World, name: str) -> NodeClaim:
-    """Give the claim that is launched for one more pod, before its node has joined."""
+    """Return the claim that is launched for one more pod, before its node has joined."""
     known = set(world.store.claims)
     world.pods[name] = pod = pod_manifest(name, **CROWDED)
     world.cluster.pods[f"default/{name}"] = pod

@@ -31,7 +31,7 @@ PODS = 20
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCluster]:
-    """Give a system that runs the example of 20 pods, and has settled."""
+    """Yield a system that runs the example of 20 pods, and has settled."""
     manifests = load_manifests([str(shipped("_examples", "examples") / "express-test")])
     with LocalSystem(place_of(manifests, "", hurried(SPEED)), tmp_path_factory.mktemp("state")) as running:
         system = running.first
@@ -58,13 +58,13 @@ def instance_of(system: ServedCluster, node: str) -> str:
 
 
 def reasons(system: ServedCluster, claim: str) -> set[str]:
-    """Give the reasons in a NodeClaim's conditions; none where it is gone."""
+    """Return the reasons in a NodeClaim's conditions; none where it is gone."""
     found = system.objects.find("nodeclaims", claim) or {}
     return {str(each.get("reason")) for each in (found.get("status") or {}).get("conditions") or ()}
 
 
 def states(system: ServedCluster) -> dict[str, str]:
-    """Give the states of all instances by id."""
+    """Return the states of all instances by id."""
     found = system.aws.client("ec2").describe_instances()["Reservations"]
     return {i["InstanceId"]: i["State"]["Name"] for each in found for i in each["Instances"]}
 

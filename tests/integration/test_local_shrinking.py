@@ -23,7 +23,7 @@ SPEED, LONGEST_SECONDS = 20.0, 3600.0
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCluster]:
-    """Give a system that runs the example of 20 pods, and has settled."""
+    """Yield a system that runs the example of 20 pods, and has settled."""
     manifests = load_manifests([str(shipped("_examples", "examples") / "express-test")])
     with LocalSystem(place_of(manifests, "", hurried(SPEED)), tmp_path_factory.mktemp("state")) as running:
         system = running.first
@@ -81,7 +81,7 @@ def test_kubectl_describe_tells_why(system: ServedCluster, shrunk: Shrunk) -> No
 
 
 def told(system: ServedCluster) -> dict[str, float]:
-    """Give what Prometheus gets, by series."""
+    """Return what Prometheus gets, by series."""
     with urllib.request.urlopen(system.metrics_url, timeout=30) as answer:  # noqa: S310 it is ours
         lines = answer.read().decode().splitlines()
     samples = (line.rpartition(" ") for line in lines if not line.startswith("#"))

@@ -35,7 +35,7 @@ PODS = 3
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSystem]:
-    """Give two clusters, each with the default NodePool and three pods that run."""
+    """Yield two clusters, each with the default NodePool and three pods that run."""
     place = Place("us-east-1", "nodesmith-local", zones=("us-east-1a",), speed=hurried(SPEED), clusters=2)
     with LocalSystem(place, tmp_path_factory.mktemp("state")) as system:
         for each in system.clusters:
@@ -68,7 +68,7 @@ def runs(cluster: ServedCluster, pods: int) -> bool:
 
 
 def instances(system: LocalSystem) -> dict[str, Any]:
-    """Give the instances that run, by id."""
+    """Return the instances that run, by id."""
     found = system.aws.client("ec2").describe_instances()["Reservations"]
     there = [i for each in found for i in each["Instances"]]
     return {i["InstanceId"]: i for i in there if i["State"]["Name"] in {"pending", "running"}}
@@ -83,7 +83,7 @@ def node_names(cluster: ServedCluster) -> set[str]:
 
 
 def logged(system: LocalSystem, *words: str) -> Callable[[], bool]:
-    """Tell whether a line of the log has all these words."""
+    """Return whether a line of the log has all these words."""
     return lambda: any(all(w in line for w in words) for line in system.log.read_text().splitlines())
 
 

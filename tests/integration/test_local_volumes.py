@@ -17,7 +17,7 @@ A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
 
 
 def stateful_set(name: str, replicas: int, storage_class_name: str) -> Manifest:
-    """Give a StatefulSet that starts all its pods at once."""
+    """Return a StatefulSet that starts all its pods at once."""
     template = claim("data", storageClassName=storage_class_name)
     return {
         "apiVersion": "apps/v1",
@@ -81,7 +81,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def zones_of(outcome: dict[str, Any], app_name: str) -> list[str]:
-    """Give the zone of each bound pod of an app."""
+    """Return the zone of each bound pod of an app."""
     return [
         node["zone"]
         for node in outcome["nodes"]

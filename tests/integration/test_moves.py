@@ -48,7 +48,7 @@ def until(world: World, reached: Callable[[], object], within: timedelta = timed
 
 
 def proposed(of: Life) -> World:
-    """Give a world in which a move has just been proposed."""
+    """Return a world in which a move has just been proposed."""
     world = of.begun()
     return until(world, lambda: stages(world) == [Stage.PROPOSED])
 
@@ -59,13 +59,13 @@ def source(world: World) -> NodeClaim:
 
 
 def price(world: World) -> float:
-    """Give what everything that runs costs, USD an hour."""
+    """Return what everything that runs costs, USD an hour."""
     alive = {instance.id for instance in world.cloud.alive()}
     return sum(c.price_hourly_usd for c in world.store.claims.values() if c.instance_id in alive)
 
 
 def said(world: World, kind: str = "NodeClaim") -> list[str]:
-    """Give the reasons of the Events about disruption, in order, once each."""
+    """Return the reasons of the Events about disruption, in order, once each."""
     reasons = [e.reason for e in world.cluster.events if e.kind == kind]
     return list(dict.fromkeys(r for r in reasons if r.startswith(("Disruption", "Consolidation"))))
 
@@ -139,7 +139,7 @@ def test_a_replacement_is_ready_before_anybody_is_asked_to_leave() -> None:
 
 
 def shown_reason(world: World, claim: NodeClaim) -> str:
-    """Give the reason for which a NodeClaim shows that it is disrupted; empty where it shows none."""
+    """Return the reason for which a NodeClaim shows that it is disrupted; empty where it shows none."""
     conditions = world.cluster.nodeclaims[claim.name]["status"]["conditions"]
     return next((c["reason"] for c in conditions if c["type"] == "DisruptionReason"), "")
 

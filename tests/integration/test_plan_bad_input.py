@@ -327,7 +327,7 @@ def test_a_nodepool_of_auto_mode_buys_nothing_and_its_node_takes_pods(plan: Comm
 
 
 def large_node(nodepool: str, cpu: str) -> Manifest:
-    """Give a node that takes no pods of ours."""
+    """Return a node that takes no pods of ours."""
     offered: Mapping[str, str] = {"cpu": cpu, "memory": "32Gi", "pods": "58"}
     labels = {"karpenter.sh/nodepool": nodepool, ZONE: "us-east-1a", HOSTNAME: "there"}
     return {

@@ -211,7 +211,7 @@ def test_what_min_values_add_at_any_price_is_of_the_nodes_own_zone(run: Run, tmp
 
 
 def reservation(name: str, instance_type: str, zone: str, **shown: Any) -> dict[str, Any]:
-    """Give a capacity reservation as the status of an EC2NodeClass shows it."""
+    """Return a capacity reservation as the status of an EC2NodeClass shows it."""
     return {
         "id": name,
         "instanceType": instance_type,

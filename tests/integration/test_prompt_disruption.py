@@ -28,7 +28,7 @@ def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settled(nodes: int, policy: str = "WhenEmptyOrUnderutilized", **disruption: Any) -> World:
-    """Give a cluster with as many nodes, each with a pod that fills it, at which disruption has looked."""
+    """Return a cluster with as many nodes, each with a pod that fills it, at which disruption has looked."""
     pods = {f"web-{number}": pod_manifest(f"web-{number}", cpu="12") for number in range(nodes)}
     pool = nodepool_manifest(requirements=EXPRESS)
     pool["spec"]["disruption"] = {"consolidationPolicy": policy, "budgets": [ALL], **disruption}

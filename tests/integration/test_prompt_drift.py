@@ -26,7 +26,7 @@ def drifting(world: World) -> int:
 
 
 def settled() -> World:
-    """Give a cluster of several nodes that disruption has looked at."""
+    """Return a cluster of several nodes that disruption has looked at."""
     pods = {f"web-{number}": pod_manifest(f"web-{number}", cpu="6") for number in range(6)}
     world = World(pods, nodepool=nodepool_manifest(requirements=EXPRESS))
     world.concerns = MOVING

@@ -40,7 +40,7 @@ def evicted(world: World) -> bool:
 
 
 def is_replaced(world: World) -> bool:
-    """Tell whether a node is ready that was bought since the world had settled."""
+    """Return whether a node is ready that was bought since the world had settled."""
     young = max(world.store.claims.values(), key=lambda claim: claim.created_at)
     return len(world.store.claims) > 1 and young.phase is Phase.INITIALIZED
 

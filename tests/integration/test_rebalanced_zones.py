@@ -27,7 +27,7 @@ SPREAD = {
 
 
 def crowded() -> World:
-    """Give six pods that were bought for when only one zone was allowed; now all are, and are to be rebalanced."""
+    """Return six pods that were bought for when only one zone was allowed; now all are, and are to be rebalanced."""
     names = [f"web-{n}" for n in range(6)]
     pods = {name: pod_manifest(name, topologySpreadConstraints=[SPREAD]) for name in names}
     one_zone = builders.expression(ZONE, "In", builders.ZONES[0])

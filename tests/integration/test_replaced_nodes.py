@@ -40,7 +40,7 @@ class Clinic(World):
 
 
 def settled(mode: str = "On", boundaries: Boundaries | None = None) -> Clinic:
-    """Give a world with one node that runs two pods."""
+    """Return a world with one node that runs two pods."""
     nodepool = builders.nodepool_manifest()
     nodepool["metadata"]["annotations"] = {"nodesmith.dev/node-repair": mode}
     pods = {name: pod_manifest(name) for name in ("web-0", "web-1")}

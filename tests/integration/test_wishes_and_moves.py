@@ -21,7 +21,7 @@ QUIET = timedelta(minutes=2)
 
 
 def grown(*, rebalances: bool = False) -> World:
-    """Give twenty pods that wish to be spread over zones, on the three nodes that were bought for them."""
+    """Return twenty pods that wish to be spread over zones, on the three nodes that were bought for them."""
     pods = {f"web-{n:02d}": pod_manifest(f"web-{n:02d}", **SPREAD) for n in range(20)}
     nodepool = builders.nodepool_manifest(requirements=[*ON_DEMAND, SIZES])
     nodepool["spec"]["disruption"] = {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}

@@ -39,7 +39,7 @@ def hashed_by_karpenter(objects: Sequence[tuple[Manifest, str]]) -> list[Hashed]
 
 
 def hashed_by_nodesmith(manifest: Manifest, ca_bundle: str) -> tuple[str, str]:
-    """Give hash and version; what is wrong with the manifest instead of the hash where it is refused."""
+    """Return hash and version; what is wrong with the manifest instead of the hash where it is refused."""
     if manifest["kind"] == "NodePool":
         pool = parse_nodepool(manifest)
         return (pool.value.hash if pool.value else str(pool.problems)), NODEPOOL_HASH_VERSION

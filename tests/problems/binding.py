@@ -16,7 +16,7 @@ from tests.problems.supplies import CAPACITY, ZONE, Config, Supply, supply
 
 
 def uneven(problem: Problem, plan: Mapping[str, Any]) -> list[str]:
-    """Give the pods of a plan (as JSON) whose hard spreads do not hold once every pod is where the plan has it."""
+    """Return the pods of a plan (as JSON) whose hard spreads do not hold once every pod is where the plan has it."""
     cluster, running, placed = _outcome(problem, plan)
     found = []
     for pod, host in placed:
@@ -27,7 +27,7 @@ def uneven(problem: Problem, plan: Mapping[str, Any]) -> list[str]:
 
 
 def stranded(problem: Problem, plan: Mapping[str, Any], orders: int = 5) -> list[str]:
-    """Give the pods that some orders of binding, drawn by the problem's seed, leave without the place they have."""
+    """Return the pods that some orders of binding, drawn by the problem's seed, leave without the place they have."""
     cluster, running, placed = _outcome(problem, plan)
     dice = random.Random(problem.seed)  # noqa: S311
     for _ in range(orders):
@@ -48,7 +48,7 @@ _Places = list[tuple[Pod, int]]
 
 
 def _outcome(problem: Problem, plan: Mapping[str, Any]) -> tuple[Cluster, _Places, _Places]:
-    """Give the nodes as they will be, the pods that run, and those of the plan, each with its node's number."""
+    """Return the nodes as they will be, the pods that run, and those of the plan, each with its node's number."""
     given = supply(problem)
     names = [node.labels[HOSTNAME] for node in given.nodes] + [node["name"] for node in plan["nodes"]]
     new = [_bought(given, node) for node in plan["nodes"]]

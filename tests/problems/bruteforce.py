@@ -139,7 +139,7 @@ class _Search:
         self.best = Best(price, {key: names[host] for key, host in self.hosts.items()})
 
     def _clash(self, group: _Group, config: Config, other: _Group, bought: Config) -> bool:
-        """Tell whether pods of two groups keep away from each other over a domain that their nodes would share."""
+        """Return whether pods of two groups keep away from each other over a domain that their nodes would share."""
         return any(
             key != HOSTNAME and key in config.labels and config.labels[key] == bought.labels.get(key)
             for one in group.pods
@@ -164,7 +164,7 @@ class _Search:
             raise TooLarge(f"problem {self.given.seed}")
 
     def _bindable(self, bought: Sequence[Config]) -> bool:
-        """Tell whether every order of binding takes every pod to its host: of those left one can always go."""
+        """Return whether every order of binding takes every pod to its host: of those left one can always go."""
         fresh = [
             Node({**c.labels, HOSTNAME: f"new-{n}"}, c.taints, c.node.free) for n, c in enumerate(bought)
         ]
@@ -190,7 +190,7 @@ class _Search:
         return bind(frozenset(self.hosts)) and all(self._is_even(cluster, pod) for pod in self.pods)
 
     def _is_even(self, cluster: Cluster, pod: Pod) -> bool:
-        """Tell whether the spreads of a pod would let it where it is if all others were there before it."""
+        """Return whether the spreads of a pod would let it where it is if all others were there before it."""
         others = [(p, self.hosts[p.key]) for p in self.pods if p is not pod]
         cluster.bound = [*self.given.running, *others]
         return is_even(cluster, pod, self.hosts[pod.key], self.given.domains[pod.key])

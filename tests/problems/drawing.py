@@ -61,7 +61,7 @@ class Problem:
         return found
 
     def of_kind(self, kind: str) -> list[Manifest]:
-        """Give the objects of a kind."""
+        """Return the objects of a kind."""
         return [m for m in self.manifests if m["kind"] == kind]
 
 

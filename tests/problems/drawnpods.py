@@ -33,7 +33,7 @@ class Drawn:
     _claims: list[Manifest] = field(default_factory=list)
 
     def running(self, node: Manifest) -> Iterator[Manifest]:
-        """Give a few small pods that run on a node, some of which keep others away."""
+        """Yield a few small pods that run on a node, some of which keep others away."""
         name = node["metadata"]["name"]
         for number in range(self.dice.choice((0, 1, 2))):
             spec: Manifest = {"nodeName": name, "tolerations": [{"operator": "Exists"}]}
@@ -76,7 +76,7 @@ class Drawn:
         return one
 
     def volumes(self) -> list[Manifest]:
-        """Give the StorageClasses, and the claims and volumes of all pods drawn so far."""
+        """Return the StorageClasses, and the claims and volumes of all pods drawn so far."""
         return [_storageclass("anywhere", []), _storageclass("first-zone", [self.zones[0]]), *self._claims]
 
     def _spec(self, labels: dict[str, str]) -> Manifest:
@@ -222,7 +222,7 @@ def _storageclass(name: str, zones: Sequence[str]) -> Manifest:
 
 
 def _claimed(dice: random.Random, name: str, namespace: str, zones: Sequence[str]) -> list[Manifest]:
-    """Give a claim: bound to a volume in some zone, or still to be bound by its class."""
+    """Return a claim: bound to a volume in some zone, or still to be bound by its class."""
     claim: Manifest = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",

@@ -39,12 +39,12 @@ class _Open:
 
 
 def first_fit(pods: Iterable[Vector], kinds: Sequence[Kind]) -> list[Kind]:
-    """Give the nodes bought, see `first_fit_nodes`."""
+    """Return the nodes bought, see `first_fit_nodes`."""
     return [node.kind for node in first_fit_nodes(pods, kinds)]
 
 
 def first_fit_nodes(pods: Iterable[Vector], kinds: Sequence[Kind]) -> list[Bought]:
-    """Give the nodes bought. Vectors are cpu, memory, then anything else; a pod that no type holds is left out."""
+    """Return the nodes bought. Vectors are cpu, memory, then anything else; a pod that no type holds is left out."""
     opened: list[_Open] = []
     order: list[tuple[int, int]] = []  # of open nodes: pods on it, number
     for pod in sorted(pods, key=lambda p: (-p[0], -p[1], p)):

@@ -41,7 +41,7 @@ class OneNode(Fleet):
 
 
 def _as_one(demands: list[Demand]) -> list[Demand]:
-    """Give one demand for the pods of all; leave them as they are where rules say who may share a node, or which."""
+    """Return one demand for the pods of all; leave them as they are where rules say who may share a node, or which."""
     pods = tuple(pod for demand in demands for pod in demand.pods)
     if len(pods) < 2 or any(d != Demand(d.shape, d.pods) for d in demands):
         return demands
@@ -52,13 +52,13 @@ def _as_one(demands: list[Demand]) -> list[Demand]:
 def _is_wide_enough(
     sources: Sequence[Candidate], node: PlannedNode, templates: Mapping[str, Template]
 ) -> bool:
-    """Tell whether so many types are cheaper as one spot node needs to be changed for another."""
+    """Return whether so many types are cheaper as one spot node needs to be changed for another."""
     is_spot = [source.node.labels.get(CAPACITY_TYPE) == SPOT for source in sources] == [True]
     return not is_spot or for_spot(node, templates[node.claim.nodepool], _SPOT_TYPES) is not None
 
 
 def one_command(inputs: Inputs) -> Proposal | None:
-    """Give the first move that Karpenter's search would begin; None where it finds none."""
+    """Return the first move that Karpenter's search would begin; None where it finds none."""
     under_way = Pass(inputs, _STEPS, fleet=OneNode)
     candidates = under_way.consolidatable()
     empty = [one for one in candidates if not one.pods]

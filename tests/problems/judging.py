@@ -94,13 +94,13 @@ def with_risks(inputs: Inputs) -> Inputs:
 
 
 def found(seed: int, mix: Mix = LARGE) -> list[Violation]:
-    """Give what the audit has against the plan for a problem."""
+    """Return what the audit has against the plan for a problem."""
     problem = draw(seed, mix)
     return audit(problem.manifests, problem.catalog, planned(problem.manifests, problem.catalog).plan)
 
 
 def digest(seeds: range, mix: Mix = LARGE) -> str:
-    """Give a fingerprint of the plans for these problems."""
+    """Return a fingerprint of the plans for these problems."""
     content = hashlib.sha256()
     for seed in seeds:
         problem = draw(seed, mix)

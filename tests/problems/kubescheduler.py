@@ -44,7 +44,7 @@ class Pod:
         return {p["hostPort"] for p in found if p.get("hostPort")}
 
     def terms(self, kind: str) -> Sequence[Manifest]:
-        """Give required terms of podAffinity or podAntiAffinity."""
+        """Return required terms of podAffinity or podAntiAffinity."""
         rules = (self.spec.get("affinity") or {}).get(kind) or {}
         return rules.get(_REQUIRED) or ()
 
@@ -77,12 +77,12 @@ def amount(text: str) -> int:
 
 
 def may_run(pod: Pod, labels: Labels, taints: Iterable[Manifest]) -> bool:
-    """Tell whether labels, taints and volumes let the pod on a node, whatever its room."""
+    """Return whether labels, taints and volumes let the pod on a node, whatever its room."""
     return tolerates(pod, taints) and _selects(pod, labels) and any(holds(each, labels) for each in pod.reach)
 
 
 def tolerates(pod: Pod, taints: Iterable[Manifest]) -> bool:
-    """Tell whether no taint keeps the pod away."""
+    """Return whether no taint keeps the pod away."""
     tolerations = pod.spec.get("tolerations") or ()
     return all(
         taint["effect"] == "PreferNoSchedule" or any(_tolerated(taint, each) for each in tolerations)
@@ -91,7 +91,7 @@ def tolerates(pod: Pod, taints: Iterable[Manifest]) -> bool:
 
 
 def fits(pods: Sequence[Pod], node: Node) -> bool:
-    """Tell whether a node has the resources, ports and attachments for these pods together."""
+    """Return whether a node has the resources, ports and attachments for these pods together."""
     names = {name for pod in pods for name in pod.requests}
     ports = [port for pod in pods for port in pod.ports]
     volumes = sum(pod.volumes for pod in pods)
@@ -103,7 +103,7 @@ def fits(pods: Sequence[Pod], node: Node) -> bool:
 
 
 def admits(cluster: Cluster, pod: Pod, host: int, domains: Mapping[int, Iterable[str]]) -> bool:
-    """Tell whether pod affinities and spreads let the pod on a node now.
+    """Return whether pod affinities and spreads let the pod on a node now.
 
     `domains` are, by the number of a spread constraint, further domains that count though no node is in them yet.
     """
@@ -112,7 +112,7 @@ def admits(cluster: Cluster, pod: Pod, host: int, domains: Mapping[int, Iterable
 
 
 def is_even(cluster: Cluster, pod: Pod, host: int, domains: Mapping[int, Iterable[str]]) -> bool:
-    """Tell whether the spreads of a pod let it on a node now; `domains` as for `admits`."""
+    """Return whether the spreads of a pod let it on a node now; `domains` as for `admits`."""
     return all(
         _even_enough(cluster, pod, host, spread, domains.get(number, ()))
         for number, spread in enumerate(pod.spec.get("topologySpreadConstraints") or ())
@@ -121,7 +121,7 @@ def is_even(cluster: Cluster, pod: Pod, host: int, domains: Mapping[int, Iterabl
 
 
 def repels(pod: Pod, other: Pod, namespaces: Mapping[str, Labels]) -> list[str]:
-    """Give the topology keys over which the pod keeps away from another."""
+    """Return the topology keys over which the pod keeps away from another."""
     return [t["topologyKey"] for t in pod.terms("podAntiAffinity") if _looks_at(pod, t, other, namespaces)]
 
 
@@ -165,7 +165,7 @@ def _even_enough(cluster: Cluster, pod: Pod, host: int, spread: Manifest, furthe
 
 
 def is_counted(pod: Pod, spread: Manifest, node: Node) -> bool:
-    """Tell whether a spread of a pod looks at a node: it has the keys of all of them, and may be the pod's.
+    """Return whether a spread of a pod looks at a node: it has the keys of all of them, and may be the pod's.
 
     Every node that is there has a hostname, and every other will.
     """
@@ -211,7 +211,7 @@ def _selected(selector: Manifest, labels: Labels) -> bool:
 
 
 def holds(expressions: Iterable[Manifest], labels: Labels) -> bool:
-    """Tell whether labels meet all expressions."""
+    """Return whether labels meet all expressions."""
     return all(_holds(each, labels.get(each["key"])) for each in expressions)
 
 

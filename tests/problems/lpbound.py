@@ -20,7 +20,7 @@ _ROUNDS = 400
 
 
 def lp_bound(asks: Sequence[tuple[Vector, int]], kinds: Sequence[Kind]) -> float:
-    """Give a price, USD an hour, that no nodes for all `asks` (what one pod takes, how many) can undercut.
+    """Return a price, USD an hour, that no nodes for all `asks` (what one pod takes, how many) can undercut.
 
     At most a two-thousandth below the linear programme's value, unless the rounds end first.
     """
@@ -70,7 +70,7 @@ def _master(
 def _fullest(
     sizes: Sequence[Vector], counts: Sequence[int], worths: Sequence[float], kind: Kind
 ) -> tuple[float, dict[int, int]]:
-    """Give what the best filling of a type is worth at the most, and a filling that comes near it."""
+    """Return what the best filling of a type is worth at the most, and a filling that comes near it."""
     model = _model()
     model.changeObjectiveSense(highspy.ObjSense.kMaximize)
     for _ in kind.room:

@@ -19,7 +19,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def with_rarities(seed: int, manifests: Iterable[Manifest]) -> Iterator[Manifest]:
-    """Give the problem's objects, some kinds of waiting pods with something rare about them."""
+    """Yield the problem's objects, some kinds of waiting pods with something rare about them."""
     for manifest in manifests:
         name = str(manifest["metadata"]["name"])
         if manifest["kind"] != "Pod" or manifest["spec"].get("nodeName"):
@@ -52,7 +52,7 @@ def _spec(dice: random.Random, spec: Manifest) -> Manifest:
 
 
 def _setup(dice: random.Random) -> Manifest:
-    """Give an init container that ends before the pod starts, or nothing."""
+    """Return an init container that ends before the pod starts, or nothing."""
     if dice.random() < 0.9:
         return {}
     ports = [{"containerPort": 80, "hostPort": 80}]

@@ -91,7 +91,7 @@ def _at(manifest: Any, path: tuple[str, ...]) -> Any:
 
 
 def shows(problem: Problem, kind: str) -> bool:
-    """Tell whether a problem shows a fault of this kind."""
+    """Return whether a problem shows a fault of this kind."""
     try:
         inputs = inputs_of(problem.manifests, problem.catalog)
     except (NodesmithError, AssertionError, KeyError):

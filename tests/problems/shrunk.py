@@ -52,7 +52,7 @@ class Cluster:
         return fleet_of(inputs_of(self.manifests, self.catalog))
 
     def of_kind(self, kind: str) -> list[Manifest]:
-        """Give the objects of a kind."""
+        """Return the objects of a kind."""
         return [m for m in self.manifests if m["kind"] == kind]
 
 
@@ -81,7 +81,7 @@ def _grown(seed: int) -> _Grown:
 
 
 def shrunk(seed: int, *, rebalancing: bool = False, drifting: bool = False) -> Cluster:
-    """Give the cluster of this number; all its NodePools that let pods be moved may ask for zones to be rebalanced.
+    """Return the cluster of this number; all its NodePools that let pods be moved may ask for zones to be rebalanced.
 
     They may have changed their mind about spot since, so that nodes drift, those that lack the label too.
     """
@@ -158,7 +158,7 @@ def _budgets(dice: random.Random) -> Iterator[Manifest]:
 
 
 def types_of(catalog: Catalog) -> dict[str, InstanceType]:
-    """Give the types of a catalogue by name."""
+    """Return the types of a catalogue by name."""
     return {one.name: one for one in instance_types(catalog, NodeConfiguration())}
 
 
@@ -168,7 +168,7 @@ def key_of(pod: Manifest) -> str:
 
 
 def moved(cluster: Cluster, found: Sequence[Proposal], inputs: Inputs, turn: int) -> Cluster:
-    """Give the cluster once moves have been carried out, each node bought as the cheapest thing it may be."""
+    """Return the cluster once moves have been carried out, each node bought as the cheapest thing it may be."""
     types, gone = types_of(cluster.catalog), _gone(found, inputs)
     written = plan_json(Plan(nodes=tuple(n for p in found for n in p.replacements)))["nodes"]
     names = {node["name"]: f"turn-{turn}-{number:03d}" for number, node in enumerate(written)}
@@ -201,7 +201,7 @@ def _gone(found: Iterable[Proposal], inputs: Inputs) -> frozenset[str]:
 
 
 def violations(cluster: Cluster, inputs: Inputs, found: Proposals) -> list[str]:
-    """Say everything that is wrong with what is proposed for a cluster."""
+    """Return everything that is wrong with what is proposed for a cluster."""
     gone = _gone(found.proposals, inputs)
     return [
         *_of_sources(cluster, gone),
@@ -274,7 +274,7 @@ def _of_pod_budgets(cluster: Cluster, gone: frozenset[str]) -> Iterator[str]:
 
 
 def _is_evicted(pod: Manifest) -> bool:
-    """Tell whether a drain asks a pod to leave: not one that tolerates whatever its node is tainted with."""
+    """Return whether a drain asks a pod to leave: not one that tolerates whatever its node is tainted with."""
     tolerations = pod["spec"].get("tolerations") or ()
     stays = any(t.get("operator") == "Exists" and not t.get("key") for t in tolerations)
     return not (stays or _is_bound_to_node(pod))

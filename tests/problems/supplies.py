@@ -65,7 +65,7 @@ class Supply:
     domains: dict[str, dict[int, set[str]]] = field(default_factory=dict)
 
     def is_flexible(self, config: Config, among: Iterable[Config]) -> bool:
-        """Tell whether enough types of its NodePool would do in its stead, bought the same way."""
+        """Return whether enough types of its NodePool would do in its stead, bought the same way."""
         least = self.least_types.get(config.nodepool, 1)
         if least < 2:
             return True
@@ -106,7 +106,7 @@ class Supply:
         return replace(config, capacity=taken)
 
     def within_limits(self, bought: Sequence[Config]) -> bool:
-        """Tell whether the nodes together keep to their NodePools' limits."""
+        """Return whether the nodes together keep to their NodePools' limits."""
         return all(
             sum(c.capacity.get(name, 0) for c in bought if c.nodepool == pool) <= most
             for pool, limits in self.limits.items()
@@ -239,7 +239,7 @@ class _Volumes:
         self._classes = {m["metadata"]["name"]: m for m in problem.of_kind("StorageClass")}
 
     def reach(self, namespace: str, claims: Sequence[str]) -> tuple[Sequence[Manifest], ...]:
-        """Give the alternatives for a pod with at most one claim."""
+        """Return the alternatives for a pod with at most one claim."""
         if not claims:
             return ((),)
         spec = self._claims[f"{namespace}/{claims[0]}"]["spec"]
@@ -256,5 +256,5 @@ def _likeness(pod: Pod) -> str:
 
 
 def key_of(manifest: Manifest) -> str:
-    """Give namespace/name."""
+    """Return namespace/name."""
     return f"{manifest['metadata']['namespace']}/{manifest['metadata']['name']}"

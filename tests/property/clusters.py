@@ -36,7 +36,7 @@ FAMILIES = ("m5", "c6a", "r6g", "t3", "m7g")
 
 
 def few_types() -> Catalog:
-    """Give what is sold of the families that the NodePools here may choose from."""
+    """Return what is sold of the families that the NodePools here may choose from."""
     whole = catalog()
     names = [name for name in whole.facts if name.partition(".")[0] in FAMILIES]
     facts = {name: whole.facts[name] for name in names}
@@ -48,7 +48,7 @@ CATALOG = few_types()
 
 
 def made_from(seen: Snapshot) -> Inputs:
-    """Give what a decision about this cluster is made from."""
+    """Return what a decision about this cluster is made from."""
     return inputs(snapshot=seen, catalog=CATALOG)
 
 

@@ -50,7 +50,7 @@ JSON = st.recursive(
 
 
 def values(field: Field) -> st.SearchStrategy[Any]:
-    """Give structurally valid values of a field."""
+    """Return structurally valid values of a field."""
     match field:
         case Text():
             return texts(field)
@@ -100,7 +100,7 @@ def objects(field: Object) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def manifests(kind: Kind) -> st.SearchStrategy[dict[str, Any]]:
-    """Give objects whose spec is structurally valid."""
+    """Return objects whose spec is structurally valid."""
     return st.builds(
         lambda name, spec: {
             "apiVersion": kind.api_version,
@@ -114,7 +114,7 @@ def manifests(kind: Kind) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def rules(field: Field, path: str = "") -> list[tuple[str, Field, Rule]]:
-    """Give every rule under a field with the path and the field that it is about."""
+    """Return every rule under a field with the path and the field that it is about."""
     found: list[tuple[str, Field, Rule]] = []
     match field:
         case Text() | Array() | Map() | Object():
@@ -132,7 +132,7 @@ def rules(field: Field, path: str = "") -> list[tuple[str, Field, Rule]]:
 
 
 def damaged(kind: Kind) -> st.SearchStrategy[Any]:
-    """Give objects that are right but for one place, where anything may stand."""
+    """Return objects that are right but for one place, where anything may stand."""
     return st.tuples(manifests(kind), st.randoms(use_true_random=False), JSON).map(
         lambda drawn: _with_damage(drawn[0], drawn[1], drawn[2])
     )

@@ -90,13 +90,13 @@ OBJECTS: dict[str, dict[str, Any]] = {
 
 
 def paths_into(value: Any) -> list[tuple[Any, ...]]:
-    """Give the path of every part of `value`."""
+    """Return the path of every part of `value`."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [(), *((key, *rest) for key, item in inner for rest in paths_into(item))]
 
 
 def with_part(value: Any, path: tuple[Any, ...], part: Any) -> Any:
-    """Give `value` with `part` at `path`."""
+    """Return `value` with `part` at `path`."""
     if not path:
         return part
     changed = with_part(value[path[0]], path[1:], part)
@@ -107,7 +107,7 @@ def with_part(value: Any, path: tuple[Any, ...], part: Any) -> Any:
 
 @st.composite
 def spoiled(draw: st.DrawFn) -> tuple[str, Any]:
-    """Give an object of some kind with one part replaced by something that may not belong there."""
+    """Return an object of some kind with one part replaced by something that may not belong there."""
     path = draw(st.sampled_from(sorted(OBJECTS)))
     whole = {"metadata": {"name": "x", "labels": {"a": "b"}}, **OBJECTS[path]}
     return path, with_part(whole, draw(st.sampled_from(paths_into(whole))), draw(JUNK))
@@ -127,7 +127,7 @@ def answer(
 
 
 def is_sound(code: int, body: Any) -> bool:
-    """Tell whether a reply is a success, or a refusal that says what it is."""
+    """Return whether a reply is a success, or a refusal that says what it is."""
     if code < 300:
         return True
     if isinstance(body, str):

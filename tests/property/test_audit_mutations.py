@@ -47,7 +47,7 @@ def small(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def cluster() -> Cluster:
-    """Give a cluster with something of everything, by `kind/name`."""
+    """Return a cluster with something of everything, by `kind/name`."""
     choice = {**wants(TYPE, "Exists"), "minValues": 2}
     both = wants(CAPACITY_TYPE, "In", "spot", "on-demand")
     web = {"labels": {"app": "web"}, "topologySpreadConstraints": spread()}
@@ -82,7 +82,7 @@ def cluster() -> Cluster:
 
 
 def claimed(name: str, zone: str) -> list[dict[str, Any]]:
-    """Give a claim that is bound, and its volume."""
+    """Return a claim that is bound, and its volume."""
     about = {"name": name, "namespace": "default", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
     required = {"nodeSelectorTerms": [{"matchExpressions": [wants(ZONE, "In", zone)]}]}
     spec = {"nodeAffinity": {"required": required}, "csi": {"driver": DRIVER, "volumeHandle": name}}
@@ -93,7 +93,7 @@ def claimed(name: str, zone: str) -> list[dict[str, Any]]:
 
 
 def right() -> Plan:
-    """Give the plan for it, right in every respect: n-a, n-b, n-c, team-1 in this order."""
+    """Return the plan for it, right in every respect: n-a, n-b, n-c, team-1 in this order."""
     both = ["m.large", "m.huge"]
     return plan(
         buys("n-a", "1500m", ["web-0", "fond", "mounts", "port-0"], both, daemons=1),

@@ -74,7 +74,7 @@ def as_pod(name: str, wish: Wish, **fields: Any) -> dict[str, Any]:
 
 
 def audited(bound: tuple[Wish, ...], new: tuple[Wish, ...], at: tuple[str, ...]) -> bool:
-    """Tell whether the audit finds nothing."""
+    """Return whether the audit finds nothing."""
     nodes = [node(f"n{number}", zone) for number, zone in enumerate(at)]
     old = [as_pod(f"old-{number}", each, node=f"n{each.place}") for number, each in enumerate(bound)]
     pods = [as_pod(f"p{number}", each) for number, each in enumerate(new)]

@@ -32,7 +32,7 @@ _Begin = Callable[..., None]
 
 
 def messages(lost: float, doubled: float, seed: int) -> Messages:
-    """Give queues that lose, delay and double so much."""
+    """Return queues that lose, delay and double so much."""
     return Messages(lost=lost, doubled=doubled, delayed=lost, seed=seed)
 
 
@@ -181,7 +181,7 @@ class Lives(RuleBasedStateMachine):
 
 
 def lives(part: int) -> Any:
-    """Give one part of all lives, as a test of its own: they take minutes, and workers share them."""
+    """Return one part of all lives, as a test of its own: they take minutes, and workers share them."""
     machine: Any = type(f"Lives{part}", (Lives,), {})
     case = machine.TestCase
     case.settings = settings(

@@ -74,7 +74,7 @@ class Referee:
         return sum(self.cpu(name) for name, place in self.places.items() if place == node)
 
     def may_be_on(self, name: str, node: str) -> bool:
-        """Tell whether the pod may be on the node, given where all the others are."""
+        """Return whether the pod may be on the node, given where all the others are."""
         spec = self.pods[name]["spec"]
         others = {other: place for other, place in self.places.items() if other != name and place}
         if (
@@ -90,14 +90,14 @@ class Referee:
         return self.keeps_distance(name, node, others)
 
     def keeps_distance(self, name: str, node: str, others: dict[str, str]) -> bool:
-        """Tell whether no required anti-affinity, of this pod or of its neighbours, is against it."""
+        """Return whether no required anti-affinity, of this pod or of its neighbours, is against it."""
         alike = [
             other for other, place in others.items() if place == node and self.app(other) == self.app(name)
         ]
         return not any("affinity" in self.pods[each]["spec"] for each in (name, *alike)) if alike else True
 
     def skew_on(self, name: str, node: str) -> int:
-        """Give the skew that the pod on the node makes, over the zones that its selector allows."""
+        """Return the skew that the pod on the node makes, over the zones that its selector allows."""
         wanted = self.pods[name]["spec"].get("nodeSelector", {}).get(ZONE)
         zones = {zone for zone in self.zones.values() if wanted in (None, zone)}
         counts = Counter(dict.fromkeys(zones, 0))

@@ -35,7 +35,7 @@ def test_no_move_breaks_a_budget_a_protection_a_limit_or_leaves_a_pod_without_a_
 
 
 def potential(inputs: Inputs) -> tuple[float, int]:
-    """Give what all nodes cost together, and their number."""
+    """Return what all nodes cost together, and their number."""
     nodes = {node.provider_id: node for node in inputs.snapshot.nodes}
     priced = [price_of(c, nodes[c.provider_id], inputs.catalog) for c in inputs.ledger.claims]
     return round(sum(priced), 6), len(priced)
@@ -75,7 +75,7 @@ def test_moves_keep_every_rule_and_come_to_an_end_where_zones_are_rebalanced_too
 
 
 def told(found: Proposals) -> object:
-    """Give what a pass says, but for the names of claims."""
+    """Return what a pass says, but for the names of claims."""
     return [
         (p.reason, p.sources, len(p.replacements), round(p.saving_hourly_usd, 9), sorted(p.destinations))
         for p in found.proposals

@@ -54,7 +54,7 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def end(pod: Pod) -> tuple[object, ...]:
-    """Give what the end of a pod is decided by."""
+    """Return what the end of a pod is decided by."""
     return pod.key, pod.ready, pod.deletion_at, pod.started_at, pod.shape.grace_seconds
 
 

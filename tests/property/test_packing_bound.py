@@ -37,7 +37,7 @@ def cut(draw: st.DrawFn, room: Sequence[int], group: int) -> Filling:
 
 @st.composite
 def plans(draw: st.DrawFn) -> tuple[list[Item], list[Bin], float]:
-    """Give items, bins, and the price of a plan that holds all items in some of these bins."""
+    """Return items, bins, and the price of a plan that holds all items in some of these bins."""
     rooms = [draw(st.tuples(*[st.integers(1, 60)] * AXES)) for _ in range(draw(st.integers(1, 4)))]
     prices = [draw(st.integers(0, 40)) / 10 for _ in rooms]
     items: list[Item] = []

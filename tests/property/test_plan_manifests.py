@@ -168,7 +168,7 @@ JUNK: tuple[Any, ...] = (
 
 
 def paths(value: Any, here: Path = ()) -> Iterator[Path]:
-    """Give the way to everything inside an object; what makes it an object at all stays."""
+    """Yield the way to everything inside an object; what makes it an object at all stays."""
     inside: list[tuple[str | int, Any]] = list(value.items()) if isinstance(value, dict) else []
     inside += list(enumerate(value)) if isinstance(value, list) else []
     for step, inner in inside:

@@ -39,7 +39,7 @@ def held(planned: PlannedNode, seen: Snapshot) -> list[Pod]:
 
 
 def node_labels(planned: PlannedNode, override: Override) -> dict[str, str]:
-    """Give the labels of the Node that this override would become."""
+    """Return the labels of the Node that this override would become."""
     offering = {
         ZONE: override.zone,
         CAPACITY_TYPE: planned.request.capacity_type,
@@ -113,7 +113,7 @@ def test_limits_hold(seen: Snapshot) -> None:
 
 
 def places(plan: Plan, seen: Snapshot) -> list[tuple[str, str, list[Pod]]]:
-    """Give name, zone (empty where open) and pods of every node that there will be."""
+    """Return name, zone (empty where open) and pods of every node that there will be."""
     by_key = of(seen)
     there = []
     for node in seen.nodes:

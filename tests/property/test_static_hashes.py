@@ -32,7 +32,7 @@ def hash_of(manifest: Manifest, ca_bundle: str = "") -> str:
 
 
 def shuffled(value: Any, random: Random) -> Any:
-    """Give a value whose lists and maps are in another order."""
+    """Return a value whose lists and maps are in another order."""
     match value:
         case dict():
             items = [(key, shuffled(inner, random)) for key, inner in value.items()]

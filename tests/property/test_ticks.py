@@ -90,7 +90,7 @@ def test_while_the_forwarder_is_away_everybody_is_woken_in_their_interval(
 
 
 def _longest_gap(woken: Sequence[Sequence[Concern]], concern: Concern) -> int:
-    """Give the minutes that a concern waits at the most, from the beginning and until the end too."""
+    """Return the minutes that a concern waits at the most, from the beginning and until the end too."""
     found = [minute for minute, concerns in enumerate(woken) if concern in concerns]
     edges = [-1, *found, len(woken)]
     return max(after - before for before, after in pairwise(edges))

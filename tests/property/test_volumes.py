@@ -50,7 +50,7 @@ volumes = st.one_of(
 
 
 def objects(kinds: list[tuple[str, Any]]) -> tuple[list[Manifest], list[Manifest]]:
-    """Give the claims v0, v1 … of these kinds, and the volumes they are bound to."""
+    """Return the claims v0, v1 … of these kinds, and the volumes they are bound to."""
     claims, there = [], []
     for number, (kind, about) in enumerate(kinds):
         if kind == "bound":

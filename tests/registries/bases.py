@@ -24,7 +24,7 @@ def digest_of(content: bytes) -> str:
 
 
 def layer_of(files: Mapping[str, bytes]) -> tuple[bytes, str]:
-    """Give a packed layer, and the digest of what is in it."""
+    """Return a packed layer, and the digest of what is in it."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as archive:
         for name, content in files.items():

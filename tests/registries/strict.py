@@ -70,7 +70,7 @@ class Registry:
     _uploads: int = 0
 
     def remote(self, repository: str) -> Remote:
-        """Give a repository to put a base into."""
+        """Return a repository to put a base into."""
         return Remote(f"http://{self.address}/v2/{repository}/", self.login)
 
     def written(self) -> list[tuple[str, str]]:
@@ -78,7 +78,7 @@ class Registry:
         return [asked for asked in self.requests if asked[0] in {"POST", "PUT", "PATCH"}]
 
     def document(self, repository: str, name: str) -> Any:
-        """Give a manifest, or a blob of JSON, by tag or digest."""
+        """Return a manifest, or a blob of JSON, by tag or digest."""
         stored = self.repositories[repository]
         name = stored.tags.get(name, name)
         return json.loads(stored.manifests[name][1] if name in stored.manifests else stored.blobs[name])

@@ -117,7 +117,7 @@ def stubbed_lambda() -> tuple[LambdaInvocations, Stubber]:
 
 
 def invocation(name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what Lambda is asked for when a function is invoked."""
+    """Return what Lambda is asked for when a function is invoked."""
     body = json.dumps(payload, separators=(",", ":")).encode()
     return {"FunctionName": name, "Qualifier": "live", "InvocationType": "Event", "Payload": body}
 

@@ -35,7 +35,7 @@ def bought(
     ready: timedelta | None = 40 * MINUTE / 60,
     **fields: Any,
 ) -> NodeClaim:
-    """Give a claim of so long ago whose node was initialized so long after; None where it is still on its way."""
+    """Return a claim of so long ago whose node was initialized so long after; None where it is still on its way."""
     at = NOW - ago
     phase = Phase.LAUNCHED if ready is None else Phase.INITIALIZED
     known: dict[str, Any] = {
@@ -48,7 +48,7 @@ def bought(
 
 
 def ended(made: NodeClaim, cause: str = "Empty") -> NodeClaim:
-    """Give a claim whose end has begun a moment ago."""
+    """Return a claim whose end has begun a moment ago."""
     at = NOW - timedelta(seconds=5)
     return replace(made, phase=Phase.TERMINATING, terminating_at=at, cause=cause)
 
@@ -65,7 +65,7 @@ def seen(claims: Sequence[NodeClaim], *on: Pod) -> Any:
 def standing(
     *claims: NodeClaim, on: Sequence[Pod] = (), since: timedelta = 10 * MINUTE, **known: Any
 ) -> Standing:
-    """Give how the workload fares whose pod has waited for so long."""
+    """Return how the workload fares whose pod has waited for so long."""
     pod = replace(WAITING, created_at=NOW - since)
     expecting = known.pop("expecting", ())
     held = ledger(claims=claims, **known)

@@ -65,7 +65,7 @@ EMPTY = Inside(Survey({}))
 
 
 def bare(**changes: Any) -> Account:
-    """Give an account with a deployed stack and nothing of the cluster's."""
+    """Return an account with a deployed stack and nothing of the cluster's."""
     made = Account(
         "1",
         "aws",
@@ -80,7 +80,7 @@ def bare(**changes: Any) -> Account:
 
 
 def whole(**changes: Any) -> Account:
-    """Give an account in which nothing is missing."""
+    """Return an account in which nothing is missing."""
     account = bare()
     entries = {arn: Entry("STANDARD", user) for arn, user in function_entries(account, "").items()}
     entries[account.role_arn(NODES)] = Entry("EC2_LINUX")

@@ -33,7 +33,7 @@ def keep_checking(process: Process) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Tell whether a process is alive, and no zombie."""
+    """Return whether a process is alive, and no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

@@ -30,7 +30,7 @@ spec:
 
 
 def provisioner(name: str = "default", **spec: Any) -> dict[str, Any]:
-    """Give a Provisioner of the AWSNodeTemplate `default`; None takes a field away."""
+    """Return a Provisioner of the AWSNodeTemplate `default`; None takes a field away."""
     whole = {"providerRef": {"name": "default"}, **spec}
     kept = {field: value for field, value in whole.items() if value is not None}
     metadata = {"name": name}

@@ -10,12 +10,12 @@ from tests.unit.conversionfields import IDS, ROWS, Row
 
 
 def is_inline(row: Row) -> bool:
-    """Tell whether a field is of what a Provisioner says of AWS in itself."""
+    """Return whether a field is of what a Provisioner says of AWS in itself."""
     return row.field.split(".")[:2] == ["spec", "provider"]
 
 
 def given(api_version: str, kind: str, row: Row) -> dict[str, Any]:
-    """Give an object with this one field, and whatever else it cannot be without."""
+    """Return an object with this one field, and whatever else it cannot be without."""
     manifest: dict[str, Any] = {
         "apiVersion": api_version,
         "kind": kind,

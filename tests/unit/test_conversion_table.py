@@ -42,7 +42,7 @@ converted."""
 
 
 def written(row: Row) -> str:
-    """Give what the table says of where a field is today."""
+    """Return what the table says of where a field is today."""
     return f"{row.to} `{row.target}`" if row.target else "no effect"
 
 
@@ -73,7 +73,7 @@ def test_what_came_with_v1_is_what_v1_has() -> None:
 
 
 def specs() -> dict[tuple[str, str], Object]:
-    """Give what the CRDs take in a spec, by the old versions and their kinds."""
+    """Return what the CRDs take in a spec, by the old versions and their kinds."""
     found: dict[tuple[str, str], Object] = {}
     for kind in (each.kind for each in DEFINITIONS):
         olds = served_beside(kind) or {kind.version: kind.spec}
@@ -82,7 +82,7 @@ def specs() -> dict[tuple[str, str], Object]:
 
 
 def leaves(field: Field, path: str) -> Iterator[str]:
-    """Give the fields inside that have none themselves; `[]` stands for every item of a list."""
+    """Yield the fields inside that have none themselves; `[]` stands for every item of a list."""
     if isinstance(field, Object) and field.fields:
         for name, inner in field.fields.items():
             yield from leaves(inner, f"{path}.{name}")
@@ -97,7 +97,7 @@ def is_inside(field: str, others: tuple[str, ...]) -> bool:
 
 
 def holds(row: Row, field: str) -> bool:
-    """Tell whether a row is about a field, and its value has it."""
+    """Return whether a row is about a field, and its value has it."""
     return is_inside(field, (row.field,)) and has(row.value, field.removeprefix(row.field))
 
 

@@ -13,13 +13,13 @@ CRDS = {crd["spec"]["names"]["kind"]: crd for crd in custom_resource_definitions
 
 
 def version(kind: str) -> dict[str, Any]:
-    """Give the version that is stored."""
+    """Return the version that is stored."""
     (found,) = (each for each in CRDS[kind]["spec"]["versions"] if each["storage"])
     return dict(found)
 
 
 def at(kind: str, *path: str) -> dict[str, Any]:
-    """Give the schema of a field of the spec; `[]` steps into the items of a list."""
+    """Return the schema of a field of the spec; `[]` steps into the items of a list."""
     place = version(kind)["schema"]["openAPIV3Schema"]["properties"]["spec"]
     for step in path:
         place = place["items"] if step == "[]" else place["properties"][step]
@@ -69,7 +69,7 @@ def test_v1beta1_is_served_beside_v1_and_neither_drops_a_field_of_the_other(kind
 
 
 def fields(place: dict[str, Any], path: str = "") -> set[str]:
-    """Give the paths of all fields that a schema knows."""
+    """Return the paths of all fields that a schema knows."""
     found = {path}
     for name, inner in place.get("properties", {}).items():
         found |= fields(inner, f"{path}.{name}")
@@ -105,7 +105,7 @@ def test_kubectl_shows_the_columns_that_people_know(kind: str, shown: list[str],
 
 
 def structural(place: dict[str, Any]) -> bool:
-    """Tell whether every level says what it is, as the API server demands."""
+    """Return whether every level says what it is, as the API server demands."""
     inner = list(place.get("properties", {}).values())
     inner += [place[word] for word in ("items", "additionalProperties") if word in place]
     return ("type" in place or "x-kubernetes-int-or-string" in place) and all(map(structural, inner))

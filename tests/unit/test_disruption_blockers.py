@@ -42,7 +42,7 @@ def guard(name: str = "guard", *, allowed: int = 0, app: str = "web", **fields: 
 
 
 def blocked(one: Worker, of: Shape = SMALL, count: int = 1, **about: Any) -> tuple[str, str]:
-    """Give rule and object of what keeps a node with such pods; empty where it may go."""
+    """Return rule and object of what keeps a node with such pods; empty where it may go."""
     fields = about.pop("pod", {})
     found = propose(fleet([one], running(of, {one.node.name: count}, **fields), **about))
     blocker = found.blocked.get(one.claim.name)

@@ -30,7 +30,7 @@ def renewals(found: Proposals) -> list[tuple[str, ...]]:
 
 
 def reserved(**budget: Any) -> dict[str, Any]:
-    """Give a NodePool whose nodes are not consolidated, so that drift is all there is."""
+    """Return a NodePool whose nodes are not consolidated, so that drift is all there is."""
     return pool(budgets=[{"nodes": "0", "reasons": ["Underutilized", "Empty"]}, {"nodes": "100%", **budget}])
 
 

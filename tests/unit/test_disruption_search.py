@@ -65,7 +65,7 @@ def test_nodes_that_are_half_empty_become_fewer_and_every_pod_has_a_place() -> N
 
 
 def thirds(*sizes: str) -> Inputs:
-    """Give nodes of 8 vCPUs with four, three and three pods of one; seven would fit, and such sizes may be bought."""
+    """Return nodes of 8 vCPUs with four, three and three pods of one; seven would fit, and such sizes may be bought."""
     workers = [worker(name, "c6a.2xlarge", cpu="7900m", memory="14Gi") for name in "abc"]
     wanted = [("node.kubernetes.io/instance-type", sizes), ("karpenter.sh/capacity-type", ("on-demand",))]
     only = pool(requirements=[expression(key, "In", *values) for key, values in wanted])
@@ -84,7 +84,7 @@ def test_what_would_only_be_bought_again_stays_and_the_others_save_as_much() -> 
 
 
 def of_one_size(*workers: str, **fields: Any) -> Inputs:
-    """Give full nodes of a NodePool that may buy more of the same only."""
+    """Return full nodes of a NodePool that may buy more of the same only."""
     wanted = {"node.kubernetes.io/instance-type": "m5.xlarge", "karpenter.sh/capacity-type": "on-demand"}
     only = pool(requirements=[expression(key, "In", value) for key, value in wanted.items()], **fields)
     return fleet(

@@ -26,7 +26,7 @@ FAMILY = "karpenter.k8s.aws/instance-family"
 
 
 def only(*families: str, capacity_type: str = "on-demand", **fields: Any) -> dict[str, Any]:
-    """Give a NodePool that buys of few families."""
+    """Return a NodePool that buys of few families."""
     asked = [expression(FAMILY, "In", *families), expression(CAPACITY_TYPE, "In", capacity_type)]
     return pool(requirements=asked, **fields)
 

@@ -43,7 +43,7 @@ LATER = NOW + 2 * TYPE_MISSED_AFTER
 
 
 def bought() -> NodeClaim:
-    """Give a claim as it is once what was decided for one pod has been launched."""
+    """Return a claim as it is once what was decided for one pod has been launched."""
     inputs = builders.inputs(pods=builders.pods(builders.shape("1", "2Gi"), 1))
     planned = decide(inputs).nodes[0]
     first = planned.request.overrides[0]

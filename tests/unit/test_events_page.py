@@ -56,7 +56,7 @@ def literals() -> Iterator[str]:
 
 
 def said() -> Iterator[str]:
-    """Give the reasons that calls which make an Event spell out."""
+    """Yield the reasons that calls which make an Event spell out."""
     for path in CORE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("ObjectEvent", ".event")):

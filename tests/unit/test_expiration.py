@@ -134,7 +134,7 @@ def test_a_long_life_has_a_window_of_a_day_and_a_short_one_of_a_tenth() -> None:
 
 
 def due(count: int, **fields: Any) -> list[NodeClaim]:
-    """Give claims that may all be replaced by now, and none of which is past its deadline."""
+    """Return claims that may all be replaced by now, and none of which is past its deadline."""
     return [claim(number, 10 * DAY - timedelta(hours=1), **fields) for number in range(count)]
 
 

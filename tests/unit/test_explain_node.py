@@ -53,7 +53,7 @@ def price_of(region: str, capacity_type: str, instance_type: str, zone: str) -> 
 
 
 def shown(name: str, *phases: Phase, grace: str | None = None, **waits: str) -> dict[str, Any]:
-    """Give the object of a claim that has come along these phases, by and by; the last one at its deletion."""
+    """Return the object of a claim that has come along these phases, by and by; the last one at its deletion."""
     found = claim(name, phase=Phase.PENDING, created_at=BORN, labels=WHERE, termination_grace_period=grace)
     for phase in phases:
         at = DELETED if phase not in LIFE else BORN
@@ -100,7 +100,7 @@ def text(name: str, of: Snapshot) -> str:
 
 @pytest.fixture
 def blocked() -> Snapshot:
-    """Give a cluster where the node of claim `a` cannot be drained, and that of `b` serves."""
+    """Return a cluster where the node of claim `a` cannot be drained, and that of `b` serves."""
     return seen(
         shown("a", *LIFE, Phase.TERMINATING),
         shown("b", *LIFE),
@@ -236,7 +236,7 @@ def staying(
     claims: tuple[dict[str, Any], ...] = (),
     nodes: tuple[Node, ...] = (),
 ) -> tuple[str, bool, str]:
-    """Say why a node of this claim stays, whether it is to leave, and how that is told."""
+    """Return why a node of this claim stays, whether it is to leave, and how that is told."""
     its = replace(its_node("a"), labels={**WHERE, **READY})
     seen = snapshot(
         pods=pods,

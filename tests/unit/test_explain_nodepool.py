@@ -24,7 +24,7 @@ def told(*requirements: dict[str, Any], **known: Any) -> Considered:
 
 
 def removed(pool: Considered, by: str) -> tuple[int, int]:
-    """Give how many types a condition removes, and how many only it does."""
+    """Return how many types a condition removes, and how many only it does."""
     (found,) = [removal for removal in pool.removals if by in removal.condition]
     return found.types, found.alone
 

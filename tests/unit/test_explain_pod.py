@@ -54,7 +54,7 @@ def keep(folder: Path, *records: dict[str, Any]) -> None:
 
 
 def observed(at: datetime, **fields: Any) -> bytes:
-    """Give a snapshot with one pod, default/web-0000."""
+    """Return a snapshot with one pod, default/web-0000."""
     known: dict[str, Any] = {
         "name": "web-0000",
         "namespace": "default",

@@ -48,7 +48,7 @@ class Scene:
         return written([*counted, *gauges(observed, self.time)])
 
     def series(self, name: str) -> dict[str, float]:
-        """Give the series of a metric: labels as they are written, and the value."""
+        """Return the series of a metric: labels as they are written, and the value."""
         full = name if name.startswith("operator_") else f"karpenter_{name}"
         lines = [line for line in self.text().splitlines() if re.match(rf"{full}[{{ ]", line)]
         return {line.rpartition(" ")[0].removeprefix(full): float(line.split()[-1]) for line in lines}
@@ -111,7 +111,7 @@ def test_a_nodeclaim_is_counted_when_it_is_made_disrupted_drained_and_gone() -> 
 
 
 def placed(name: str, owner: str = "ReplicaSet") -> dict[str, Any]:
-    """Give a pod on the Node of `a_node`."""
+    """Return a pod on the Node of `a_node`."""
     pod = deployment_pod(0, DICE, "node-1")
     pod["metadata"]["name"] = name
     pod["metadata"]["ownerReferences"] = [

@@ -35,7 +35,10 @@ from tests.storage import attachment, claim, storage_class, volume
 def woken(
     kind: WatchedKind, *states: Manifest | None, awaited: str = "", ending: Collection[str] = ()
 ) -> set[Concern]:
-    """Say who is woken by the last of the states; None is the object's removal. A pod waits for the claim `awaited`."""
+    """Return who is woken by the last of the states; None is the object's removal.
+
+    A pod waits for the claim `awaited`.
+    """
     topics = topics_of(kind, *states, awaited=awaited, ending=ending)
     assert topics is None or None in topics, "whatever changed must reach the snapshot"
     return {topic for topic in topics or () if topic is not None}
@@ -44,7 +47,7 @@ def woken(
 def topics_of(
     kind: WatchedKind, *states: Manifest | None, awaited: str = "", ending: Collection[str] = ()
 ) -> list[Topic] | None:
-    """Give the topics of the last of the states; None where it changes nothing."""
+    """Return the topics of the last of the states; None where it changes nothing."""
     mirror, change = Mirror(kind), None
     for before, state in zip((None, *states), states, strict=False):
         change = mirror.put(state) if state is not None else mirror.drop(before or {})

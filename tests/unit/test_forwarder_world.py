@@ -50,7 +50,7 @@ class Seen:
         self.world.put(kind, manifests)
 
     def woken(self) -> Mapping[Topic, int]:
-        """Give the topics of the windows that have closed since the last time, and forget them."""
+        """Return the topics of the windows that have closed since the last time, and forget them."""
         self.clock.time += timedelta(seconds=30)
         taken = self.world.take()
         assert taken is not None
@@ -129,7 +129,7 @@ class Ends:
         self.seen.woken()
 
     def is_told_of_a_pod(self) -> bool:
-        """Tell whether termination is woken by a pod that is gone; there is the same one again afterwards."""
+        """Return whether termination is woken by a pod that is gone; there is the same one again afterwards."""
         self.seen.world.drop(PODS, self.pods[0])
         woken = self.seen.woken()
         self.seen.put(PODS, self.pods[0])

@@ -12,7 +12,7 @@ BIG = shape("3500m", "8Gi")
 
 
 def m5(capacity_type: str, *sizes: str) -> dict[str, object]:
-    """Give a NodePool of these sizes of m5, bought one way."""
+    """Return a NodePool of these sizes of m5, bought one way."""
     allowed = {"karpenter.sh/capacity-type": [capacity_type], "node.kubernetes.io/instance-type": sizes}
     return pool(requirements=[expression(key, "In", *values) for key, values in allowed.items()])
 

@@ -60,7 +60,7 @@ class Delayed:
 
     @property
     def hints(self) -> list[tuple[int, str, int]]:
-        """Give seconds, cluster and attempt."""
+        """Return seconds, cluster and attempt."""
         return [(seconds, each["cluster"], each.get("attempt", 0)) for seconds, _, _, each in self.put_off]
 
 

@@ -35,7 +35,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def well(now: datetime = NOW) -> list[Record]:
-    """Give the records of a region with the cluster `east` in which all is well."""
+    """Return the records of a region with the cluster `east` in which all is well."""
     own = [Record("east", concern, now) for concern in TICK_MINUTES]
     return [*own, Record("", Concern.ROUTING, now), Record("", Concern.CATALOG, now)]
 

@@ -14,7 +14,7 @@ CORE = ROOT / "layers/core/python/nodesmith"
 
 
 def files(*patterns: str) -> list[Path]:
-    """Give what git tracks, or would once it is added."""
+    """Return what git tracks, or would once it is added."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", *patterns]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
     return sorted(ROOT / name for name in set(names) if name and (ROOT / name).is_file())

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def whole_model(service: str = "ec2") -> dict[str, Any]:
-    """Give a service's model as botocore ships it."""
+    """Return a service's model as botocore ships it."""
     loader: Any = botocore.session.get_session().get_component("data_loader")
     model: dict[str, Any] = loader.load_service_model(service, "service-2")
     return model

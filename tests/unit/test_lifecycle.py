@@ -55,7 +55,7 @@ def steps(
     shown: bool = True,
     now: Any = NOW,
 ) -> list[Command]:
-    """Give the commands, with every claim's object up to date unless it is not `shown`."""
+    """Return the commands, with every claim's object up to date unless it is not `shown`."""
     objects = tuple(manifest(claim) for claim in claims) if shown else ()
     snapshot = builders.snapshot(nodes=tuple(nodes), nodeclaims=objects)
     return next_steps(claims, snapshot, instances or {}, checked, now)
@@ -181,7 +181,7 @@ def test_a_claim_whose_instance_was_not_looked_at_is_not_given_up() -> None:
 
 
 def launched(minutes_ago: float) -> NodeClaim:
-    """Give a claim that was made so long ago, and whose launch took four minutes."""
+    """Return a claim that was made so long ago, and whose launch took four minutes."""
     made = NOW - timedelta(minutes=minutes_ago)
     at = made + timedelta(minutes=4)
     return replace(CLAIM, created_at=made, launched_at=at, phase_since=at)
@@ -479,7 +479,7 @@ def test_a_node_in_service_that_lacks_what_it_is_known_by_gets_it_and_no_taint_o
 
 
 def owned_by(uid: str = "", *, shown: str = "uid-1", **metadata: str) -> list[Command]:
-    """Give what is done about a Node in service with such an owner, where its NodeClaim is shown with a uid."""
+    """Return what is done about a Node in service with such an owner, where its NodeClaim is shown with a uid."""
     node = replace(NODE, owners={"theirs": "uid-theirs"} | ({INITIALIZED.name: uid} if uid else {}))
     claim = manifest(INITIALIZED)
     claim["metadata"] |= metadata | ({"uid": shown} if shown else {})

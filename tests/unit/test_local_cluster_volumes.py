@@ -29,7 +29,7 @@ class Volumes(StandIns):
         self.add_pod(pod, volumes=mounting("data"), **spec)
 
     def attachments(self) -> list[tuple[str, bool]]:
-        """Give the node of each attachment, and whether the volume is there by now."""
+        """Return the node of each attachment, and whether the volume is there by now."""
         found: list[View] = list(self.store.list(ATTACHMENTS))
         return sorted((each["spec"]["nodeName"], bool(dig(each, "status", "attached"))) for each in found)
 

@@ -29,7 +29,7 @@ def url(sqs: Any) -> str:
 
 
 def known(message: dict[str, Any]) -> dict[str, Any]:
-    """Give a message but for what is new each time."""
+    """Return a message but for what is new each time."""
     attributes = {n: v for n, v in message["Attributes"].items() if not n.endswith("Timestamp")}
     return {**message, "MessageId": "", "ReceiptHandle": "", "Attributes": attributes}
 

@@ -41,7 +41,7 @@ def pod(name: str, **metadata: Any) -> dict[str, Any]:
 
 
 def upcoming(watcher: Watcher, count: int) -> list[tuple[str, str, Any]]:
-    """Give the next changes: what happened, to which object, and the label `step` it had before."""
+    """Return the next changes: what happened, to which object, and the label `step` it had before."""
     try:
         changes = [watcher.queue.get(timeout=60) for _ in range(count)]
     except Empty:

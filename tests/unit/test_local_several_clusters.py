@@ -36,7 +36,7 @@ NOTHING = Report((), ())
 
 
 def kubeconfig(server: str) -> dict[str, Any]:
-    """Give a kubeconfig as an API server gives it."""
+    """Return a kubeconfig as an API server gives it."""
     name = "nodesmith-local"
     return {
         "clusters": [{"name": name, "cluster": {"server": server}}],

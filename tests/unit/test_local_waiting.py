@@ -29,7 +29,7 @@ class Run:
             yield "a node is on its way"
 
     def waited(self, still: Callable[[], str], patience_seconds: float) -> tuple[str, float]:
-        """Give what was still under way, and after how many seconds it was given up, or done."""
+        """Return what was still under way, and after how many seconds it was given up, or done."""
         system = SimpleNamespace(
             clock=SimpleNamespace(now=lambda: self.now),
             decisions=SimpleNamespace(collect=lambda: None),

@@ -57,7 +57,7 @@ class Clock:
 
 
 def answered() -> dict[str, Family]:
-    """Give what the forwarder answers Prometheus with of an empty cluster."""
+    """Return what the forwarder answers Prometheus with of an empty cluster."""
     world = World(Clock(), Pace())
     counted, observed = world.measured()
     functions = FunctionMetrics(FakeBlobs(), "east", Clock())
@@ -68,7 +68,7 @@ def answered() -> dict[str, Family]:
 
 
 def on_the_page(part: str) -> list[str]:
-    """Give the names in the first column of a part's table; `*` in one stands for anything."""
+    """Return the names in the first column of a part's table; `*` in one stands for anything."""
     rows = re.findall(r"^\| (`[a-z].*?) \|", part, re.MULTILINE)
     return [name for row in rows for name in re.findall(r"`([a-z_0-9*]+)`", row)]
 

@@ -93,13 +93,13 @@ READY = replace(FULLEST, terminating_at=None, inconsistency="", drifted_at=None)
 
 
 def conditions(claim: NodeClaim) -> dict[str, tuple[str, str, str]]:
-    """Give status, reason and time of each condition by its type."""
+    """Return status, reason and time of each condition by its type."""
     found = manifest(claim)["status"]["conditions"]
     return {c["type"]: (c["status"], c["reason"], c.get("lastTransitionTime", "")[11:]) for c in found}
 
 
 def told_of(claim: NodeClaim) -> dict[str, str]:
-    """Give the message of each condition by its type."""
+    """Return the message of each condition by its type."""
     return {c["type"]: c["message"] for c in manifest(claim)["status"]["conditions"]}
 
 
@@ -364,7 +364,7 @@ def test_times_are_written_in_utc() -> None:
 
 
 def written(**changes: Any) -> dict[str, Any]:
-    """Give the object as a user might make it, with some of its spec changed."""
+    """Return the object as a user might make it, with some of its spec changed."""
     made = manifest(FULLEST)
     made["spec"] |= changes
     return made

@@ -107,7 +107,7 @@ FULLEST: dict[str, Any] = {
 
 
 def with_spec(manifest: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """Give a copy with these fields of the spec set, None taking one away."""
+    """Return a copy with these fields of the spec set, None taking one away."""
     copy = deepcopy(manifest)
     copy["spec"] = {name: value for name, value in {**copy["spec"], **fields}.items() if value is not None}
     return copy

@@ -65,7 +65,7 @@ FULLEST: dict[str, Any] = {
 
 
 def changed(manifest: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Give a copy with one place changed; None takes the place away."""
+    """Return a copy with one place changed; None takes the place away."""
     copy = deepcopy(manifest)
     *way, last = path.split("|")
     place: Any = copy
@@ -88,7 +88,7 @@ def parsed(manifest: dict[str, Any]) -> NodePool:
 
 
 def complaint(manifest: Any) -> str:
-    """Give the one fatal problem."""
+    """Return the one fatal problem."""
     found = parse_nodepool(manifest)
     assert found.value is None
     (problem,) = (p for p in found.problems if p.fatal)

@@ -38,7 +38,7 @@ def seen(
     nodes: Iterable[Manifest] = (),
     csinodes: Iterable[Manifest] = (),
 ) -> Snapshot:
-    """Give a cluster as a decision sees it."""
+    """Return a cluster as a decision sees it."""
     kinds = {
         PODS: pods,
         VOLUME_CLAIMS: claims,
@@ -61,7 +61,7 @@ def only(pod: Manifest, **objects: Any) -> Pod:
 
 
 def bound(*names: str, **spec: Any) -> dict[str, list[Manifest]]:
-    """Give claims and the EBS volumes that they are bound to."""
+    """Return claims and the EBS volumes that they are bound to."""
     return {
         "claims": [claim(name, bound_to=f"pv-{name}", **spec) for name in names],
         "volumes": [volume(f"pv-{name}", claim=f"default/{name}") for name in names],
@@ -75,7 +75,7 @@ def machine(name: str = "n1", **labels: str) -> Manifest:
 
 
 def csi_node(name: str = "n1", **limits: int | None) -> Manifest:
-    """Give a node's CSI drivers, `ebs` for ebs.csi.aws.com, each with its limit or None for one that states none."""
+    """Return a node's CSI drivers, `ebs` for ebs.csi.aws.com, each with its limit or None for one that states none."""
     drivers: list[Manifest] = [
         {"name": f"{driver}.csi.aws.com", "nodeID": "i-1", "topologyKeys": []} for driver in limits
     ]
@@ -194,7 +194,7 @@ class TestANode:
 
 
 def disks(*names: str) -> dict[str, list[Manifest]]:
-    """Give claims and the volumes that they are bound to, of a driver that is not one of AWS's."""
+    """Return claims and the volumes that they are bound to, of a driver that is not one of AWS's."""
     source = {"driver": "disk.csi.aws.com"}
     return {
         "claims": [claim(name, bound_to=f"pv-{name}") for name in names],

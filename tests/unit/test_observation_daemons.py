@@ -33,7 +33,7 @@ def daemonset(spec: Manifest, name: str = "logs", namespace: str = "kube-system"
 def pod(
     name: str, requests: Mapping[str, str], *, minute: int = 0, owner: str = "logs", **spec: Any
 ) -> ReducedPod:
-    """Give a DaemonSet's pod, made so many minutes after noon and pinned to a node of its own."""
+    """Return a DaemonSet's pod, made so many minutes after noon and pinned to a node of its own."""
     reduced = reduce_pod(made(name, requests, minute=minute, owner=owner, **spec))
     assert reduced is not None
     return reduced

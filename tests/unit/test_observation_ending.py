@@ -39,7 +39,7 @@ def seen(
     claims: Iterable[Manifest] = (),
     attachments: Iterable[Manifest] = (),
 ) -> Snapshot:
-    """Give a cluster as a decision sees it."""
+    """Return a cluster as a decision sees it."""
     kinds = {
         PODS: pods,
         BUDGETS: budgets,

@@ -32,7 +32,7 @@ def seen(
     volumes: Iterable[Manifest] = (),
     classes: Iterable[Manifest] = (),
 ) -> dict[str, Pod]:
-    """Give the pods by name, as a decision sees them."""
+    """Return the pods by name, as a decision sees them."""
     kinds = {PODS: pods, VOLUME_CLAIMS: claims, VOLUMES: volumes, STORAGE_CLASSES: classes}
     mirrors = [Mirror(kind) for kind in kinds]
     for mirror, manifests in zip(mirrors, kinds.values(), strict=True):
@@ -49,7 +49,7 @@ def only(pod: Manifest, **objects: Any) -> Pod:
 
 
 def places(pod: Pod, key: str = ZONE) -> list[set[str]]:
-    """Give the values that each alternative allows."""
+    """Return the values that each alternative allows."""
     assert (pod.refusal, pod.shape.refusal) == ("", "")
     return [set(term[key].values) for term in pod.shape.terms]
 

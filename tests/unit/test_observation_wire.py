@@ -175,7 +175,7 @@ def test_a_snapshot_of_the_first_format_is_read_but_for_pods_with_volumes() -> N
 
 
 def choosing(selector: dict[str, Any] | None) -> dict[str, Any]:
-    """Give a cluster as it is written: a pod with anti-affinity to namespaces, of which two are known."""
+    """Return a cluster as it is written: a pod with anti-affinity to namespaces, of which two are known."""
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": selector}
     pod = deployment_pod(1, rolled(1))
     pod["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -252,7 +252,7 @@ def test_a_snapshot_that_blows_up_is_refused_before_it_fills_the_memory(
 
 
 def nominated(document: dict[str, Any] | None = None) -> dict[str, tuple[str, str]]:
-    """Give where the pods of a snapshot with one nominated pod are, and where they are promised room."""
+    """Return where the pods of a snapshot with one nominated pod are, and where they are promised room."""
     pod = replace(observed().pods[0], node="", unschedulable=True, nominated_node="n-7")
     data = encode("c", NOW, Observed(pods=[pod]))
     changed = {**json.loads(gzip.decompress(data)), **(document or {})}

@@ -72,7 +72,7 @@ def test_a_number_names_a_problem_for_good() -> None:
 
 
 def _problem(*pods: workloads.Manifest) -> Problem:
-    """Give a problem with types of 1 and 4 cpu, in three zones, at 0.1 and 0.3 USD an hour, and these pods."""
+    """Return a problem with types of 1 and 4 cpu, in three zones, at 0.1 and 0.3 USD an hour, and these pods."""
     kinds = [
         markets.fake_type(cpu, price, ("test-zone-1", "test-zone-2", "test-zone-3"))
         for cpu, price in ((1, 0.1), (4, 0.3))

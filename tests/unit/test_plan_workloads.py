@@ -53,7 +53,7 @@ def read(*manifests: Manifest) -> Manifests:
 
 
 def pods(*manifests: Manifest) -> list[str]:
-    """Give the names of all pods, those given and those made."""
+    """Return the names of all pods, those given and those made."""
     return sorted(str(pod["metadata"]["name"]) for pod in read(*manifests).of_kind("Pod"))
 
 

@@ -25,7 +25,7 @@ def shown(name: str, written: object = None) -> dict[str, Any]:
 
 
 def due(at: datetime | None, written: object = None, **fields: Any) -> dict[str, datetime]:
-    """Give what is written of one claim whose node had its last pod event `at`, and whose object shows another."""
+    """Return what is written of one claim whose node had its last pod event `at`, and whose object shows another."""
     ours = claim(phase=fields.pop("phase", Phase.INITIALIZED), **fields)
     machine = node(provider_id=ours.provider_id, last_pod_event_at=at)
     return to_stamp([ours], snapshot(nodes=(machine,), nodeclaims=(shown(ours.name, written),)), NOW)
@@ -61,7 +61,7 @@ def test_a_claim_whose_object_is_gone_is_left_alone() -> None:
 
 
 def many(count: int) -> tuple[list[NodeClaim], Snapshot]:
-    """Give claims of nodes that became quiet one after the other, the last of them first."""
+    """Return claims of nodes that became quiet one after the other, the last of them first."""
     claims = [claim(f"c{number:03d}", phase=Phase.INITIALIZED) for number in range(count)]
     nodes = tuple(
         node(c.name, provider_id=c.provider_id, last_pod_event_at=CALM - timedelta(seconds=number))

@@ -11,7 +11,7 @@ from tests.builders import shape
 
 
 def budget(expected: int = 3, *, selector: Any = None, **spec: Any) -> PodDisruptionBudget:
-    """Give a budget over pods of `web` whose status is current."""
+    """Return a budget over pods of `web` whose status is current."""
     chosen = {"matchLabels": {"app": "web"}} if selector is None else selector
     counts = {"expectedPods": expected, "currentHealthy": 3, "desiredHealthy": 2, "disruptionsAllowed": 1}
     return parse_budget(

@@ -18,7 +18,7 @@ contexts: [{name: %s, context: {cluster: a, user: a}}]
 
 @pytest.fixture
 def usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give two kubeconfigs that KUBECONFIG names, with a context each, `prod` and `test`."""
+    """Return two kubeconfigs that KUBECONFIG names, with a context each, `prod` and `test`."""
     for name in ("prod", "test"):
         (tmp_path / name).write_text(CONFIG % name)
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'prod'}:{tmp_path / 'gone'}:{tmp_path / 'test'}")

@@ -250,7 +250,7 @@ class TestPodsThatWait:
         assert [n.claim.nominated for n in plan.nodes] == [("default/late-0000",)]
 
     def initialized(self, taken_by: str) -> tuple[NodeClaim, Snapshot]:
-        """Give a claim bought for one pod of 3 cpu, whose node runs something else by now."""
+        """Return a claim bought for one pod of 3 cpu, whose node runs something else by now."""
         bought = claim(
             phase=Phase.INITIALIZED, phase_since=NOW, nominated=("default/web-0000",), node_name="n1"
         )

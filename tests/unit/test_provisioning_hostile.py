@@ -18,7 +18,7 @@ from tests.builders import inputs, nodeclass_manifest, nodepool_manifest, pods, 
 
 
 def odd_pods(count: int, names_each: int) -> list[Pod]:
-    """Give pods that each ask for resources of their own, which no node has."""
+    """Return pods that each ask for resources of their own, which no node has."""
     shapes = [
         shape(requests={f"odd.example.com/r{i}-{j}": "1" for j in range(names_each)}) for i in range(count)
     ]

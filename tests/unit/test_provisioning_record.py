@@ -81,7 +81,7 @@ def busy() -> Inputs:
 
 
 def written(made_from: Inputs) -> dict[str, Any]:
-    """Give the record as it comes back from storage."""
+    """Return the record as it comes back from storage."""
     plan = decide(made_from)
     read: dict[str, Any] = json.loads(canonical(record(made_from, plan, DIGEST, {"decide": 3.14159})))
     return read

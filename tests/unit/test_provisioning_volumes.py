@@ -31,13 +31,13 @@ A, B, C = ZONES
 
 
 def mounting(*zones: str, count: int = 1, prefix: str = "", cpu: str = "1", **spec: Any) -> list[Pod]:
-    """Give pods whose volumes can be reached from any one of the zones."""
+    """Return pods whose volumes can be reached from any one of the zones."""
     terms = [[expression(ZONE, "In", zone)] for zone in zones]
     return pods(shape(cpu, volumeNodeAffinity=terms, **spec), count, prefix=prefix or f"in-{'-'.join(zones)}")
 
 
 def bought(plan: Plan) -> list[tuple[set[str], int]]:
-    """Give the zones that each bought node may be in, and how many pods it is for."""
+    """Return the zones that each bought node may be in, and how many pods it is for."""
     return [({o.zone for o in n.request.overrides}, len(n.claim.nominated)) for n in plan.nodes]
 
 

@@ -40,7 +40,7 @@ Manifest = dict[str, Any]
 
 
 def resolved_but(kind: str, status: str, reason: str, message: str = "") -> NodeClassStatus:
-    """Give the resolution with one condition that does not hold."""
+    """Return the resolution with one condition that does not hold."""
     wrong = StatusCondition(kind, status, reason, message, NOW)
     return replace(RESOLVED, conditions=tuple(wrong if c.type == kind else c for c in GOOD))
 
@@ -60,13 +60,13 @@ def pooled(
 
 
 def conditions(update: StatusUpdate | None) -> dict[str, tuple[str, str, str]]:
-    """Give status, reason and message of the conditions by type."""
+    """Return status, reason and message of the conditions by type."""
     assert update is not None
     return {c["type"]: (c["status"], c["reason"], c["message"]) for c in update.status["conditions"]}
 
 
 def seen(manifest: Manifest, update: StatusUpdate | None) -> Manifest:
-    """Give the object as the next snapshot shows it, the update written."""
+    """Return the object as the next snapshot shows it, the update written."""
     assert update is not None
     status = merged_status(manifest.get("status") or {}, update.status, NOW)
     return reduce_custom({**manifest, "status": status})

@@ -38,7 +38,7 @@ def spread(when: str = "ScheduleAnyway", cpu: str = "1", **constraint: Any) -> S
 
 
 def asked(value: str = "On", **disruption: Any) -> dict[str, Any]:
-    """Give a NodePool of one instance type, so that nothing is saved by moving pods."""
+    """Return a NodePool of one instance type, so that nothing is saved by moving pods."""
     only = [expression(INSTANCE_TYPE, "In", "m5.xlarge"), expression(CAPACITY_TYPE, "In", "on-demand")]
     manifest = pool(requirements=only, **disruption)
     manifest["metadata"]["annotations"] = {REBALANCE_ZONES: value}
@@ -46,7 +46,7 @@ def asked(value: str = "On", **disruption: Any) -> dict[str, Any]:
 
 
 def uneven(of: Shape | None = None, nodepool: Mapping[str, Any] | None = None, **node: Any) -> Inputs:
-    """Give six pods on two nodes of one zone, and nodes with some room that stay in the two others."""
+    """Return six pods on two nodes of one zone, and nodes with some room that stay in the two others."""
     workers = [worker("a1", **node), worker("a2", **node)]
     workers += [worker("b", zone=B, annotations=HELD), worker("c", zone=C, annotations=HELD)]
     pods = running(of or spread(), {"a1": 3, "a2": 3})
@@ -168,7 +168,7 @@ def test_what_could_not_be_had_is_not_asked_for_again_at_once() -> None:
 
 
 def halves(value: str) -> Inputs:
-    """Give one pod in each zone, each alone on a large node: one node would do with all three."""
+    """Return one pod in each zone, each alone on a large node: one node would do with all three."""
     workers = [worker(f"n{n}", zone=zone) for n, zone in enumerate(ZONES)]
     inputs = fleet(workers, running(spread(), {"n0": 1, "n1": 1, "n2": 1}), pools=[asked(value)])
     return replace(inputs, settings=replace(inputs.settings, preference_policy=PreferencePolicy.IGNORE))
@@ -181,7 +181,7 @@ def test_consolidation_saves_nothing_at_the_expense_of_the_spread_where_that_is_
 
 
 def crowd(seed: int) -> Inputs:
-    """Give nodes at random in three zones, with pods of two apps on them, some spread and some not."""
+    """Return nodes at random in three zones, with pods of two apps on them, some spread and some not."""
     dice = random.Random(seed)  # noqa: S311
     shapes = [spread(), spread("DoNotSchedule", "500m"), shape("700m", "1Gi", app="db")]
     workers: list[Worker] = []

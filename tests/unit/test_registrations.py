@@ -42,7 +42,7 @@ def joined(name: str, **fields: object) -> Register:
 
 
 def after(*rounds: Sequence[Command], wait: timedelta = timedelta(minutes=20)) -> RegistrationHealth:
-    """Give what is known of the NodePool after rounds of commands, each `wait` after the one before."""
+    """Return what is known of the NodePool after rounds of commands, each `wait` after the one before."""
     ledger, now = builders.ledger(), NOW
     for commands in rounds:
         ledger = replace(ledger, health={**ledger.health, **registrations(commands, ledger, POOLS, now)})
@@ -55,7 +55,7 @@ def known(health: RegistrationHealth, **fields: object) -> Ledger:
 
 
 def decided(ledger: Ledger, now: datetime, pods: int = 1, **snapshot: object) -> tuple[int, str]:
-    """Give how many nodes would be bought for pods that each need one, and why the others stay."""
+    """Return how many nodes would be bought for pods that each need one, and why the others stay."""
     shape = builders.shape("1", "1Gi", affinity=builders.anti_affinity("web"))
     looks = builders.snapshot(pods=builders.pods(shape, pods), **snapshot)
     plan = decide(builders.inputs(ledger=ledger, now=now, snapshot=looks))

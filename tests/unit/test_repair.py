@@ -51,7 +51,7 @@ def found(
 
 
 def crowd(healthy: int, sick: int, **fields: Any) -> tuple[list[NodeClaim], list[Node]]:
-    """Give claims and Nodes, the sick ones first."""
+    """Return claims and Nodes, the sick ones first."""
     claims = [claim(number, **fields) for number in range(sick + healthy)]
     nodes = [node(c, **({"Ready": bad()} if n < sick else {})) for n, c in enumerate(claims)]
     return claims, nodes

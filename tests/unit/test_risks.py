@@ -84,7 +84,7 @@ def bought(risks: dict[OfferingKey, Risk], *requirements: dict[str, Any], hours:
 
 
 def choices(plan: Plan) -> tuple[OfferingKey, ...]:
-    """Give what EC2 is asked for, for the only node, cheapest first."""
+    """Return what EC2 is asked for, for the only node, cheapest first."""
     (node,) = plan.nodes
     return node.request.offerings()
 

@@ -24,7 +24,7 @@ BOTH = ("nodesmith-dispatch", "nodesmith-lifecycle")
 
 
 def published(*deployments: str) -> list[FunctionVersion]:
-    """Give the versions of two functions, one a deployment; dispatch has had one more before."""
+    """Return the versions of two functions, one a deployment; dispatch has had one more before."""
     return [
         FunctionVersion(function, number + (function == BOTH[0]), release, NOON + timedelta(days=number))
         for number, release in enumerate(deployments, start=1)

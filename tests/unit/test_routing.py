@@ -58,7 +58,7 @@ class Region:
         return route(self.routing(), event, builders.ACCOUNT)
 
     def kept(self) -> dict[str, list[str]]:
-        """Give the events that are kept, by cluster."""
+        """Return the events that are kept, by cluster."""
         return {cluster: [k.event for k in kept.values()] for cluster, kept in self.notices.kept.items()}
 
 

@@ -22,7 +22,10 @@ def port(number: int = 80, ip: str = "") -> dict[str, Any]:
 
 
 def may_share(neighbours: Neighbours, *some: Shape) -> bool:
-    """Tell whether a node may hold one pod of each (a shape named twice: two of it), as the packing reads the rules."""
+    """Return whether a node may hold one pod of each (a shape named twice.
+
+    Two of it), as the packing reads the rules.
+    """
     rules = [neighbours.rules(one) for one in some]
     held = [group for each in rules for group in each.groups]
     return all(held.count(group) <= most for each in rules for group, most in each.caps)

@@ -154,7 +154,7 @@ def test_pods_on_a_node_that_goes_are_provided_for_if_they_come_back(owner: str,
 
 
 def budget(**spec: Any) -> PodDisruptionBudget:
-    """Give a budget of all the pods; of two that are healthy it needs one."""
+    """Return a budget of all the pods; of two that are healthy it needs one."""
     metadata = {"namespace": "default", "name": "web"}
     status = {"expectedPods": 2, "currentHealthy": 2, "desiredHealthy": 1, "disruptionsAllowed": 0}
     return parse_budget({"metadata": metadata, "spec": {"selector": {}, **spec}, "status": status})

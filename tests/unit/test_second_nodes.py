@@ -46,7 +46,7 @@ pytestmark = pytest.mark.parametrize("name", ["a-second", "z-second"])
 
 
 def beside(inputs: Inputs, name: str, of: Worker = OWN, **fields: Any) -> Inputs:
-    """Give the inputs in which there is a second Node of this name."""
+    """Return the inputs in which there is a second Node of this name."""
     nodes = sorted([*inputs.snapshot.nodes, replace(of.node, name=name, **fields)], key=lambda n: n.name)
     return replace(inputs, snapshot=replace(inputs.snapshot, nodes=tuple(nodes)))
 
@@ -158,7 +158,7 @@ def test_when_pods_came_or_went_is_told_by_the_node_that_registered(name: str) -
 
 
 def seen_by_a_user(name: str) -> Snapshot:
-    """Give a snapshot whose NodeClaim object does not say which Node it has; the Node does."""
+    """Return a snapshot whose NodeClaim object does not say which Node it has; the Node does."""
     provider_id = OWN.claim.provider_id
     joined = node("own", provider_id=provider_id, labels={REGISTERED: "true"})
     both = sorted([joined, node(name, provider_id=provider_id)], key=lambda each: each.name)

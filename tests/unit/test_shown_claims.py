@@ -20,7 +20,7 @@ END = (Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED, Phase.TERMINATED)
 
 
 def lived(*phases: Phase) -> NodeClaim:
-    """Give a claim that has come along these phases, a minute each."""
+    """Return a claim that has come along these phases, a minute each."""
     found = claim(phase=Phase.PENDING, created_at=START, phase_since=START)
     for minute, phase in enumerate(phases, start=1):
         found = found.advanced(phase, START + timedelta(minutes=minute), "Waits", "for it")

@@ -22,7 +22,7 @@ MADE = {"creationTimestamp": "2026-11-21T08:00:00Z"}
 
 
 def status(ready_at: str, *, restarts: int = 0, began: str = "", ready: str = "True") -> dict[str, Any]:
-    """Give a status of a pod that began at 8 o'clock."""
+    """Return a status of a pod that began at 8 o'clock."""
     state = {"running": {"startedAt": began}} if began else {}
     return {
         "startTime": "2026-11-21T08:00:00Z",

@@ -50,7 +50,7 @@ WEB = builders.shape(app="web")
 
 
 def closed(name: str = "node-a", claim: NodeClaim = CLAIM, **fields: Any) -> Node:
-    """Give the claim's Node as it is once no pods come to it any more."""
+    """Return the claim's Node as it is once no pods come to it any more."""
     return builders.node(
         name,
         provider_id=claim.provider_id,
@@ -74,7 +74,7 @@ def seen(pods: Iterable[Pod] = (), **fields: Any) -> Snapshot:
 def steps(
     snapshot: Snapshot, *claims: NodeClaim, instances: Sequence[str] = (), now: datetime = NOW
 ) -> list[TerminationCommand]:
-    """Give what is to be done; `instances` are the states of the first claim's, where EC2 was asked."""
+    """Return what is to be done; `instances` are the states of the first claim's, where EC2 was asked."""
     claims = claims or (ENDING,)
     found = [instance(claims[0], state) for state in instances]
     checked = [claims[0].name] if instances else []

@@ -23,7 +23,7 @@ def ending(**fields: Any) -> NodeClaim:
 
 
 def steps(of: NodeClaim, **seen: Any) -> Sequence[type]:
-    """Give what is done about a claim whose node is empty, as one snapshot shows it."""
+    """Return what is done about a claim whose node is empty, as one snapshot shows it."""
     shown = snapshot(nodes=(node(provider_id=of.provider_id, **seen),))
     done = [type(command) for command in next_steps([of], shown, {}, (), NOW)]
     return [kind for kind in done if kind in (Advance, TerminateInstances)]

@@ -24,7 +24,7 @@ def alive(at: datetime = NOON, changed: datetime = NEVER, ledger: datetime | Non
 
 
 def rested(**due: datetime) -> list[Record]:
-    """Give records of a cluster in which nothing has to look again but those that are named."""
+    """Return records of a cluster in which nothing has to look again but those that are named."""
     return [Record("east", concern, NOON, due=due.get(str(concern))) for concern in TICK_MINUTES]
 
 
@@ -35,7 +35,7 @@ def woken(
 
 
 def own_minute(cluster: str) -> int:
-    """Give the minute after noon in which a cluster that does not change looks."""
+    """Return the minute after noon in which a cluster that does not change looks."""
     (minute,) = (
         m
         for m in range(QUIET_TICK_MINUTES)

@@ -46,12 +46,12 @@ def one_size(*kinds: str, rebalances: bool = False, **disruption: Any) -> dict[s
 
 
 def thirds(kind: str = LARGE[0], cpu: str = LARGE[1], memory: str = LARGE[2]) -> list[Worker]:
-    """Give a node in each of three zones."""
+    """Return a node in each of three zones."""
     return [worker(n, kind, cpu=cpu, memory=memory, zone=z) for n, z in zip(NAMES, ZONES, strict=True)]
 
 
 def spread_out(counts: Sequence[int], of: Shape, *kinds: str, **asked: Any) -> Inputs:
-    """Give so many pods on each of three nodes in three zones."""
+    """Return so many pods on each of three nodes in three zones."""
     return fleet(
         thirds(), running(of, dict(zip(NAMES, counts, strict=True))), pools=[one_size(*kinds, **asked)]
     )
@@ -62,7 +62,7 @@ def web(*, hard: bool = False, key: str = ZONE, **spec: Any) -> Shape:
 
 
 def preferring(kind: str, key: str, **match: str) -> dict[str, Any]:
-    """Give the spec field of a preferred pod affinity or anti-affinity to pods with these labels."""
+    """Return the spec field of a preferred pod affinity or anti-affinity to pods with these labels."""
     term = {"topologyKey": key, "labelSelector": {"matchLabels": match or {"app": "web"}}}
     return {
         kind: {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
@@ -108,7 +108,7 @@ def done(inputs: Inputs) -> tuple[Inputs, list[Proposal]]:
 
 
 def saved(moves: Sequence[Proposal]) -> float:
-    """Give what moves save together, USD an hour."""
+    """Return what moves save together, USD an hour."""
     return fsum(move.saving_hourly_usd for move in moves)
 
 
@@ -198,7 +198,7 @@ def test_where_zones_are_rebalanced_other_wishes_keep_no_node() -> None:
 
 
 def ending(inputs: Inputs, name: str = "c") -> Inputs:
-    """Give the inputs as one of the claims ends."""
+    """Return the inputs as one of the claims ends."""
     claims = tuple(
         claim.terminating(Reason.UNDERUTILIZED, "its pods have room elsewhere", NOW)
         if claim.name == f"claim-{name}"

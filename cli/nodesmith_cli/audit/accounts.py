@@ -47,7 +47,7 @@ def _placed(plan: Plan) -> Counter[str]:
 
 
 def _no_need(cluster: Cluster, pod: Pod, *, placed: bool) -> str:
-    """Say why the plan should not speak of a pod, or not place it; empty when it may."""
+    """Return why the plan should not speak of a pod, or not place it; empty when it may."""
     if pod.node and not cluster.is_moving(pod):
         return f"needs no node: it is bound to {pod.node}"
     if pod.is_daemon or pod.is_mirror or (pod.deleting and not pod.node):

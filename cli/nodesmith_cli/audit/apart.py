@@ -54,12 +54,12 @@ class Aversions:
                 aversion.met[domain] += count
 
     def of(self, pod: Pod) -> dict[tuple[str, str], _Aversion]:
-        """Give the aversions that a pod has."""
+        """Return the aversions that a pod has."""
         terms = self._peers.affinity_terms(pod, "podAntiAffinity")
         return {_key(term): self._by_term[_key(term)] for term in terms if _key(term) in self._by_term}
 
     def about(self, pod: Pod) -> Sequence[_Aversion]:
-        """Give the aversions that others may have to a pod."""
+        """Return the aversions that others may have to a pod."""
         return self._about.get(id(self._peers.alike(pod)), ())
 
 

@@ -23,7 +23,7 @@ class Backtracking:
         self._steps = 0
 
     def succeeds(self) -> bool:
-        """Tell whether all pods can be taken away; False also where the steps do not suffice to find out."""
+        """Return whether all pods can be taken away; False also where the steps do not suffice to find out."""
         state = tuple(len(batch.pods) for batch in self._batches)
         if not any(state):
             return True

@@ -105,7 +105,7 @@ def snapshot(batches: Sequence[Batch]) -> Snapshot:
 
 
 def put_back(before: Snapshot) -> list[Batch]:
-    """Give what was remembered, the counts as they were."""
+    """Return what was remembered, the counts as they were."""
     batches, counts = before
     for tally, saved in counts.items():
         tally.restore(saved)

@@ -76,14 +76,14 @@ Rule: TypeAlias = SpreadRule | AffinityRule
 
 
 def matters(tally: Tally, domain: str, *, affinity: bool) -> bool:
-    """Tell whether anybody who waits could notice that there is a pod less in a domain."""
+    """Return whether anybody who waits could notice that there is a pod less in a domain."""
     if affinity or tally.least > 0:
         return tally.waiters > 0
     return tally.waiting[domain] > 0
 
 
 def harm(tally: Tally, domain: str, *, affinity: bool, own: Rule | None) -> bool:
-    """Tell whether undoing a pod here may keep others from being undone later.
+    """Return whether undoing a pod here may keep others from being undone later.
 
     For a spread that is lowering the least of all domains while somebody looks from another, for an affinity
     taking what others there lean on: one pod, or for those who are counted themselves one more. `own` is the rule

@@ -42,7 +42,7 @@ def check_min_values(result: Outcome, suiting: Suiting, *, strict: bool) -> None
 
 
 def _is_sold(machine: Machine, node: PlannedNode) -> bool:
-    """Tell whether a type is for sale in the node's own zone."""
+    """Return whether a type is for sale in the node's own zone."""
     here = node.zone, node.capacity_type
     return any((o.zone, o.capacity_type) == here and o.available for o in machine.type.offerings)
 
@@ -62,7 +62,7 @@ def _usual(bought: Purchase, machines: Iterable[Machine], pods: Sequence[Pod]) -
 
 
 def _values(pool: Pool, machines: Iterable[Machine], key: str) -> set[str]:
-    """Give the values of a label that these machines leave possible."""
+    """Return the values of a label that these machines leave possible."""
     return {value for each in machines for value in _possible(pool, each, key)}
 
 

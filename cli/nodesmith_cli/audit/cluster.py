@@ -27,15 +27,15 @@ class Cluster:
     volumes: Volumes
 
     def place(self, name: str) -> Place | None:
-        """Give the place that a Node's or NodeClaim's name stands for."""
+        """Return the place that a Node's or NodeClaim's name stands for."""
         return self.places.get(self.place_of.get(name, name))
 
     def is_pending(self, pod: Pod) -> bool:
-        """Tell whether a plan must say where this pod goes, or why nowhere."""
+        """Return whether a plan must say where this pod goes, or why nowhere."""
         return not (pod.node or pod.deleting or pod.is_daemon or pod.is_mirror)
 
     def is_moving(self, pod: Pod) -> bool:
-        """Tell whether a plan may find a bound pod another node: its own is going away."""
+        """Return whether a plan may find a bound pod another node: its own is going away."""
         home = self.places.get(pod.node)
         return home is not None and bool(home.closed) and not (pod.is_daemon or pod.is_mirror)
 

@@ -26,7 +26,7 @@ class Complaint(NamedTuple):
 
 
 def complaints(batches: Iterable[Batch]) -> list[Complaint]:
-    """Say which pods no order of binding could bring where the plan has them; nothing where there is an order.
+    """Return which pods no order of binding could bring where the plan has them; nothing where there is an order.
 
     Where the plan has many pods that look at one another, and only the quick search was tried, it errs on the strict
     side.

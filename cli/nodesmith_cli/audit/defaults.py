@@ -14,7 +14,7 @@ _MARK = "audit.nodesmith.dev/controller"
 
 
 def with_default_spreads(pods: Iterable[Pod], constraints: Sequence[Manifest]) -> Iterator[Pod]:
-    """Give pods as kube-scheduler sees them: the constraints (without a selector) count the pods of one controller."""
+    """Yield pods as kube-scheduler sees them: the constraints (without a selector) count the pods of one controller."""
     for pod in pods:
         if not constraints or pod.fault or not pod.owner.startswith(_CONTROLLERS):
             yield pod

@@ -59,7 +59,7 @@ def _check_labels(result: Outcome, place: Place) -> None:
 def _lacking(
     added: Mapping[str, int], resident: Mapping[str, int], room: Mapping[str, int]
 ) -> dict[str, tuple[int, int]]:
-    """Give asked and offered amounts of what is too little; what nobody new asks for may be overdrawn already."""
+    """Return asked and offered amounts of what is too little; what nobody new asks for may be overdrawn already."""
     return {
         name: (amount + resident.get(name, 0), room.get(name, 0))
         for name, amount in sorted(added.items())

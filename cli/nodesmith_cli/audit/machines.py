@@ -38,7 +38,7 @@ class Refusal(NamedTuple):
 def machine(
     pool: Pool, type_name: str, zone: str, capacity_type: str, reservation: str = ""
 ) -> Machine | Refusal:
-    """Give the machine that a NodePool may buy this way, in a reservation if one is named, or why it may not."""
+    """Return the machine that a NodePool may buy this way, in a reservation if one is named, or why it may not."""
     found = pool.types.get(type_name)
     if found is None:
         return Refusal(Kind.INSTANCE_TYPE, "the catalogue has no such instance type")
@@ -60,7 +60,7 @@ def machine(
 
 
 def _sold_as(capacity_type: str) -> Mapping[str, str]:
-    """Give the label by Karpenter's name and by that of EKS's node groups."""
+    """Return the label by Karpenter's name and by that of EKS's node groups."""
     eks = "SPOT" if capacity_type == "spot" else "ON_DEMAND"
     return {CAPACITY_TYPE: capacity_type, "eks.amazonaws.com/capacityType": eks}
 
@@ -68,7 +68,10 @@ def _sold_as(capacity_type: str) -> Mapping[str, str]:
 def _sold(
     pool: Pool, found: InstanceType, zone: str, capacity_type: str, reservation: str
 ) -> tuple[float, Mapping[str, str]] | None:
-    """Give the price in USD an hour, and the labels that come with the offering; a reservation is paid for already."""
+    """Return the price in USD an hour, and the labels that come with the offering.
+
+    A reservation is paid for already.
+    """
     here = [o for o in found.offerings if o.zone == zone and o.available]
     zone_id = max((o.zone_id for o in here), default="")
     ids = {ZONE_ID: zone_id} if zone_id else {}
@@ -109,5 +112,5 @@ def own_keys(pool: Pool, machines: Sequence[Machine]) -> list[str]:
 
 
 def capacity_of(found: InstanceType, name: str) -> int:
-    """Give what a node of a type takes of a limit."""
+    """Return what a node of a type takes of a limit."""
     return 1 if name == "nodes" else found.capacity.of(name)

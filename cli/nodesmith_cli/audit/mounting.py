@@ -72,7 +72,7 @@ def _check_attachments(result: Outcome, place: Place) -> None:
 
 
 def _least(result: Outcome, bought: Purchase, driver: str) -> int | None:
-    """Give the fewest volumes that a node may attach, whichever of its types it becomes; None where none says.
+    """Return the fewest volumes that a node may attach, whichever of its types it becomes; None where none says.
 
     What the catalogue does not state of a type, nodes of that type do.
     """

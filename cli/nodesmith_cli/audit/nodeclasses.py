@@ -40,13 +40,13 @@ def read_reservations(nodeclass: Manifest | None) -> dict[str, Reservation]:
 
 
 def read_images(nodeclass: Manifest | None) -> Sequence[Sequence[Manifest]] | None:
-    """Give what each image requires of a type; None where the EC2NodeClass does not show its images."""
+    """Return what each image requires of a type; None where the EC2NodeClass does not show its images."""
     images = dig(nodeclass, "status", "amis")
     return [image.get("requirements") or () for image in images] if images else None
 
 
 def boots(found: InstanceType, images: Sequence[Sequence[Manifest]]) -> bool:
-    """Tell whether one of the images runs on a type."""
+    """Return whether one of the images runs on a type."""
     return any(all(_meets(found, requirement) for requirement in image) for image in images)
 
 

@@ -39,7 +39,7 @@ class Outcome:
         self.violations.append(Violation(kind, subject, message))
 
     def placed(self) -> Iterator[tuple[Pod, Place]]:
-        """Give every pod that the plan places, with its place."""
+        """Yield every pod that the plan places, with its place."""
         for place in self.places.values():
             yield from ((pod, place) for pod in place.pods)
 
@@ -67,7 +67,7 @@ def outcome(cluster: Cluster, catalog: Catalog, plan: Plan, settings: NodeSettin
 
 
 def _pods(cluster: Cluster, keys: Iterable[str]) -> list[Pod]:
-    """Give the pods that exist and can be read, each once."""
+    """Return the pods that exist and can be read, each once."""
     found = (cluster.pods.get(key) for key in dict.fromkeys(keys))
     return [pod for pod in found if pod is not None and not pod.fault]
 

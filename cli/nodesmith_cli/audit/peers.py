@@ -29,7 +29,7 @@ class Term:
     selector: Manifest | None
 
     def takes(self, pod: Pod) -> bool:
-        """Tell whether the term selects a pod."""
+        """Return whether the term selects a pod."""
         return (self.names is None or pod.namespace in self.names) and selects(self.selector, pod.labels)
 
 
@@ -60,7 +60,7 @@ class Peers:
                 alike.staying[place.name] += not pod.deleting
 
     def alike(self, pod: Pod) -> Alike:
-        """Give the pods that selectors cannot tell from this one."""
+        """Return the pods that selectors cannot tell from this one."""
         key = (pod.namespace, frozenset(pod.labels.items()))
         if key not in self._alike:
             self._alike[key] = Alike(pod)
@@ -69,7 +69,7 @@ class Peers:
         return self._alike[key]
 
     def selected(self, term: Term) -> list[Alike]:
-        """Give the pods that a term selects."""
+        """Return the pods that a term selects."""
         if term.key not in self._selected:
             candidates = self._candidates(term.selector)
             self._selected[term.key] = [alike for alike in candidates if term.takes(alike.one)]
@@ -81,7 +81,7 @@ class Peers:
         return self._alike.values() if label is None else self._by_label.get(label, ())
 
     def affinity_terms(self, pod: Pod, kind: str) -> tuple[Term, ...]:
-        """Give the required terms of a pod's `podAffinity` or `podAntiAffinity`."""
+        """Return the required terms of a pod's `podAffinity` or `podAntiAffinity`."""
         if (pod.key, kind) not in self._terms:
             self._terms[pod.key, kind] = tuple(self._read_terms(pod, kind))
         return self._terms[pod.key, kind]
@@ -99,19 +99,19 @@ class Peers:
             yield _term(raw, names, rules)
 
     def spread_term(self, pod: Pod, constraint: Manifest) -> Term:
-        """Give what a topology spread constraint of a pod counts."""
+        """Return what a topology spread constraint of a pod counts."""
         rules = [*_rules(pod, constraint, "matchLabelKeys", "In")]
         return _term(constraint, frozenset({pod.namespace}), rules)
 
     def _named(self, selector: Manifest) -> set[str]:
-        """Give the namespaces that a selector selects, of those that are there or have pods."""
+        """Return the namespaces that a selector selects, of those that are there or have pods."""
         there = {*self._namespaces, *(alike.one.namespace for alike in self._alike.values())}
         labels = {name: self._namespaces.get(name, {"kubernetes.io/metadata.name": name}) for name in there}
         return {name for name in there if selects(selector, labels[name])}
 
 
 def _rules(pod: Pod, raw: Manifest, field: str, operator: str) -> Iterator[dict[str, Any]]:
-    """Give as expressions what matchLabelKeys and mismatchLabelKeys add: the pod's own values, of labels it has."""
+    """Yield as expressions what matchLabelKeys and mismatchLabelKeys add: the pod's own values, of labels it has."""
     for key in raw.get(field) or ():
         if key in pod.labels:
             yield {"key": key, "operator": operator, "values": [pod.labels[key]]}

@@ -104,7 +104,7 @@ def _claim_place(claim: Manifest) -> Place:
 
 
 def _claim_labels(claim: Manifest) -> dict[str, str]:
-    """Give the labels that a claim's node will have: its own, and those that its requirements leave one value."""
+    """Return the labels that a claim's node will have: its own, and those that its requirements leave one value."""
     wanted: dict[str, set[str]] = {}
     for each in dig(claim, "spec", "requirements") or ():
         if each["operator"] == "In":
@@ -119,7 +119,7 @@ def _is_shed(taint: Manifest) -> bool:
 
 
 def missing_daemons(place: Place, daemons: Iterable[Pod]) -> tuple[Pod, ...]:
-    """Give the DaemonSets' pods that a node will still be given."""
+    """Return the DaemonSets' pods that a node will still be given."""
     there = {(pod.namespace, pod.owner) for pod in place.bound if pod.is_daemon}
     suited = suited_daemons(daemons, place.labels, place.taints, place.node_name)
     return tuple(pod for pod in suited if (pod.namespace, pod.owner) not in there)
@@ -128,7 +128,7 @@ def missing_daemons(place: Place, daemons: Iterable[Pod]) -> tuple[Pod, ...]:
 def suited_daemons(
     daemons: Iterable[Pod], labels: Mapping[str, str], taints: Sequence[Manifest], name: str | None
 ) -> Iterator[Pod]:
-    """Give the DaemonSets' pods that run on a node with these labels and taints."""
+    """Return the DaemonSets' pods that run on a node with these labels and taints."""
     return (d for d in daemons if not d.fault and not refusals(d.spec, labels, taints, name))
 
 

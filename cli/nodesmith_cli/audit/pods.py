@@ -65,7 +65,7 @@ def read_pods(manifests: Iterable[Manifest]) -> Iterator[Pod]:
 
 
 def daemon_pod(daemonset: Manifest) -> Pod:
-    """Give the pod that a DaemonSet runs on each node that suits it."""
+    """Return the pod that a DaemonSet runs on each node that suits it."""
     about, template = daemonset["metadata"], daemonset["spec"]["template"]
     spec = dict(template["spec"])
     given = [*_DAEMON_TOLERATIONS]
@@ -123,7 +123,7 @@ def _try(spec: Manifest) -> None:
 
 
 def pod_needs(spec: Manifest, statuses: Sequence[Manifest] = ()) -> Amounts:
-    """Give what a pod takes from a node, one of `pods` included, as kube-scheduler adds it up.
+    """Return what a pod takes from a node, one of `pods` included, as kube-scheduler adds it up.
 
     Containers and sidecars together, or the hungriest moment of the init containers, whichever is more; what is asked
     for the whole pod replaces that; overhead on top. While a container is resized, the larger amount counts.
@@ -158,7 +158,7 @@ def needs_of(pods: Iterable[Pod]) -> Amounts:
 
 
 def _container_needs(container: Manifest, held: Mapping[Any, Manifest]) -> Amounts:
-    """Give a container's requests; a limit without a request is one, as the API server fills it in."""
+    """Return a container's requests; a limit without a request is one, as the API server fills it in."""
     resources = container.get("resources") or {}
     asked = {**amounts(resources.get("limits")), **amounts(resources.get("requests"))}
     status = held.get(container.get("name")) or {}
@@ -178,7 +178,7 @@ def _ports(spec: Manifest) -> Iterator[Port]:
 
 
 def port_clashes(pods: Iterable[Pod]) -> Iterator[tuple[str, int, str, str]]:
-    """Give every host port that two of these pods want: protocol, number and both pods, the later one last."""
+    """Yield every host port that two of these pods want: protocol, number and both pods, the later one last."""
     takers: dict[tuple[str, int], list[tuple[str, str]]] = {}
     for pod in pods:
         for protocol, number, address in sorted(pod.ports):
@@ -190,6 +190,6 @@ def port_clashes(pods: Iterable[Pod]) -> Iterator[tuple[str, int, str, str]]:
 
 
 def finds_port_taken(pods: Sequence[Pod], resident: Iterable[Pod]) -> bool:
-    """Tell whether one of these pods wants a host port that another of them has, or one that is there."""
+    """Return whether one of these pods wants a host port that another of them has, or one that is there."""
     keys = {pod.key for pod in pods if pod.ports}
     return bool(keys) and any(later in keys for *_, later in port_clashes((*resident, *pods)))

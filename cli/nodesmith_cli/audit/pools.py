@@ -88,7 +88,7 @@ def _closed(pool: Manifest, nodeclass: Manifest | None, told: bool) -> str:
 
 
 def allows(pool: Pool, key: str, value: str | None) -> bool:
-    """Tell whether the NodePool's requirements allow a label to have a value (None: to be absent)."""
+    """Return whether the NodePool's requirements allow a label to have a value (None: to be absent)."""
     return all(
         holds(r["operator"], r.get("values") or (), value)
         for r in pool.requirements

@@ -71,7 +71,7 @@ def purchase(
 
 
 def _values(pool: Pool, key: str, pods: Iterable[Pod]) -> Iterator[str | None]:
-    """Give the values that are worth trying: all that NodePool and pods speak of, and their neighbours as numbers."""
+    """Yield the values that are worth trying: all that NodePool and pods speak of, and their neighbours as numbers."""
     named = {"0"}
     for requirement in pool.requirements:
         if today(requirement["key"]) == key:
@@ -109,7 +109,7 @@ def _misfits(pool: Pool, machine: Machine, own: Labels, pods: Sequence[Pod]) -> 
 
 
 def _labellings(machine: Machine, own: Labels, looked_at: Iterable[str]) -> Iterator[dict[str, str]]:
-    """Give every way to label a node of this machine, as far as these keys go."""
+    """Yield every way to label a node of this machine, as far as these keys go."""
     keys = sorted(set(looked_at) & machine.open.keys())
     given = {key: value for key, value in own.items() if value is not None}
     for values in islice(product(*(machine.open[key] for key in keys)), _MOST_COMBINATIONS):
@@ -117,7 +117,7 @@ def _labellings(machine: Machine, own: Labels, looked_at: Iterable[str]) -> Iter
 
 
 def _daemons(pool: Pool, machine: Machine, good: Iterable[Labels], daemons: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Give the DaemonSets' pods that may come to run on a node of this machine."""
+    """Return the DaemonSets' pods that may come to run on a node of this machine."""
     looked_at = {key for daemon in daemons for key in selecting_keys(daemon.spec)}
     running: dict[str, Pod] = {}
     for own in good:
@@ -127,7 +127,7 @@ def _daemons(pool: Pool, machine: Machine, good: Iterable[Labels], daemons: Sequ
 
 
 def _certain(machines: Sequence[Machine], good: Sequence[Labels]) -> tuple[dict[str, str], frozenset[str]]:
-    """Give the labels that are the same for all machines and all choices, and the keys of the others."""
+    """Return the labels that are the same for all machines and all choices, and the keys of the others."""
     sets = [dict(machine.labels) for machine in machines] or [{}]
     shared = {k: v for k, v in sets[0].items() if all(each.get(k) == v for each in sets)}
     own = {k: v for k, v in good[0].items() if v is not None and all(each[k] == v for each in good)}

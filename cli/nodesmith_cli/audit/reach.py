@@ -13,7 +13,7 @@ STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
 def reaches(volume: Manifest, labels: Mapping[str, str], node_name: str | None) -> bool:
-    """Tell whether a volume can be reached from a node: its node affinity, and the zones in its labels."""
+    """Return whether a volume can be reached from a node: its node affinity, and the zones in its labels."""
     required = dig(volume, "spec", "nodeAffinity", "required")
     if required and not any(
         term_holds(t, labels, node_name) for t in required.get("nodeSelectorTerms") or ()
@@ -26,13 +26,13 @@ def reaches(volume: Manifest, labels: Mapping[str, str], node_name: str | None) 
 
 
 def is_kept_for(volume: Manifest, key: str) -> bool:
-    """Tell whether a volume is kept for a claim (namespace/name)."""
+    """Return whether a volume is kept for a claim (namespace/name)."""
     owner = dig(volume, "spec", "claimRef")
     return bool(owner) and f"{owner.get('namespace')}/{owner.get('name')}" == key
 
 
 def could_serve(volume: Manifest, claim: Manifest, storage: Manifest) -> bool:
-    """Tell whether a volume is free, and what a claim of this StorageClass asks for."""
+    """Return whether a volume is free, and what a claim of this StorageClass asks for."""
     spec, asked = volume.get("spec") or {}, claim.get("spec") or {}
     annotations = volume["metadata"].get("annotations") or {}
     return (
@@ -52,7 +52,7 @@ def could_serve(volume: Manifest, claim: Manifest, storage: Manifest) -> bool:
 
 
 def allows_topology(topology: Manifest, labels: Mapping[str, str]) -> bool:
-    """Tell whether one of a StorageClass's allowedTopologies covers a node."""
+    """Return whether one of a StorageClass's allowedTopologies covers a node."""
     return all(labels.get(today(e["key"])) in e["values"] for e in topology["matchLabelExpressions"])
 
 

@@ -26,7 +26,7 @@ _TODAY = {
 
 
 def dig(manifest: Any, *path: str) -> Any:
-    """Give a field by its path; None where it, or anything on the way, is absent."""
+    """Return a field by its path; None where it, or anything on the way, is absent."""
     for name in path:
         if not manifest:
             return None
@@ -35,12 +35,12 @@ def dig(manifest: Any, *path: str) -> Any:
 
 
 def today(key: str) -> str:
-    """Give the present name of a node's label key."""
+    """Return the present name of a node's label key."""
     return _TODAY.get(key, key)
 
 
 def node_labels(raw: Mapping[str, str] | None) -> dict[str, str]:
-    """Give a node's labels, those with an old name under the present one too."""
+    """Return a node's labels, those with an old name under the present one too."""
     labels = {str(key): str(value) for key, value in (raw or {}).items()}
     return {**{today(key): value for key, value in labels.items()}, **labels}
 

@@ -12,7 +12,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def holds(operator: str, values: Iterable[str], found: str | None) -> bool:
-    """Tell whether a label whose value is `found` (None: absent) satisfies an operator. An unknown one never does."""
+    """Return whether a label whose value is `found` (None: absent) satisfies an operator. An unknown one never does."""
     values = [str(value) for value in values]
     match operator:
         case "In":
@@ -59,7 +59,7 @@ def term_holds(term: Manifest, labels: Mapping[str, str], name: str | None) -> b
 
 
 def label_refusal(spec: Manifest, labels: Mapping[str, str], name: str | None) -> str:
-    """Say which part of nodeSelector or required node affinity a node does not satisfy; empty when all hold."""
+    """Return which part of nodeSelector or required node affinity a node does not satisfy; empty when all hold."""
     for key, value in (spec.get("nodeSelector") or {}).items():
         if labels.get(today(key)) != value:
             return f"nodeSelector wants {key}={value}, the node has {labels.get(today(key))!r}"
@@ -77,7 +77,7 @@ def selecting_keys(spec: Manifest) -> set[str]:
 
 
 def tolerates(toleration: Manifest, taint: Manifest) -> bool:
-    """Tell whether a toleration covers a taint; what it leaves empty covers anything."""
+    """Return whether a toleration covers a taint; what it leaves empty covers anything."""
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint["key"]:
@@ -108,6 +108,6 @@ def taint_refusal(spec: Manifest, taints: Iterable[Manifest]) -> str:
 def refusals(
     spec: Manifest, labels: Mapping[str, str], taints: Iterable[Manifest], name: str | None
 ) -> list[tuple[Kind, str]]:
-    """Say why a pod may not be on a node, whatever else is there: labels and taints."""
+    """Return why a pod may not be on a node, whatever else is there: labels and taints."""
     found = [(Kind.LABELS, label_refusal(spec, labels, name)), (Kind.TAINT, taint_refusal(spec, taints))]
     return [(kind, why) for kind, why in found if why]

@@ -21,7 +21,7 @@ class _Suited(NamedTuple):
     room: Amounts
 
     def holds(self, pods: Sequence[Pod], needs: Amounts) -> bool:
-        """Tell whether pods find room and host ports."""
+        """Return whether pods find room and host ports."""
         has_room = all(amount <= self.room.get(name, 0) for name, amount in needs.items())
         return has_room and not finds_port_taken(pods, self.daemons)
 
@@ -34,7 +34,7 @@ class Suiting:
         self._suited: dict[tuple[str, frozenset[str]], list[_Suited]] = {}
 
     def machines(self, pool: Pool, pods: Sequence[Pod]) -> Iterator[Machine]:
-        """Give those that could be a node for all these pods, if nothing but this node counted."""
+        """Return those that could be a node for all these pods, if nothing but this node counted."""
         needs = needs_of(pods)
         return (suited.machine for suited in self._suitable(pool, pods) if suited.holds(pods, needs))
 

@@ -74,7 +74,7 @@ class Tally:
             self._least = min(level for level, domains in self._levels.items() if domains)
 
     def saved(self) -> Counts:
-        """Give the counts, to be restored."""
+        """Return the counts, to be restored."""
         return dict(self.counts), self.total
 
     def restore(self, saved: Counts) -> None:
@@ -84,10 +84,10 @@ class Tally:
         self._least = min(self.counts.values(), default=0)
 
     def is_lowest(self, domain: str) -> bool:
-        """Tell whether undoing a pod in this domain would leave the others further above the least."""
+        """Return whether undoing a pod in this domain would leave the others further above the least."""
         return self._enough and self.counts[domain] == self._least
 
 
 def domains(places: Iterable[Place], key: str) -> dict[str, str]:
-    """Give the domain of every place that has one, by name."""
+    """Return the domain of every place that has one, by name."""
     return {place.name: place.labels[key] for place in places if key in place.labels}

@@ -47,7 +47,7 @@ class _Board:
         self._domains: dict[str, dict[str, str]] = {}
 
     def spreads(self, pod: Pod, place: Place) -> Iterator[SpreadRule]:
-        """Give the rules that a pod's hard topology spread makes; a place that can have no domain is reported."""
+        """Yield the rules that a pod's hard topology spread makes; a place that can have no domain is reported."""
         constraints = [
             c
             for c in pod.spec.get("topologySpreadConstraints") or ()
@@ -82,7 +82,7 @@ class _Board:
         return self._spread[key]
 
     def affinities(self, pod: Pod, place: Place) -> Iterator[AffinityRule]:
-        """Give the rule that a pod's required affinity makes: kube-scheduler wants pods that meet all of its terms."""
+        """Yield the rule that a pod's required affinity makes: kube-scheduler wants pods that meet all of its terms."""
         terms = self._peers.affinity_terms(pod, "podAffinity")
         found = [self._domain(pod, place, term.topology_key, Kind.AFFINITY) for term in terms]
         if terms and None not in found:
@@ -115,7 +115,7 @@ class _Board:
         return None if key in place.unsettled else place.labels.get(key)
 
     def gives(self, pod: Pod, place: Place) -> Iterator[tuple[Tally, str, bool]]:
-        """Give the tallies in which a pod counts, with its domain, and whether affinities look at them."""
+        """Yield the tallies in which a pod counts, with its domain, and whether affinities look at them."""
         for tally, affinity in self._counting.get(id(self._peers.alike(pod)), ()):
             domain = tally.eligible.get(place.name)
             if domain is not None and (affinity or not pod.deleting) and not place.closed:
@@ -123,7 +123,7 @@ class _Board:
 
 
 def _is_counted(pod: Pod, place: Place, honours_affinity: bool, honours_taints: bool) -> bool:
-    """Tell whether a place is one that a spread looks at (nodeAffinityPolicy, nodeTaintsPolicy)."""
+    """Return whether a place is one that a spread looks at (nodeAffinityPolicy, nodeTaintsPolicy)."""
     if honours_affinity and label_refusal(pod.spec, place.presumed, place.node_name):
         return False
     return not honours_taints or not taint_refusal(pod.spec, place.taints)

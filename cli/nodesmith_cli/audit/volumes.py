@@ -35,7 +35,7 @@ class Volumes:
         """attachable volumes by node and driver"""
 
     def claims(self, pod: Pod) -> Iterator[Claim]:
-        """Give the claims of a pod's volumes."""
+        """Yield the claims of a pod's volumes."""
         for volume in pod.spec.get("volumes") or ():
             name = dig(volume, "persistentVolumeClaim", "claimName")
             if name:
@@ -47,7 +47,7 @@ class Volumes:
                 yield Claim(key, self._claims.get(key, template))
 
     def refusal(self, claim: Claim, labels: Mapping[str, str], node_name: str | None) -> str:
-        """Say why a node cannot reach a claim's volume, as it is or as it will be made; empty when it can."""
+        """Return why a node cannot reach a claim's volume, as it is or as it will be made; empty when it can."""
         manifest = claim.manifest
         if manifest is None:
             return f"claim {claim.key} does not exist"
@@ -94,7 +94,7 @@ class Volumes:
         return max(defaults, key=lambda c: str(c["metadata"].get("creationTimestamp") or ""), default=None)
 
     def attached(self, claim: Claim) -> tuple[str, str] | None:
-        """Give the driver and the identity of a claim's volume; None where no attachment is counted."""
+        """Return the driver and the identity of a claim's volume; None where no attachment is counted."""
         if claim.manifest is None:
             return None
         volume = self._bound_to(claim.manifest)
@@ -110,11 +110,11 @@ class Volumes:
         return (str(csi["driver"]), str(csi["volumeHandle"])) if csi else None
 
     def is_unbound(self, claim: Claim) -> bool:
-        """Tell whether the first pod that mounts the claim decides where its volume will be."""
+        """Return whether the first pod that mounts the claim decides where its volume will be."""
         return claim.manifest is not None and self._bound_to(claim.manifest) is None
 
     def is_exclusive(self, claim: Claim) -> bool:
-        """Tell whether only one pod at a time may mount the claim."""
+        """Return whether only one pod at a time may mount the claim."""
         modes: Any = dig(claim.manifest, "spec", "accessModes") or ()
         return "ReadWriteOncePod" in modes
 
@@ -128,7 +128,7 @@ def _key(manifest: Manifest) -> str:
 
 
 def attachable(csinode: Manifest) -> dict[str, int]:
-    """Give how many volumes a node can attach, by driver. Raises as UNREADABLE lists."""
+    """Return how many volumes a node can attach, by driver. Raises as UNREADABLE lists."""
     return {
         driver["name"]: int(driver["allocatable"]["count"])
         for driver in dig(csinode, "spec", "drivers") or ()

@@ -52,7 +52,7 @@ def _left(result: Outcome, pool: Pool) -> Amounts:
 
 
 def _is_rooted(pod: Pod, aversions: Aversions) -> bool:
-    """Tell whether it matters where a pod is: for volumes, to others, or by a wish, which may outdo a weight."""
+    """Return whether it matters where a pod is: for volumes, to others, or by a wish, which may outdo a weight."""
     spec = pod.spec
     spreads: Sequence[Mapping[str, str]] = dig(spec, "topologySpreadConstraints") or ()
     soft = any(
@@ -68,7 +68,7 @@ def _is_rooted(pod: Pod, aversions: Aversions) -> bool:
 
 
 def _minded(result: Outcome, peers: Peers) -> set[int]:
-    """Give (by identity, see `Peers.alike`) the pods that others count or look for in wider domains than a node."""
+    """Return (by identity, see `Peers.alike`) the pods that others count or look for in wider domains than a node."""
     found: dict[tuple[str, str], Sequence[Alike]] = {}
     for pod in (pod for pod in result.cluster.pods.values() if not pod.fault):
         constraints = dig(pod.spec, "topologySpreadConstraints") or ()
@@ -87,7 +87,7 @@ class _Judge:
         self._suiting, self._left = suiting, left
 
     def could_sell(self, pool: Pool, place: Place) -> bool:
-        """Tell whether a NodePool has, within its limits, a type that holds all pods of a node."""
+        """Return whether a NodePool has, within its limits, a type that holds all pods of a node."""
         if pool.closed or any(requirement.get("minValues") for requirement in pool.requirements):
             return False
         if any(taint.get("effect") == "PreferNoSchedule" for taint in pool.taints):

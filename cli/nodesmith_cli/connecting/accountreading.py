@@ -65,7 +65,7 @@ class AccountReading(Asker):
         return self.ask("ssm:GetParameter", f"parameter{name}", read, None)
 
     def has_spot_role(self) -> bool:
-        """Tell whether the account has EC2 Spot's service-linked role."""
+        """Return whether the account has EC2 Spot's service-linked role."""
 
         def read() -> bool:
             return bool(self.client("iam").list_roles(PathPrefix=SPOT_PATH)["Roles"])

@@ -55,7 +55,7 @@ class Applier(ApiServer):
 
 
 def path_of(manifest: Mapping[str, Any]) -> str:
-    """Give the path of an object."""
+    """Return the path of an object."""
     return f"{_collection(manifest)}/{quote(manifest['metadata']['name'], safe='')}"
 
 

@@ -19,7 +19,7 @@ class Asker:
         self.denied: list[str] = []
 
     def ask(self, action: str, resource: str, read: Callable[[], Found], without: Found) -> Found:
-        """Give what is read, or `without` where that is refused. Raises Transient, Rejected."""
+        """Return what is read, or `without` where that is refused. Raises Transient, Rejected."""
         try:
             with asking(action, resource):
                 return read()
@@ -29,5 +29,5 @@ class Asker:
 
 
 def is_made(tags: Mapping[str, str] | None, cluster: str) -> bool:
-    """Tell whether `connect` has made what has these tags."""
+    """Return whether `connect` has made what has these tags."""
     return (tags or {}).get(MADE_TAG) == cluster

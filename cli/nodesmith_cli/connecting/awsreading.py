@@ -53,7 +53,7 @@ class AwsReading(AccountReading, EksReading):
         )
 
     def caller(self) -> Mapping[str, str]:
-        """Say who asks. Raises Rejected without credentials."""
+        """Return who asks. Raises Rejected without credentials."""
         with asking("sts:GetCallerIdentity", "*"):
             found: Mapping[str, str] = self.client("sts").get_caller_identity()
         return found

@@ -38,7 +38,7 @@ class Quotas:
 
 
 def subnet_findings(account: Account) -> Iterator[Finding]:
-    """Say which of the cluster's subnets have few addresses left for nodes and pods."""
+    """Yield which of the cluster's subnets have few addresses left for nodes and pods."""
     for each in account.subnets:
         if each.discovery != account.cluster.name or each.free_addresses >= FEW_ADDRESSES:
             continue
@@ -49,7 +49,7 @@ def subnet_findings(account: Account) -> Iterator[Finding]:
 
 
 def quota_findings(quotas: Quotas, region: str) -> Iterator[Finding]:
-    """Say which quotas are nearly used up."""
+    """Yield which quotas are nearly used up."""
     for denied in quotas.denied:
         yield info("quotas", "quotas", f"not looked at: {denied}")
     for capacity, quota in quotas.vcpus.items():

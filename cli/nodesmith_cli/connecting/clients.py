@@ -46,7 +46,7 @@ class AwsSession:
         self._made: dict[str, Any] = {}
 
     def client(self, service: str) -> Any:
-        """Give the client of a service."""
+        """Return the client of a service."""
         if service not in self._made:
             try:
                 self._made[service] = self.session.client(service, config=_CONFIG)
@@ -55,7 +55,7 @@ class AwsSession:
         return self._made[service]
 
     def credentials(self) -> Any:
-        """Give the caller's credentials. Raises Rejected without any."""
+        """Return the caller's credentials. Raises Rejected without any."""
         found = self.session.get_credentials()
         if found is None:
             raise Rejected(

@@ -39,7 +39,7 @@ def survey_of(server: ApiServer, now: datetime) -> Survey:
 
 
 def image_of(server: ApiServer) -> str:
-    """Give the image of the forwarder that is there; empty without one."""
+    """Return the image of the forwarder that is there; empty without one."""
     found = server.get(_FORWARDER)
     containers = ((((found or {}).get("spec") or {}).get("template") or {}).get("spec") or {}).get(
         "containers"
@@ -72,7 +72,10 @@ def _object(server: Applier, manifest: Mapping[str, Any], survey: Survey) -> Obj
 
 
 def _why_left(server: Applier, manifest: Mapping[str, Any], survey: Survey) -> str:
-    """Say why a CRD is not replaced: it knows fields that ours does not, and was written by somebody newer or else."""
+    """Return why a CRD is not replaced.
+
+    It knows fields that ours does not, and was written by somebody newer or else.
+    """
     there, manager = server.get(path_of(manifest)), survey.crds.get(name_of(manifest), "")
     found = age(there or {}, manifest)
     if found is Age.NEWER:

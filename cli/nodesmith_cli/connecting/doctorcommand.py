@@ -79,7 +79,7 @@ def _registration(cluster: str, text: str) -> Iterator[Finding]:
 
 
 def _disconnected(cluster: str, seen: Seen) -> Iterator[Finding]:
-    """Say what connect would make or change: without it the cluster is served in part, or not at all."""
+    """Yield what connect would make or change: without it the cluster is served in part, or not at all."""
     for row in seen.due:
         state = "is missing" if row.standing is Standing.MADE else "is not as this version has it"
         found = f"{state}: {row.detail}" if row.detail else state
@@ -101,7 +101,7 @@ def _forwarder(seen: Seen, written: Written | None, reached_from: str, now: date
 
 
 def is_running(seen: Seen) -> bool:
-    """Tell whether a pod of the forwarder is ready."""
+    """Return whether a pod of the forwarder is ready."""
     pods = forwarders_pods(seen.server)
     conditions = [each for pod in pods for each in (pod.get("status") or {}).get("conditions") or ()]
     return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)

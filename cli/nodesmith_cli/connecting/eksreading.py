@@ -62,7 +62,7 @@ class EksReading(Asker):
         return self.ask("eks:ListPodIdentityAssociations", f"cluster/{cluster}", read, None)
 
     def has_agent(self, cluster: str) -> bool:
-        """Tell whether the add-on with Pod Identity's agent is installed."""
+        """Return whether the add-on with Pod Identity's agent is installed."""
 
         def read() -> bool:
             eks = self.client("eks")

@@ -10,7 +10,10 @@ from nodesmith_cli.connecting.manifests import FORWARDER
 
 
 def image_in_registry(client: Client) -> str:
-    """Give this version's image in the account's repository `nodesmith-forwarder`, by its digest; empty without one."""
+    """Return this version's image in the account's repository `nodesmith-forwarder`, by its digest.
+
+    Empty without one.
+    """
     try:
         with asking("ecr:DescribeImages", f"repository/{FORWARDER}"):
             return _pushed(client)

@@ -15,7 +15,7 @@ _SHARED = "shared-crds"
 
 
 def inside_problems(account: Account, inside: Inside) -> Iterator[Finding]:
-    """Say what other software does in the cluster, and what of ours cannot be installed."""
+    """Yield what other software does in the cluster, and what of ours cannot be installed."""
     where = f"cluster {account.cluster.name}"
     for each in sharing.findings(inside.survey):
         if each.check == _SHARED:

@@ -13,7 +13,7 @@ _ARN = re.compile(r"arn:aws[\w-]*:eks:(?P<region>[a-z0-9-]+):\d{12}:cluster/(?P<
 
 
 def regions_of(cluster: str) -> set[str]:
-    """Give the regions of EKS clusters of a name that the kubeconfig knows by ARN, as the aws command writes."""
+    """Return the regions of EKS clusters of a name that the kubeconfig knows by ARN, as the aws command writes."""
     found = set()
     for file in _files():
         try:
@@ -25,7 +25,7 @@ def regions_of(cluster: str) -> set[str]:
 
 
 def has_current_context() -> bool:
-    """Tell whether there is a kubeconfig at all."""
+    """Return whether there is a kubeconfig at all."""
     return bool(_files())
 
 

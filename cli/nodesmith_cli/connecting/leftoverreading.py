@@ -126,7 +126,7 @@ class LeftoverReading(AwsReading):
 
 
 def prefix(cluster: str) -> str:
-    """Give what the keys of all objects of a cluster begin with."""
+    """Return what the keys of all objects of a cluster begin with."""
     return f"clusters/{cluster}/"
 
 

@@ -82,7 +82,7 @@ class Keeping:
 
 
 def removals(left: Leftovers, keeping: Keeping) -> list[Row]:
-    """Say what goes, in this order, and what stays."""
+    """Return what goes, in this order, and what stays."""
     return [*_access(left, keeping), *_made_at_run_time(left, keeping), *_roles(left, keeping)]
 
 

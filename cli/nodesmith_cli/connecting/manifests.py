@@ -51,7 +51,10 @@ class Served:
 
 
 def manifests(served: Served, *, shared_crds: bool = True) -> list[Manifest]:
-    """Give all objects in the order in which they are applied; without `shared_crds` not NodePool's and NodeClaim's."""
+    """Return all objects in the order in which they are applied.
+
+    Without `shared_crds` not NodePool's and NodeClaim's.
+    """
     crds = [each for each in custom_resource_definitions() if shared_crds or _name(each) not in SHARED_CRDS]
     settings = _config_map(served)
     base = [_of_cluster(each, served, _name(settings)) for each in _base()]

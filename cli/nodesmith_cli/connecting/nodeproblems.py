@@ -11,13 +11,13 @@ from nodesmith_cli.printing import some
 
 
 def node_problems(wanted: Wanted, account: Account) -> Iterator[Finding]:
-    """Say what is wrong with the roles of nodes, and with how their subnets and security groups are found."""
+    """Yield what is wrong with the roles of nodes, and with how their subnets and security groups are found."""
     yield from _node_roles(wanted, account)
     yield from _discovery(wanted, account)
 
 
 def deploy_command(region: str) -> str:
-    """Give the command that deploys the region's stack, in a checkout."""
+    """Return the command that deploys the region's stack, in a checkout."""
     return f".venv/bin/python -m infra.cdk deploy nodesmith-{region}"
 
 

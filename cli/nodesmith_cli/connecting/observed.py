@@ -130,7 +130,7 @@ class Account:
     denied: tuple[str, ...] = ()
 
     def role_arn(self, name: str) -> str:
-        """Give the ARN of a role of this account."""
+        """Return the ARN of a role of this account."""
         return f"arn:{self.partition}:iam::{self.account}:role/{name}"
 
 

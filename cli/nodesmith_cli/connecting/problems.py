@@ -21,7 +21,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
 def problems(wanted: Wanted, account: Account) -> Iterator[Finding]:
-    """Say what is wrong in AWS, and what connect does not mend by itself."""
+    """Yield what is wrong in AWS, and what connect does not mend by itself."""
     for sentence in account.denied:
         yield error(
             "rights", "your AWS credentials", sentence, "ask whoever administers the account for this right"

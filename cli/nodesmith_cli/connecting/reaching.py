@@ -56,7 +56,7 @@ def api_server(
 
 
 def is_same(host: str, endpoint: str) -> bool:
-    """Tell whether two URLs are of one API server."""
+    """Return whether two URLs are of one API server."""
     ours, theirs = urlsplit(host.strip()), urlsplit(endpoint.strip())
     return (ours.hostname, ours.port or 443) == (theirs.hostname, theirs.port or 443) and bool(ours.hostname)
 
@@ -82,6 +82,6 @@ def refuse_without_rights(server: Applier, cluster: Cluster, region: str, caller
 
 
 def principal_of(caller: str) -> str:
-    """Give the ARN of the role behind a session's, as access entries name it; its path is not to be seen in there."""
+    """Return the ARN of the role behind a session's, as access entries name it; its path is not to be seen in there."""
     head, _, rest = caller.partition(":assumed-role/")
     return f"{head.replace(':sts:', ':iam:')}:role/{rest.partition('/')[0]}" if rest else caller

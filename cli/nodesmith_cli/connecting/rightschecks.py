@@ -17,7 +17,10 @@ _ROLES = {"nodesmith-reader": "nodesmith:reader", "nodesmith-writer": "nodesmith
 def rights_findings(
     server: Applier, manifests: Sequence[Mapping[str, Any]], cluster: str
 ) -> Iterator[Finding]:
-    """Say which rights of its users are missing; nothing where the caller may not ask for others. Raises Transient."""
+    """Yield which rights of its users are missing; nothing where the caller may not ask for others.
+
+    Raises Transient.
+    """
     for manifest in manifests:
         role = manifest["metadata"]["name"]
         if manifest["kind"] != "ClusterRole" or role not in _ROLES:
@@ -39,7 +42,7 @@ def rights_findings(
 
 
 def _rights(role: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Give one verb for each resource of a rule, the last: if the first is granted that one may be missing."""
+    """Yield one verb for each resource of a rule, the last: if the first is granted that one may be missing."""
     for rule in role["rules"]:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:

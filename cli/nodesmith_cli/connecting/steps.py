@@ -42,7 +42,7 @@ EC2_LINUX, STANDARD = "EC2_LINUX", "STANDARD"
 
 
 def rows(wanted: Wanted, account: Account, inside: Inside) -> list[Row]:
-    """Give all that a served cluster has, in the order in which it is made."""
+    """Return all that a served cluster has, in the order in which it is made."""
     target = registration(wanted, account)
     aws = [*_cluster(wanted, account), *_network(wanted, account), *_nodes(target, account)]
     functions = list(_functions(target, account))
@@ -117,7 +117,7 @@ def _policies(what: str, name: str, attached: frozenset[str], account: Account) 
 
 
 def policy_arn(account: Account, policy: str) -> str:
-    """Give the ARN of a policy of AWS's own."""
+    """Return the ARN of a policy of AWS's own."""
     return f"arn:{account.partition}:iam::aws:policy/{policy}"
 
 

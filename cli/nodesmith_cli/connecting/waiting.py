@@ -44,7 +44,7 @@ class Snapshots:
     cluster: str
 
     def newest(self) -> Written | None:
-        """Say when the newest was last true, None without one. Raises Denied, Transient, Rejected."""
+        """Return when the newest was last true, None without one. Raises Denied, Transient, Rejected."""
         key = snapshot_key(self.cluster)
         with asking("s3:GetObject and s3:ListBucket", f"{self.bucket}/{key}"):
             s3 = self.client("s3")
@@ -55,7 +55,7 @@ class Snapshots:
         return Written(max([found["LastModified"], *self._heartbeats()]), version)
 
     def _heartbeats(self) -> Iterator[datetime]:
-        """Give when the forwarder last gave a sign of life, if it ever has."""
+        """Yield when the forwarder last gave a sign of life, if it ever has."""
         pk = forwarder_partition_key(self.cluster)
         with asking("dynamodb:Query", f"table/{TABLE}"):
             dynamodb = self.client("dynamodb")
@@ -90,7 +90,7 @@ def wait_for_snapshot(
 
 
 def missing_because(server: ApiServer, reached_from: str) -> Iterator[str]:
-    """Say why no snapshot comes, as far as the forwarder's pods show it, and where to look next."""
+    """Yield why no snapshot comes, as far as the forwarder's pods show it, and where to look next."""
     pods = forwarders_pods(server)
     if not pods:
         yield f"the forwarder has no pod: kubectl -n {NAMESPACE} describe deployment {FORWARDER}"
@@ -103,7 +103,7 @@ def missing_because(server: ApiServer, reached_from: str) -> Iterator[str]:
 
 
 def log_of_observation(reached_from: str) -> str:
-    """Say where the observation function of a cluster logs: all functions of a region have one log group."""
+    """Return where the observation function of a cluster logs: all functions of a region have one log group."""
     return f"see what {function_name('observation', reached_from)} logs to {LOG_GROUP}"
 
 

@@ -53,7 +53,7 @@ def readable(cluster: str, text: str | None) -> Registration | None:
 
 
 def registration(wanted: Wanted, account: Account) -> Registration:
-    """Give the registration that the cluster is to have: what it has, with what is asked for."""
+    """Return the registration that the cluster is to have: what it has, with what is asked for."""
     known = readable(wanted.cluster, account.parameter)
     first = wanted.node_role or (known.node_roles[0] if known else default_node_role(wanted.cluster))
     others = known.node_roles if known else ()
@@ -68,7 +68,7 @@ def registration(wanted: Wanted, account: Account) -> Registration:
 
 
 def function_entries(account: Account, reached_from: str) -> dict[str, str]:
-    """Give the users that functions are to be in the cluster, by the ARNs of their roles."""
+    """Return the users that functions are to be in the cluster, by the ARNs of their roles."""
     return {
         account.role_arn(role_name(concern, account.region, reached_from)): username(concern)
         for concern in TALKING

@@ -18,7 +18,7 @@ BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 
 
 def budget_findings(budgets: Iterable[Manifest]) -> Iterator[Finding]:
-    """Say which PodDisruptionBudgets can never allow an eviction: nodes with their pods are never drained."""
+    """Yield which PodDisruptionBudgets can never allow an eviction: nodes with their pods are never drained."""
     for manifest in budgets:
         name = f"PodDisruptionBudget {manifest['metadata'].get('namespace', '')}/{name_of(manifest)}"
         try:
@@ -44,7 +44,7 @@ def budgets_of(server: ApiServer) -> tuple[Manifest, ...]:
 
 
 def pool_findings(survey: Survey, region: str) -> Iterator[Finding]:
-    """Say which NodePools can never be served, and which EC2NodeClasses are not ready."""
+    """Yield which NodePools can never be served, and which EC2NodeClasses are not ready."""
     classes = {name_of(each): each for each in survey.nodeclasses}
     for name, nodeclass in classes.items():
         yield from _unready(f"EC2NodeClass {name}", nodeclass)
@@ -102,6 +102,6 @@ def _document(version: str, kind: str, manifest: Mapping[str, Any], number: int)
 
 
 def _written(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give an object as its author wrote it: what the API server adds is not theirs to mend."""
+    """Return an object as its author wrote it: what the API server adds is not theirs to mend."""
     metadata = {k: v for k, v in manifest["metadata"].items() if k in ("name", "labels", "annotations")}
     return {"metadata": metadata, "spec": manifest.get("spec") or {}}

@@ -51,7 +51,7 @@ def comments_of(text: str, node: yaml.Node | None) -> Comments:
 
 
 def _fields_by_line(node: yaml.Node) -> dict[int, str]:
-    """Give the outermost field that begins on each line."""
+    """Return the outermost field that begins on each line."""
     found: dict[int, str] = {}
     for line, field in _starts(node, "", set()):
         found.setdefault(line, field)
@@ -74,7 +74,7 @@ def _starts(node: yaml.Node, field: str, seen: set[int]) -> Iterator[tuple[int, 
 
 
 def _comment_lines(text: str, lines: list[str]) -> tuple[dict[int, str], set[int]]:
-    """Give the comments behind something on its line, and the lines that are nothing but a comment.
+    """Return the comments behind something on its line, and the lines that are nothing but a comment.
 
     A # inside of a scalar is none: where scalars end, the scanner knows.
     """

@@ -31,11 +31,11 @@ class Remarks:
         self._below = list(comments.below)
 
     def take(self, field: str) -> Comment | None:
-        """Give what is said about a field, once."""
+        """Return what is said about a field, once."""
         return self._left.pop(field, None)
 
     def rest(self) -> list[str]:
-        """Give what is left: comments of fields that are gone, with their names, and the last lines."""
+        """Return what is left: comments of fields that are gone, with their names, and the last lines."""
         lines: list[str] = []
         for comment in self._left.values():
             name = _LAST_STEP.sub("", comment.field)
@@ -93,7 +93,7 @@ def _node(value: Any, field: str, converted: Converted, node_of: NodeAt) -> yaml
 
 
 def _scalar(value: Any, source: yaml.Node | None) -> yaml.Node:
-    """Give a scalar, written as in the source where that is the same value."""
+    """Return a scalar, written as in the source where that is the same value."""
     plain = yaml.SafeDumper(StringIO()).represent_data(value)
     if (
         not isinstance(plain, yaml.ScalarNode)
@@ -106,7 +106,7 @@ def _scalar(value: Any, source: yaml.Node | None) -> yaml.Node:
 
 
 def _indents_lists(node: yaml.Node) -> bool:
-    """Tell whether the first list that stands on lines of its own is indented; so are most people's."""
+    """Return whether the first list that stands on lines of its own is indented; so are most people's."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if isinstance(value, yaml.SequenceNode) and not value.flow_style and value.value:

@@ -22,7 +22,7 @@ READERS: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Parsed[Any]]] = 
 
 
 def todays_documents(documents: Sequence[Document]) -> tuple[list[Document], list[Fault]]:
-    """Give the documents with Karpenter's objects as they are written today, and what should be known about that.
+    """Return the documents with Karpenter's objects as they are written today, and what should be known about that.
 
     Pods stay as they are: what their old keys mean is decided where they are read.
     """
@@ -55,7 +55,7 @@ def as_of_a_file(converted: Converted) -> Converted:
 
 
 def faults_of(documents: Sequence[Document], conversion: Conversion) -> Iterator[Fault]:
-    """Say what somebody should know before they use the objects, where it is in the files."""
+    """Return what somebody should know before they use the objects, where it is in the files."""
     return (fault_of(documents, change) for change in loud(conversion.changes))
 
 
@@ -65,7 +65,7 @@ def fault_of(documents: Sequence[Document], change: Change) -> Fault:
 
 
 def unreadable(documents: Sequence[Document], conversion: Conversion) -> list[Fault]:
-    """Say what is wrong with the objects of today, at the lines that they come from."""
+    """Return what is wrong with the objects of today, at the lines that they come from."""
     faults: list[Fault] = []
     for converted in conversion.objects:
         fatal = (problem for problem in problems_of(converted, conversion) if problem.fatal)
@@ -74,19 +74,19 @@ def unreadable(documents: Sequence[Document], conversion: Conversion) -> list[Fa
 
 
 def reader_of(converted: Converted) -> Callable[[Mapping[str, Any]], Parsed[Any]] | None:
-    """Give what reads an object of today; None for a kind that is none of Karpenter's two."""
+    """Return what reads an object of today; None for a kind that is none of Karpenter's two."""
     return READERS.get((str(converted.manifest.get("apiVersion")), str(converted.manifest.get("kind"))))
 
 
 def problems_of(converted: Converted, conversion: Conversion) -> list[Problem]:
-    """Give what is wrong with an object of today, but for what the conversion has said already."""
+    """Return what is wrong with an object of today, but for what the conversion has said already."""
     read = reader_of(converted)
     problems = read(as_of_a_file(converted).manifest).problems if read else ()
     return [problem for problem in problems if not _is_refused(converted, problem, conversion)]
 
 
 def problem_fault(documents: Sequence[Document], converted: Converted, problem: Problem) -> Fault:
-    """Say what is wrong with a field where that comes from; what was added is said of the whole object."""
+    """Return what is wrong with a field where that comes from; what was added is said of the whole object."""
     origin = converted.origin(problem.field)
     document = documents[origin.number if origin else converted.number]
     field = origin.field if origin else ""
@@ -95,7 +95,7 @@ def problem_fault(documents: Sequence[Document], converted: Converted, problem: 
 
 
 def _is_refused(converted: Converted, problem: Problem, conversion: Conversion) -> bool:
-    """Tell whether the conversion has said already what is wrong with a field."""
+    """Return whether the conversion has said already what is wrong with a field."""
     origin = converted.origin(problem.field)
     return any(
         change.fate is Fate.REFUSED and origin is not None and (change.number, change.field) == origin

@@ -31,7 +31,7 @@ class Login:
     password_stdin: bool
 
     def read(self) -> Credentials | None:
-        """Give the credentials; None where none are given. Raises Rejected where one goes without the other."""
+        """Return the credentials; None where none are given. Raises Rejected where one goes without the other."""
         if bool(self.username) != self.password_stdin:
             lacking = "--password-stdin" if self.username else "--username"
             raise Rejected(f"--username and --password-stdin go together: {lacking} is missing")

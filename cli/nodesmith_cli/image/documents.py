@@ -62,7 +62,7 @@ def descriptor_in(document: Any, where: str) -> Descriptor:
 
 
 def is_digest(text: str) -> bool:
-    """Tell whether this is a SHA-256 digest as registries write it."""
+    """Return whether this is a SHA-256 digest as registries write it."""
     kind, _, rest = text.partition(":")
     return kind == "sha256" and len(rest) == 64 and set(rest) <= set("0123456789abcdef")
 
@@ -74,7 +74,7 @@ def encode(document: Document, media_type: str) -> Encoded:
 
 
 def configuration(base: Document, recipe: Recipe, layers: Sequence[Layer], version: str) -> Encoded:
-    """Give the configuration: the base's, with the layers and what the recipe sets. It is as old as the base."""
+    """Return the configuration: the base's, with the layers and what the recipe sets. It is as old as the base."""
     settings = dict(base.get("config") or {})
     inherited = dict(variable.split("=", 1) for variable in settings.get("Env") or ())
     environment = {**inherited, **recipe.environment}
@@ -106,7 +106,7 @@ def configuration(base: Document, recipe: Recipe, layers: Sequence[Layer], versi
 
 
 def manifest(config: Descriptor, layers: Sequence[Descriptor], annotations: Mapping[str, str]) -> Encoded:
-    """Give the manifest of one platform's image."""
+    """Return the manifest of one platform's image."""
     document = {
         "schemaVersion": 2,
         "mediaType": MANIFEST,
@@ -118,7 +118,7 @@ def manifest(config: Descriptor, layers: Sequence[Descriptor], annotations: Mapp
 
 
 def index(manifests: Mapping[str, Descriptor], annotations: Mapping[str, str]) -> Encoded:
-    """Give the index over manifests, by platform (linux/arm64)."""
+    """Return the index over manifests, by platform (linux/arm64)."""
     entries = []
     for platform, descriptor in sorted(manifests.items()):
         system, architecture = platform.split("/")

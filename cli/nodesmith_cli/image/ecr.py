@@ -34,7 +34,7 @@ class Ecr:
 
 
 def ecr_of(reference: Reference) -> Ecr | None:
-    """Tell whose ECR a reference is in; None for any other registry."""
+    """Return whose ECR a reference is in; None for any other registry."""
     found = _HOST.fullmatch(reference.registry)
     return Ecr(found["account"], found["region"]) if found else None
 
@@ -82,7 +82,7 @@ def _client(ecr: Ecr) -> Any:
 
 @contextmanager
 def _asking(action: str, ecr: Ecr) -> Iterator[None]:
-    """Say which right is missing, and which ones a push needs."""
+    """Yield which right is missing, and which ones a push needs."""
     from botocore.exceptions import ClientError, NoCredentialsError
 
     from nodesmith.adapters.aws.errors import DENIED, all_errors, error_code, error_message

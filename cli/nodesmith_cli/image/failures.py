@@ -62,7 +62,7 @@ def _login_hint(credentials: Credentials | None) -> str:
 
 
 def _said(response: requests.Response) -> str:
-    """Give what a registry says of a failure: {"errors": [{"code": …, "message": …}]}."""
+    """Return what a registry says of a failure: {"errors": [{"code": …, "message": …}]}."""
     try:
         errors = response.json()["errors"]
         return "; ".join(f"{each.get('code', '')} {each.get('message', '')}".strip() for each in errors)
@@ -71,7 +71,7 @@ def _said(response: requests.Response) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """Give the innermost cause: what wraps it says less."""
+    """Return the innermost cause: what wraps it says less."""
     inner = error.args[0] if error.args and isinstance(error.args[0], BaseException) else None
     inner = inner or getattr(error, "reason", None)
     if isinstance(inner, BaseException) and inner is not error:

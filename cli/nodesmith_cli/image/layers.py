@@ -66,7 +66,7 @@ def write_layer(path: Path, entries: Mapping[str, Entry], folder: str, what: str
 
 
 def package_entries(package: Path) -> dict[str, Entry]:
-    """Give a Python package's files, without what was compiled of them; names begin with the package's own."""
+    """Return a Python package's files, without what was compiled of them; names begin with the package's own."""
     files = (path for path in sorted(package.rglob("*")) if path.is_file())
     return {
         str(PurePosixPath(package.name, *path.relative_to(package).parts)): Entry(path.read_bytes)

@@ -42,7 +42,7 @@ class PushedImage:
         return str(self.target.by_digest(self.digest))
 
     def told(self) -> dict[str, Any]:
-        """Give it for JSON."""
+        """Return it for JSON."""
         return {
             "reference": self.reference_by_digest,
             "tagged": str(self.target),

@@ -93,7 +93,7 @@ def _is_on_docker_hub(text: str) -> bool:
 
 
 def _split(rest: str) -> tuple[str, str]:
-    """Give registry and the rest; Docker Hub's own images are in its repository `library`."""
+    """Return registry and the rest; Docker Hub's own images are in its repository `library`."""
     registry, path = (DOCKER_HUB, rest) if _is_on_docker_hub(rest) else tuple(rest.split("/", 1))
     if registry in {DOCKER_HUB, "index.docker.io"}:
         return DOCKER_HUB, path if "/" in path else f"library/{path}"

@@ -86,14 +86,14 @@ class Repository:
         return Manifest(Descriptor(kind, digest, len(response.content)), document)
 
     def digest_of(self, tag_or_digest: str) -> str:
-        """Give the digest of a manifest that is there; empty where there is none."""
+        """Return the digest of a manifest that is there; empty where there is none."""
         with self._told(f"the manifest {tag_or_digest}", missing_is_fine=True):
             digest, _ = self._dxf.head_manifest_and_response(tag_or_digest)
             return digest or ""
         return ""
 
     def has(self, blob: Descriptor) -> bool:
-        """Tell whether a blob is there."""
+        """Return whether a blob is there."""
         with self._told(f"the blob {blob.digest}", missing_is_fine=True):
             self._dxf.blob_size(blob.digest)
             return True

@@ -57,7 +57,7 @@ def fetch_wheels(
 
 @contextmanager
 def wheel_entries(wheels: Sequence[Path]) -> Iterator[dict[str, Entry]]:
-    """Give, for the block, what wheels install for import, by its path there. Raises Rejected.
+    """Yield, for the block, what wheels install for import, by its path there. Raises Rejected.
 
     Scripts and headers are left out.
     """
@@ -96,7 +96,7 @@ def _failure(said: str, python: str, architecture: str) -> Rejected | Transient:
 
 
 def _place(member: ZipInfo, wheel: Path) -> str:
-    """Give where a member belongs; empty for folders and for what is not imported."""
+    """Return where a member belongs; empty for folders and for what is not imported."""
     name = "" if member.is_dir() else member.filename
     if found := _DATA.fullmatch(name):
         name = found["rest"] if found["scheme"] in _IMPORTABLE else ""

@@ -27,12 +27,12 @@ _READERS: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Parsed[Any]]] =
 
 
 def is_read(manifest: Mapping[str, Any]) -> bool:
-    """Tell whether nodesmith reads objects of this kind in this API version."""
+    """Return whether nodesmith reads objects of this kind in this API version."""
     return (manifest["apiVersion"], manifest["kind"]) in _READERS
 
 
 def surroundings_first(documents: Iterable[Document]) -> tuple[list[Document], list[Document]]:
-    """Give what pods live in, namespaces ahead, and the workloads, each in the order of the files."""
+    """Return what pods live in, namespaces ahead, and the workloads, each in the order of the files."""
     ordered = sorted(documents, key=lambda document: document.manifest["kind"] not in _FIRST)
     workloads = [document for document in ordered if document.manifest["kind"] in WORKLOADS]
     return [document for document in ordered if document not in workloads], workloads
@@ -96,7 +96,7 @@ def _nearest(objects: Objects, manifest: Mapping[str, Any]) -> str:
 
 
 def _own_words(document: Document) -> list[Fault]:
-    """Give nodesmith's own findings about the kinds it reads: they know more than a schema, and the remedy."""
+    """Return nodesmith's own findings about the kinds it reads: they know more than a schema, and the remedy."""
     parse = _READERS.get((document.manifest["apiVersion"], document.manifest["kind"]))
     problems = parse(document.manifest).problems if parse else ()
     return [document.fault(f"is {problem.found}: {problem.remedy}", problem.field) for problem in problems]

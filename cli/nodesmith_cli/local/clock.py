@@ -37,18 +37,18 @@ class LocalClock:
 
     @classmethod
     def from_json(cls, text: str) -> LocalClock:
-        """Give the clock that another process has written down."""
+        """Return the clock that another process has written down."""
         speed, origin, start = json.loads(text)
         clock = cls(speed, start=datetime.fromisoformat(start))
         clock._origin = origin
         return clock
 
     def now(self) -> datetime:
-        """Give the time, in UTC."""
+        """Return the time, in UTC."""
         return self._start + timedelta(seconds=(self._monotonic() - self._origin) * self.speed)
 
     def wall_seconds(self, seconds: float) -> float:
-        """Give how long `seconds` of this clock take."""
+        """Return how long `seconds` of this clock take."""
         return seconds / self.speed
 
     def sleep(self, seconds: float) -> None:

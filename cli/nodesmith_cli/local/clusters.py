@@ -14,7 +14,7 @@ class RunningCluster(Protocol):
 
     @property
     def kwok(self) -> bool:
-        """Tell whether kwok plays the kubelets of ready nodes."""
+        """Return whether kwok plays the kubelets of ready nodes."""
 
     @property
     def url(self) -> str:
@@ -33,7 +33,7 @@ class RunningCluster(Protocol):
         """The cluster's objects, with that token's rights."""
 
     def kubeconfig(self) -> Object:
-        """Give a kubeconfig for kubectl, with a user who may do everything."""
+        """Return a kubeconfig for kubectl, with a user who may do everything."""
 
 
 LocalCluster = AbstractContextManager[RunningCluster]

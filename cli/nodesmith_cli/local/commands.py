@@ -138,7 +138,7 @@ def place_of(
 
 
 def exit_status(outcome: Outcome) -> int:
-    """Give 1 where pods stay pending, 2 where input was bad, 0 otherwise."""
+    """Return 1 where pods stay pending, 2 where input was bad, 0 otherwise."""
     if outcome.report.pending:
         return PODS_PENDING
     return BAD_INPUT if outcome.faults else OK

@@ -53,14 +53,14 @@ class Decisions:
                 )
 
     def reasons(self) -> dict[str, str]:
-        """Give what stands in the way of each pending pod, as the last decision about it said."""
+        """Return what stands in the way of each pending pod, as the last decision about it said."""
         found: dict[str, str] = {}
         for record in self.all:
             found |= reasons_of(record)
         return found
 
     def refused(self, heartbeat: Heartbeat | None) -> dict[str, datetime]:
-        """Give the pods for which the last decision about them bought nothing, and as of when it knew the cluster.
+        """Return the pods for which the last decision about them bought nothing, and as of when it knew the cluster.
 
         That is when its snapshot was taken, or the time of the forwarder's `heartbeat`, which says that nothing has
         changed since.
@@ -77,7 +77,7 @@ class Decisions:
         return found
 
     def problems(self) -> tuple[str, ...]:
-        """Give what the last decision could not use."""
+        """Return what the last decision could not use."""
         records = self.all
         return tuple(records[-1]["plan"]["problems"]) if records else ()
 
@@ -97,7 +97,7 @@ class Decisions:
 
 
 def reasons_of(record: Mapping[str, Any]) -> dict[str, str]:
-    """Give what a decision says of each pod that is not bound yet."""
+    """Return what a decision says of each pod that is not bound yet."""
     plan = record["plan"]
     found = {pod: f"waits for NodeClaim {claim}" for pod, claim in plan["waiting"].items()}
     found |= {pod: f"has room on {name}" for name, pods in plan["placed"].items() for pod in pods}
@@ -108,11 +108,11 @@ def reasons_of(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def refused_by(record: Mapping[str, Any]) -> dict[str, str]:
-    """Give the pods for which a decision does nothing, and why."""
+    """Return the pods for which a decision does nothing, and why."""
     groups = (*record["plan"]["ignored"], *record["plan"]["unplaced"])
     return {pod: in_a_sentence(group) for group in groups for pod in group["pods"]}
 
 
 def helped_by(record: Mapping[str, Any]) -> set[str]:
-    """Give the pods for which a decision knows a node."""
+    """Return the pods for which a decision knows a node."""
     return reasons_of(record).keys() - refused_by(record).keys()

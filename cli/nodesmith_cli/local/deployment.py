@@ -70,7 +70,7 @@ class Deployment:
     dead_letters_url: str
 
     def environment(self) -> dict[str, str]:
-        """Give what `nodesmith.settings` reads, as the functions' environment variables."""
+        """Return what `nodesmith.settings` reads, as the functions' environment variables."""
         return {
             "AWS_REGION": self.region,
             "TABLE_NAME": TABLE_NAME,

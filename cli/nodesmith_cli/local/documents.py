@@ -147,7 +147,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def line_of(node: yaml.Node | None, field: str, first_line: int = 1) -> int:
-    """Give the line of a field such as `spec.taints[0].key`, or of its nearest parent that is there."""
+    """Return the line of a field such as `spec.taints[0].key`, or of its nearest parent that is there."""
     line = node.start_mark.line + 1 if node else 1
     while node is not None:
         node, field, found = _step(node, field)
@@ -156,7 +156,7 @@ def line_of(node: yaml.Node | None, field: str, first_line: int = 1) -> int:
 
 
 def node_at(node: yaml.Node | None, field: str) -> yaml.Node | None:
-    """Give the node of a field such as `spec.taints[0].key`, None where there is none."""
+    """Return the node of a field such as `spec.taints[0].key`, None where there is none."""
     while node is not None and field:
         node, field, _ = _step(node, field)
     return node
@@ -180,7 +180,7 @@ def _step(node: yaml.Node, field: str) -> tuple[yaml.Node | None, str, int]:
 
 
 def _refuse_doubles(node: yaml.Node, path: str, sizes: dict[int, int], most: int) -> int:
-    """Give how many values a node stands for, aliases as often as they are named.
+    """Return how many values a node stands for, aliases as often as they are named.
 
     Raises BadDocument at a key that is given twice, for one of the two would be lost without a word, at an alias inside
     of its own anchor, and where aliases of aliases come to more than anybody writes.

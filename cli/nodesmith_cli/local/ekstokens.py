@@ -10,7 +10,7 @@ _PREFIX = "k8s-aws-v1."
 
 
 def access_key_of(token: str) -> str:
-    """Give the access key that signed a token; empty for anything that is none. The signature is not looked at."""
+    """Return the access key that signed a token; empty for anything that is none. The signature is not looked at."""
     if not token.startswith(_PREFIX):
         return ""
     encoded = token.removeprefix(_PREFIX)

@@ -38,7 +38,7 @@ class EmbeddedCluster(Started):
         return self.server.store
 
     def kubeconfig(self) -> Object:
-        """Give a kubeconfig, ready to be written as JSON or YAML."""
+        """Return a kubeconfig, ready to be written as JSON or YAML."""
         return self.server.kubeconfig()
 
     def _start(self, stack: ExitStack) -> None:

@@ -45,7 +45,7 @@ class EventQueue:
             self._changed.notify_all()
 
     def take(self, wait_seconds: float) -> Event | None:
-        """Give the first of those that are due, within so many seconds of life; None where there is none."""
+        """Return the first of those that are due, within so many seconds of life; None where there is none."""
         with self._changed:
             event = self._due()
             if event is None and wait_seconds and not self._closed:

@@ -108,7 +108,7 @@ class EventSource(Counted):
         return self._queues.receive(self._queue_url, at_once, wait_seconds)
 
     def _invoke(self, messages: Sequence[Mapping[str, Any]]) -> set[str]:
-        """Give the ids of the messages that must come again: none, some, or after an error all."""
+        """Return the ids of the messages that must come again: none, some, or after an error all."""
         trace = lineage.invoked(map(_trace, messages), self._function.concern)
         event = {"Records": [self._record(message) for message in messages]}
         everything = {str(message["MessageId"]) for message in messages}

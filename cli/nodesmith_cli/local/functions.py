@@ -34,7 +34,7 @@ class Context:
     timeout_seconds: float = 60.0
 
     def get_remaining_time_in_millis(self) -> int:
-        """Give the time left, here always all of it."""
+        """Return the time left, here always all of it."""
         return int(self.timeout_seconds * 1000)
 
 
@@ -59,7 +59,7 @@ class Function:
             return self.handler(event, context)
 
     def followed_by(self, after: Callable[[], None]) -> Function:
-        """Give the same function, after each invocation of which, failed ones too, `after` is called."""
+        """Return the same function, after each invocation of which, failed ones too, `after` is called."""
 
         def handle(event: Mapping[str, Any], context: Context) -> Any:
             try:

@@ -19,7 +19,7 @@ def greet(to: Console, system: LocalSystem, kubeconfig: Path) -> None:
 
 
 def greeting(system: LocalSystem, kubeconfig: Path) -> Iterator[str]:
-    """Give it, line by line. Of several clusters it says which context leads to which."""
+    """Yield it, line by line. Of several clusters it says which context leads to which."""
     several = len(system.clusters) > 1
     for number, each in enumerate(system.clusters, start=1):
         context = f", context {numbered(CONTEXT, number)}" if several else ""

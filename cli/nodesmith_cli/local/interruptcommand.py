@@ -48,7 +48,7 @@ def interrupt(node: str, *, within: str, kubeconfig: Path | None, context: str =
 
 
 def _contexts(system: Reached, context: str) -> Sequence[str]:
-    """Give the contexts of the clusters among whose nodes to look."""
+    """Return the contexts of the clusters among whose nodes to look."""
     if context and context not in system.clusters:
         hint = did_you_mean(context, system.clusters) or f", there is {', '.join(system.clusters)}"
         raise Rejected(f"--context {context}: no context of {system.kubeconfig}{hint}")

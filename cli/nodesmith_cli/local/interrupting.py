@@ -99,7 +99,7 @@ def _bought(entries: Sequence[Entry], began: datetime, nodes: dict[str, str]) ->
 
 
 def _waits(entries: Iterable[Entry]) -> Iterator[float]:
-    """Give how long each pod that came meanwhile was without a node."""
+    """Yield how long each pod that came meanwhile was without a node."""
     came: dict[str, datetime] = {}
     for entry in entries:
         if entry.what == PENDING and entry.object.startswith("Pod/"):

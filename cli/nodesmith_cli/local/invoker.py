@@ -67,7 +67,7 @@ class Feeds:
         self._threads: list[threading.Thread] = []
 
     def complaints(self) -> list[str]:
-        """Say which functions failed, how often, and with what the last time."""
+        """Return which functions failed, how often, and with what the last time."""
         return [
             f"function {name} failed {feed.failures} times, last with {feed.last_error}"
             for name, feed in self.feeds.items()

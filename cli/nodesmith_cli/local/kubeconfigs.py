@@ -23,7 +23,7 @@ _LISTS = ("clusters", "users", "contexts")
 
 
 def renamed(kubeconfig: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Give a kubeconfig of one cluster, which calls it, its user and its context by this name."""
+    """Return a kubeconfig of one cluster, which calls it, its user and its context by this name."""
     ((cluster,), (user,), (context,)) = (kubeconfig[each] for each in _LISTS)
     return {
         **kubeconfig,
@@ -37,7 +37,7 @@ def renamed(kubeconfig: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def merged(kubeconfigs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Give one with the clusters, users and contexts of all; the current context is that of the first."""
+    """Return one with the clusters, users and contexts of all; the current context is that of the first."""
     together = {each: [item for one in kubeconfigs for item in one[each]] for each in _LISTS}
     return {**kubeconfigs[0], **together}
 
@@ -86,7 +86,7 @@ def _servers(text: str) -> list[str]:
 
 
 def _answers(server: str) -> bool:
-    """Tell whether anybody listens at a URL, as a server that was killed does not."""
+    """Return whether anybody listens at a URL, as a server that was killed does not."""
     try:
         where = urlsplit(server)
         with socket.create_connection((str(where.hostname), where.port or 80), timeout=1):

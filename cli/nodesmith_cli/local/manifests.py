@@ -83,7 +83,7 @@ class Document:
         return group, self.manifest["kind"], metadata.get("namespace") or "default", name
 
     def fault(self, message: str, field: str = "") -> Fault:
-        """Give a fault of this object; its line is the field's, or that of the nearest parent there is.
+        """Return a fault of this object; its line is the field's, or that of the nearest parent there is.
 
         What has been converted is told of by its old field, which is what the file has.
         """
@@ -103,7 +103,7 @@ class Manifests:
     faults: tuple[Fault, ...] = ()
 
     def of_kind(self, *kinds: str) -> Iterator[Mapping[str, Any]]:
-        """Give the manifests of these kinds."""
+        """Return the manifests of these kinds."""
         return (d.manifest for d in self.documents if d.manifest["kind"] in kinds)
 
 
@@ -128,7 +128,7 @@ def load_manifests(paths: Sequence[str]) -> Manifests:
 
 
 def read_documents(paths: Sequence[str], most_values: int = MOST_NODES) -> Iterator[Document | Fault]:
-    """Give everything that the files hold, in order, those given twice twice. See `load_manifests`.
+    """Yield everything that the files hold, in order, those given twice twice. See `load_manifests`.
 
     A document of more than `most_values` values is refused, unless it is JSON.
     """
@@ -173,7 +173,7 @@ def _unzipped(data: bytes) -> bytes:
 
 
 def _files(path: Path) -> Sequence[Path | str]:
-    """Give the manifests of a folder, or the file itself. Raises OSError where there is nothing of the name."""
+    """Return the manifests of a folder, or the file itself. Raises OSError where there is nothing of the name."""
     path.stat()
     if not path.is_dir():
         return [path]
@@ -203,7 +203,7 @@ def _documents(file: str, text: str, most_values: int) -> Iterator[Document | Fa
 
 
 def _objects(document: Document) -> Iterator[Document | Fault]:
-    """Give the document, or the items of a List, each checked for what makes it a Kubernetes object."""
+    """Yield the document, or the items of a List, each checked for what makes it a Kubernetes object."""
     manifest: Any = document.manifest
     if isinstance(manifest, Mapping) and _is_list(manifest):
         yield from _items(document)
@@ -242,7 +242,7 @@ def _items(document: Document) -> Iterator[Document | Fault]:
 
 
 def _item_nodes(node: yaml.Node | None, items: Any) -> Sequence[yaml.Node | None] | None:
-    """Give the node of each item; None where the items are no list."""
+    """Return the node of each item; None where the items are no list."""
     if not isinstance(items, (list, tuple)):
         return None
     if not isinstance(node, yaml.MappingNode):

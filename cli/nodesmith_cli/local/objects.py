@@ -15,7 +15,7 @@ class Kinds(Protocol):
     """The kinds that are served at this moment."""
 
     def __iter__(self) -> Iterator[Resource]:
-        """Give all of them."""
+        """Return all of them."""
 
     def of(self, obj: View) -> Resource:
         """Find a manifest's kind. Raises ApiError 400."""
@@ -32,15 +32,15 @@ class Objects(Protocol):
     def registry(self) -> Kinds: ...
 
     def get(self, resource: str, name: str, namespace: str = "") -> View:
-        """Give one object. Raises ApiError 404."""
+        """Return one object. Raises ApiError 404."""
 
     def find(self, resource: str, name: str, namespace: str = "") -> View | None:
-        """Give one object, or None."""
+        """Return one object, or None."""
 
     def list(
         self, resource: str, namespace: str = "", *, labels: str = "", fields: str = ""
     ) -> Sequence[View]:
-        """Give the objects that match the selectors, of all namespaces unless one is named."""
+        """Return the objects that match the selectors, of all namespaces unless one is named."""
 
     def watch(self, resource: str, namespace: str = "") -> Watcher:
         """Follow a resource from now on, until the watcher is closed."""

@@ -18,7 +18,7 @@ _NO_TAGS = ("aws-ids", "aws::")
 
 
 def of_cluster(documents: Iterable[Document], cluster: str, first: str) -> list[Document]:
-    """Give the documents of a cluster. `first` is the cluster for which the files are written.
+    """Return the documents of a cluster. `first` is the cluster for which the files are written.
 
     Clusters may have subnets with the same tags, so that selectors by tags ask for the cluster's own as well. Where a
     role is the usual one of the first cluster, it becomes that of this one.
@@ -51,7 +51,7 @@ def _spec_field(key: str, value: Any, cluster: str, first: str) -> Any:
 
 
 def _tags(tags: Any, cluster: str, first: str) -> Any:
-    """Give the tags with the cluster's own; what selects by ids or names stays as it is."""
+    """Return the tags with the cluster's own; what selects by ids or names stays as it is."""
     if not isinstance(tags, Mapping) or any(str(key).startswith(_NO_TAGS) for key in tags):
         return tags
     return {**tags, DISCOVERY_TAG: cluster} if tags.get(DISCOVERY_TAG, first) == first else tags

@@ -23,7 +23,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def region_of(manifests: Iterable[Mapping[str, Any]]) -> str:
-    """Give the region whose zones the manifests name, us-east-1 where they name none.
+    """Return the region whose zones the manifests name, us-east-1 where they name none.
 
     What pods only prefer says nothing of where the cluster is, unless it is all that is named, and of one region.
     Raises Rejected when they name zones of several regions: a cluster lives in one.
@@ -38,7 +38,7 @@ def region_of(manifests: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _regions(labels: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Give the regions that labels name, each with the first value that names it."""
+    """Return the regions that labels name, each with the first value that names it."""
     found: dict[str, str] = {}
     for key, value in labels:
         match = _REGION_OF_ZONE.fullmatch(value) if normalised(key) == ZONE else None
@@ -48,7 +48,7 @@ def _regions(labels: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def zones_of(manifests: Iterable[Mapping[str, Any]], region: str, sold_in: Iterable[str]) -> tuple[str, ...]:
-    """Give the zones that the cluster has subnets in: three, as is usual, and those that the manifests name.
+    """Return the zones that the cluster has subnets in: three, as is usual, and those that the manifests name.
 
     `sold_in` are the region's zones.
     """
@@ -64,7 +64,7 @@ def _usual(known: list[str], named: set[str], region: str) -> list[str]:
 
 
 def cluster_of(manifests: Iterable[Mapping[str, Any]]) -> str:
-    """Give the cluster name that EC2NodeClasses select subnets and groups by (`karpenter.sh/discovery`).
+    """Return the cluster name that EC2NodeClasses select subnets and groups by (`karpenter.sh/discovery`).
 
     The local network carries that tag, so that manifests of a real cluster find it; where they name none, or the local
     default is among them, it is the default.
@@ -90,7 +90,7 @@ def numbered(name: str, number: int) -> str:
 
 
 def selected_tags(nodeclasses: Iterable[Mapping[str, Any]]) -> tuple[dict[str, str], dict[str, str]]:
-    """Give the tags by which EC2NodeClasses select subnets, and security groups; of a key the first value.
+    """Return the tags by which EC2NodeClasses select subnets, and security groups; of a key the first value.
 
     The local network is given those too, `x` for what a pattern leaves open. What is to be the cluster's name is
     `cluster_of`, and a `${VARIABLE}` that nobody has filled in is found nowhere.
@@ -116,7 +116,7 @@ def _first(selected: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _labels(value: Any, but: str = "") -> Iterator[tuple[str, str]]:
-    """Give every pair of key and text in a manifest: map entries, and key and values of label expressions.
+    """Yield every pair of key and text in a manifest: map entries, and key and values of label expressions.
 
     What is in a field of the name `but` is left out.
     """

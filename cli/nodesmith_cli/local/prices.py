@@ -7,7 +7,7 @@ from nodesmith_cli.local.report import Price, PriceOf
 
 
 def prices(catalog: Catalog) -> PriceOf:
-    """Give the lookup by capacity type, instance type and zone."""
+    """Return the lookup by capacity type, instance type and zone."""
     known = {
         (offering.capacity_type, name, offering.zone): Price(offering.price_hourly_usd, offering.estimated)
         for name, offerings in catalog.offerings.items()

@@ -36,7 +36,7 @@ class Scene:
 
 
 def unrest(scene: Scene) -> str:
-    """Say the first thing that is still under way; empty when all is quiet."""
+    """Return the first thing that is still under way; empty when all is quiet."""
     return (
         _growing(scene)
         or _joining(scene.nodeclaims)
@@ -75,7 +75,7 @@ def _growing(scene: Scene) -> str:
 
 
 def _owners(pod: View) -> Iterable[str]:
-    """Give the uids of the StatefulSets that a pod belongs to: one, or none."""
+    """Return the uids of the StatefulSets that a pod belongs to: one, or none."""
     references = pod["metadata"].get("ownerReferences") or ()
     return [str(each["uid"]) for each in references if each.get("kind") == "StatefulSet"]
 

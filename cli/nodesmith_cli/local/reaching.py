@@ -34,7 +34,7 @@ class Reached:
     """the context that kubectl takes where none is named"""
 
     def client(self, service: str) -> Any:
-        """Give a boto3 client of a service of its AWS."""
+        """Return a boto3 client of a service of its AWS."""
         return local_client(service, self.region, self.aws_url)
 
 
@@ -46,7 +46,7 @@ def default_kubeconfig() -> Path:
 def reachable(
     kubeconfig: Mapping[str, Any], aws_url: str, region: str, clock: LocalClock, cluster: str
 ) -> dict[str, Any]:
-    """Give a kubeconfig of one cluster that also says what `reach` has to know. `cluster` is its name on EKS."""
+    """Return a kubeconfig of one cluster that also says what `reach` has to know. `cluster` is its name on EKS."""
     told = {"aws": aws_url, "region": region, "clock": clock.to_json(), "cluster": cluster}
     (named,) = kubeconfig["clusters"]
     reached = {**named["cluster"], "extensions": [{"name": EXTENSION, "extension": told}]}
@@ -77,7 +77,7 @@ def reach(kubeconfig: Path) -> Reached:
 
 
 def now_at(kubeconfig: str) -> datetime:
-    """Give the time of the cluster behind a kubeconfig, or a context: a local one may live faster than life."""
+    """Return the time of the cluster behind a kubeconfig, or a context: a local one may live faster than life."""
     system = _reached(kubeconfig)
     return system.clock.now() if system else datetime.now(UTC)
 
@@ -101,7 +101,7 @@ def _reached(kubeconfig: str) -> Reached | None:
 
 
 def _told(kubeconfig: Any) -> dict[str, Mapping[str, str]]:
-    """Give what `reachable` has written of each cluster, by context."""
+    """Return what `reachable` has written of each cluster, by context."""
     if not isinstance(kubeconfig, dict):
         return {}
     told = {

@@ -75,7 +75,7 @@ class RealCluster(Started):
         return self.plane.admin_token
 
     def kubeconfig(self) -> Object:
-        """Give the administrator's kubeconfig, ready to be written as JSON or YAML."""
+        """Return the administrator's kubeconfig, ready to be written as JSON or YAML."""
         return self.plane.kubeconfig()
 
     def _start(self, stack: ExitStack) -> None:

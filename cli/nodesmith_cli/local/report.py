@@ -43,7 +43,7 @@ class NodeReport:
     ready: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Give what `nodesmith local run -o json` prints of a node; cpu in cores."""
+        """Return what `nodesmith local run -o json` prints of a node; cpu in cores."""
         return {
             "name": self.name,
             "nodePool": self.nodepool,
@@ -89,7 +89,7 @@ class Report:
         return sum(len(node.pods) for node in self.nodes)
 
     def to_json(self) -> dict[str, Any]:
-        """Give what `nodesmith local run -o json` prints. Prices in dollars, times in RFC 3339."""
+        """Return what `nodesmith local run -o json` prints. Prices in dollars, times in RFC 3339."""
         return {
             "nodes": [node.to_json() for node in self.nodes],
             "pendingPods": [{"name": pod.name, "reason": pod.reason} for pod in self.pending],

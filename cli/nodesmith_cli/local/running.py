@@ -34,7 +34,7 @@ class Outcome:
     unrest: str = ""
 
     def problems(self) -> tuple[str, ...]:
-        """Give what nodesmith found wrong with objects and no fault says already."""
+        """Return what nodesmith found wrong with objects and no fault says already."""
         said = tuple(f"{fault.object}: {fault.field} " for fault in self.faults if fault.field)
         return tuple(problem for problem in self.report.problems if not problem.startswith(said))
 
@@ -107,5 +107,5 @@ def wait_for(cluster: ServedCluster, patience_seconds: float, unrest: Callable[[
 
 
 def todays(documents: Sequence[Document]) -> list[Mapping[str, Any]]:
-    """Give the manifests, Karpenter's as they are written today."""
+    """Return the manifests, Karpenter's as they are written today."""
     return [each.manifest for each in convert([document.manifest for document in documents]).objects]

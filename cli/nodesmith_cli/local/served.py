@@ -83,7 +83,7 @@ class ServedCluster:
         return self.cluster.objects
 
     def scene(self) -> Scene:
-        """Give the cluster as it is now, for judging whether it is quiet."""
+        """Return the cluster as it is now, for judging whether it is quiet."""
         return Scene(
             now=self.clock.now(),
             last_change=self.last_change(),
@@ -96,12 +96,12 @@ class ServedCluster:
         )
 
     def last_change(self) -> datetime:
-        """Give when something last happened to the cluster's objects."""
+        """Return when something last happened to the cluster's objects."""
         entries = self.timeline.entries
         return max((e.at for e in entries if e.what != DECIDED), default=self._started_at)
 
     def report(self) -> Report:
-        """Give the outcome so far."""
+        """Return the outcome so far."""
         return build_report(
             self.objects.list("pods"),
             self.objects.list("nodes"),
@@ -112,7 +112,7 @@ class ServedCluster:
         )
 
     def claims_by_node(self) -> dict[str, str]:
-        """Give the NodeClaims' names by the names of their nodes."""
+        """Return the NodeClaims' names by the names of their nodes."""
         claims = self.objects.list("nodeclaims")
         named = {(claim.get("status") or {}).get("nodeName"): claim["metadata"]["name"] for claim in claims}
         return {str(node): claim for node, claim in named.items() if node}
@@ -162,7 +162,7 @@ def forwarder_here(
     bucket: str,
     clock: LocalClock,
 ) -> Forwarder:
-    """Give a forwarder that runs in this process. `name` is the cluster's."""
+    """Return a forwarder that runs in this process. `name` is the cluster's."""
     return Forwarder(
         cluster=name,
         server=ApiServer(connect(cluster.url, cluster.ca_bundle, lambda: cluster.token)),

@@ -50,11 +50,11 @@ class ServerObjects:
         return registry
 
     def get(self, resource: str, name: str, namespace: str = "") -> View:
-        """Give one object. Raises ApiError 404."""
+        """Return one object. Raises ApiError 404."""
         return self._call("GET", _path(self._resource(resource), namespace, name))
 
     def find(self, resource: str, name: str, namespace: str = "") -> View | None:
-        """Give one object, or None."""
+        """Return one object, or None."""
         try:
             return self.get(resource, name, namespace)
         except ApiError as error:
@@ -65,7 +65,7 @@ class ServerObjects:
     def list(
         self, resource: str, namespace: str = "", *, labels: str = "", fields: str = ""
     ) -> Sequence[View]:
-        """Give the objects that match the selectors."""
+        """Return the objects that match the selectors."""
         selectors = {"labelSelector": labels, "fieldSelector": fields}
         query = urlencode({name: text for name, text in selectors.items() if text})
         served = self._resource(resource)

@@ -47,7 +47,7 @@ class SharedClients:
         self._made: dict[tuple[str, str, object], Any] = {}
 
     def create_client(self, service: str, *, region_name: str, config: Any) -> Any:
-        """Give the client of a service, with this very configuration."""
+        """Return the client of a service, with this very configuration."""
         key = service, region_name, config
         with self._lock:
             if key not in self._made:
@@ -55,6 +55,6 @@ class SharedClients:
             return self._made[key]
 
     def get_credentials(self) -> Any:
-        """Give what requests are signed with."""
+        """Return what requests are signed with."""
         with self._lock:
             return self._session.get_credentials()

@@ -123,7 +123,7 @@ class LocalSystem(Started):
         stack.callback(self._stopping.set)
 
     def _cluster(self, name: str, number: int) -> LocalCluster:
-        """Give the cluster of a name, the first having the number 0."""
+        """Return the cluster of a name, the first having the number 0."""
         port = self.place.port + number if self.place.port else 0
         match self.place.control_plane:
             case "embedded":

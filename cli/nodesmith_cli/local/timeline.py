@@ -84,13 +84,13 @@ def pod_key(pod: View) -> str:
 
 
 def condition(manifest: View | None, kind: str) -> View:
-    """Give a status condition, an empty one where there is none."""
+    """Return a status condition, an empty one where there is none."""
     conditions = ((manifest or {}).get("status") or {}).get("conditions") or ()
     return next((c for c in conditions if c.get("type") == kind), {})
 
 
 def milestones(before: View | None, after: View | None) -> Iterator[tuple[str, str]]:
-    """Give what a change means, each with its detail; most changes mean nothing."""
+    """Yield what a change means, each with its detail; most changes mean nothing."""
     if after is None:
         yield DELETED, ""
         return

@@ -63,7 +63,7 @@ def up(
 
 
 def _timelines(to: Console, place: Place) -> Callable[[str], Timeline]:
-    """Give what makes each cluster's timeline, which prints where there is no terminal to draw on."""
+    """Return what makes each cluster's timeline, which prints where there is no terminal to draw on."""
 
     def timeline(cluster: str) -> Timeline:
         named = cluster if place.clusters > 1 else ""
@@ -84,7 +84,7 @@ def _applied(system: LocalSystem, manifests: Manifests) -> list[Fault]:
 
 
 def access(system: LocalSystem) -> dict[str, Any]:
-    """Give the kubeconfig: a context for each cluster, the first one being the current."""
+    """Return the kubeconfig: a context for each cluster, the first one being the current."""
     return merged(
         [
             reachable(
@@ -117,7 +117,7 @@ def _watch(to: Console, system: LocalSystem, stop: threading.Event) -> None:
 
 @contextmanager
 def _interrupted() -> Iterator[threading.Event]:
-    """Give an event that Ctrl-C and SIGTERM set; a second one ends the process as usual."""
+    """Yield an event that Ctrl-C and SIGTERM set; a second one ends the process as usual."""
     stop = threading.Event()
     before: dict[int, Any] = {}
 

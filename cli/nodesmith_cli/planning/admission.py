@@ -114,7 +114,7 @@ class _Classes:
         return self._priority.get(name, 0)
 
     def _runtime_of(self, document: Document, spec: Manifest) -> dict[str, Any]:
-        """Give what the class adds; what a pod of a live cluster has been given already is not added again."""
+        """Return what the class adds; what a pod of a live cluster has been given already is not added again."""
         name = str(spec["runtimeClassName"])
         found = self._runtime.get(name)
         if found is None:

@@ -38,7 +38,7 @@ _NEVER_MIND = (".image", ".restartPolicy", "metadata.annotations")
 
 
 def checked(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]:
-    """Give the objects an API server would take, as it would keep them, and what is wrong with them and the others.
+    """Return the objects an API server would take, as it would keep them, and what is wrong with them and the others.
 
     A field that no kind has is told once for all objects of its kind.
     """
@@ -67,7 +67,7 @@ def checked(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]
 
 
 def _shown(document: Document) -> tuple[Document, list[Fault]]:
-    """Give one of Karpenter's objects without a status that nobody can read."""
+    """Return one of Karpenter's objects without a status that nobody can read."""
     manifest, kind = document.manifest, str(document.manifest["kind"])
     found: list[Fault] = []
     try:

@@ -21,7 +21,7 @@ _PATIENCE_SECONDS = 30.0
 
 
 def cluster_documents(context: str) -> Iterator[Document]:
-    """Give everything that a decision reads, as the API server shows it. Raises Rejected or Transient.
+    """Yield everything that a decision reads, as the API server shows it. Raises Rejected or Transient.
 
     `context` is one of the usual kubeconfig's, a kubeconfig's path, or empty for the current context.
     """
@@ -35,7 +35,7 @@ def cluster_documents(context: str) -> Iterator[Document]:
 
 
 def server_of(context: str, kubeconfig: str = "") -> ApiServer:
-    """Give the API server of a kubeconfig; `context` as above, or one of the file `kubeconfig`. Raises Rejected."""
+    """Return the API server of a kubeconfig; `context` as above, or one of the file `kubeconfig`. Raises Rejected."""
     return ApiServer(_client(context, kubeconfig), _PATIENCE_SECONDS)
 
 

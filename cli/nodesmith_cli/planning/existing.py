@@ -41,27 +41,27 @@ class Existing:
             self.owned.setdefault(key, []).append(manifest)
 
     def of(self, owner: Document, kind: str) -> list[Manifest]:
-        """Give the objects of a kind that an owner controls."""
+        """Return the objects of a kind that an owner controls."""
         return [m for m in self.owned.get(key_of(owner.manifest), ()) if m["kind"] == kind]
 
     def active(self, owner: Document) -> list[Manifest]:
-        """Give an owner's pods that neither have ended nor are on their way out."""
+        """Return an owner's pods that neither have ended nor are on their way out."""
         return [pod for pod in self.of(owner, "Pod") if is_active(pod)]
 
 
 def is_active(pod: Manifest) -> bool:
-    """Tell whether a controller counts a pod among those it has."""
+    """Return whether a controller counts a pod among those it has."""
     phase = (pod.get("status") or {}).get("phase")
     return phase not in _OVER and not pod["metadata"].get("deletionTimestamp")
 
 
 def controller(metadata: Manifest) -> Manifest:
-    """Give the reference to what controls an object, empty where nothing does."""
+    """Return the reference to what controls an object, empty where nothing does."""
     references = metadata.get("ownerReferences") or ()
     return next((r for r in references if r.get("controller")), {})
 
 
 def key_of(manifest: Manifest) -> Key:
-    """Give the key of an object."""
+    """Return the key of an object."""
     metadata = manifest["metadata"]
     return Key(str(manifest["kind"]), str(metadata.get("namespace") or ""), str(metadata["name"]))

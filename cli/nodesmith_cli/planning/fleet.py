@@ -29,7 +29,7 @@ _QUIET = timedelta(days=1)
 
 
 def fleet_of(inputs: Inputs, now: datetime | None = None) -> Inputs:
-    """Give the inputs in which every Node of a NodePool has its claim; `now` is given where the cluster is live.
+    """Return the inputs in which every Node of a NodePool has its claim; `now` is given where the cluster is live.
 
     So have those of a NodePool that is not there or cannot be read: that they stay for it is to be said.
     """
@@ -66,7 +66,7 @@ def _seen(node: Node, last: datetime | None) -> Node:
 
 
 def _as_old_as(claim: NodeClaim, node: Node | None) -> NodeClaim:
-    """Give a claim that was read from its object, with what its Node says of when it was ready."""
+    """Return a claim that was read from its object, with what its Node says of when it was ready."""
     if claim.phase is not Phase.INITIALIZED or node is None:
         return claim
     since = max(claim.created_at, node.created_at)

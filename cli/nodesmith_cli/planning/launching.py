@@ -17,7 +17,7 @@ _CLUSTER = ClusterInfo("cluster", "https://cluster.invalid", "", "10.100.0.0/16"
 
 
 def judged(status: NodeClassStatus, manifest: Mapping[str, Any]) -> NodeClassStatus:
-    """Give the status that says so too where no node can be launched from an EC2NodeClass."""
+    """Return the status that says so too where no node can be launched from an EC2NodeClass."""
     nodeclass = parse_nodeclass(manifest).value
     obstacle = launch_obstacle(nodeclass, _CLUSTER) if nodeclass else None
     if obstacle is None:
@@ -27,7 +27,7 @@ def judged(status: NodeClassStatus, manifest: Mapping[str, Any]) -> NodeClassSta
 
 
 def unlaunchable(document: Document) -> Fault | None:
-    """Say why no node can be launched from an EC2NodeClass; None where one can, or where it cannot be read."""
+    """Return why no node can be launched from an EC2NodeClass; None where one can, or where it cannot be read."""
     nodeclass = parse_nodeclass(document.manifest).value
     obstacle = launch_obstacle(nodeclass, _CLUSTER) if nodeclass else None
     if obstacle is None:

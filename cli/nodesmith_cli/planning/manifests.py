@@ -47,7 +47,7 @@ class Manifests:
     unread: Mapping[str, int] = field(default_factory=dict)
 
     def of_kind(self, *kinds: str) -> Iterator[Mapping[str, Any]]:
-        """Give the manifests of these kinds, in the order of the files."""
+        """Return the manifests of these kinds, in the order of the files."""
         return (d.manifest for d in self.documents if d.manifest["kind"] in kinds)
 
 
@@ -71,7 +71,7 @@ def read_manifests(paths: Sequence[str], more: Iterable[Document] = ()) -> Manif
 
 
 def _namespaces(documents: Sequence[Document]) -> Iterator[Document]:
-    """Give the namespaces that objects are in and no file holds: no object could be there without."""
+    """Yield the namespaces that objects are in and no file holds: no object could be there without."""
     there = {d.manifest["metadata"]["name"] for d in documents if d.manifest["kind"] == "Namespace"}
     for document in documents:
         name = document.manifest["metadata"].get("namespace")
@@ -125,7 +125,7 @@ _CREATED = "2000-01-01T00:00:00Z"
 
 
 def stamped(document: Document) -> Document:
-    """Give an object what an API server stamps on it: name, namespace, uid and when it came to be."""
+    """Return an object what an API server stamps on it: name, namespace, uid and when it came to be."""
     manifest, metadata = document.manifest, dict(document.manifest["metadata"])
     kind = str(manifest["kind"])
     name = metadata.get("name") or f"{metadata['generateName']}{document.number}"

@@ -84,7 +84,7 @@ def _kept(name: str, blocker: Blocker, there: _There) -> dict[str, str]:
 
 
 def _budgets(inputs: Inputs) -> list[dict[str, Any]]:
-    """Say for every NodePool how many nodes may go for each reason before anything is begun; null for all."""
+    """Return for every NodePool how many nodes may go for each reason before anything is begun; null for all."""
     pools = parsed_nodepools(inputs.snapshot.nodepools)
     about = inputs.ledger, (), inputs.snapshot, inputs.now
     return [

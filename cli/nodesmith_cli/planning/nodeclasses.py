@@ -34,7 +34,7 @@ _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 def assumed_zones(catalog: Catalog) -> tuple[str, ...]:
-    """Give the zones that a cluster is taken to have subnets in: the region's first three, a to c.
+    """Return the zones that a cluster is taken to have subnets in: the region's first three, a to c.
 
     Local zones such as us-west-2-lax-1a, whose names are longer, are none of them while the region has others.
     """
@@ -43,7 +43,7 @@ def assumed_zones(catalog: Catalog) -> tuple[str, ...]:
 
 
 def assumed_nodeclass(name: str) -> dict[str, Any]:
-    """Give the EC2NodeClass that is taken to be there where the files hold none."""
+    """Return the EC2NodeClass that is taken to be there where the files hold none."""
     selector = [{"tags": {"karpenter.sh/discovery": _ASSUMED}}]
     return {
         "apiVersion": "karpenter.k8s.aws/v1",
@@ -112,7 +112,7 @@ def _reservation(shown: Manifest) -> CapacityReservation:
 
 
 def _assumed_images(nodeclass: EC2NodeClass) -> Iterator[Image]:
-    """Give what the aliases stand for; images that are selected by anything else are taken to boot on every type."""
+    """Yield what the aliases stand for; images that are selected by anything else are taken to boot on every type."""
     for term in nodeclass.ami_selector_terms:
         try:
             parameters = alias_parameters(term.alias, KUBERNETES) if term.alias else ()

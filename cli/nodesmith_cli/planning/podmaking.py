@@ -79,6 +79,6 @@ def number(holder: Manifest, field: str, default: int) -> int:
 
 
 def template_hash(template: Manifest) -> str:
-    """Give a mark that equal templates share."""
+    """Return a mark that equal templates share."""
     text = json.dumps(template, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]

@@ -59,7 +59,7 @@ def _existing(plan: Plan) -> Iterator[dict[str, Any]]:
 
 
 def _unplaced(plan: Plan) -> Iterator[dict[str, str]]:
-    """Give every pod that stays: those that nothing could be bought for, and those left alone."""
+    """Yield every pod that stays: those that nothing could be bought for, and those left alone."""
     told: Mapping[str, Any] = plan_item(replace(plan, nodes=()))
     for group in (*told["unplaced"], *told["ignored"]):
         about = {name: str(group.get(name, "")) for name in ("reason", "nodePool", "blocking", "fix")}

@@ -120,7 +120,7 @@ def _catalog(wanted: Wanted, manifests: Manifests, side: Console) -> Catalog:
 
 
 def _problems(manifests: Manifests, plan: Plan) -> list[str]:
-    """Give what the decision found wrong with objects and no fault says already; and why NodePools buy nothing."""
+    """Return what the decision found wrong with objects and no fault says already; and why NodePools buy nothing."""
     said = tuple(f"{fault.object}: {fault.field} " for fault in manifests.faults if fault.field)
     found = [problem for problem in plan.problems if not problem.startswith(said)]
     obstacles = [

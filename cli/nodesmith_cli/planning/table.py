@@ -70,7 +70,7 @@ def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
 
 
 def _room(inputs: Inputs) -> Mapping[tuple[str, str], Resources]:
-    """Give what types offer to pods, by EC2NodeClass and type."""
+    """Return what types offer to pods, by EC2NodeClass and type."""
     types: dict[str, Sequence[InstanceType]] = {
         name: instance_types(inputs.catalog, NodeConfiguration.of(nodeclass), inputs.settings)
         for name, nodeclass in parsed_nodeclasses(inputs.snapshot).items()
@@ -142,7 +142,7 @@ def _unplaced(unplaced: Sequence[Mapping[str, str]]) -> Table:
 
 
 def plain_table(*titles: str) -> Table:
-    """Give a table without lines, columns of numbers to the right."""
+    """Return a table without lines, columns of numbers to the right."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title in titles:
         right = title in _NUMBERS

@@ -42,7 +42,7 @@ def with_pods(documents: Iterable[Document]) -> tuple[list[Document], list[Fault
 
 
 def _made(owner: Document, there: Existing) -> Iterator[Manifest]:
-    """Give what the owner's controller would make; nothing for one that is being deleted."""
+    """Yield what the owner's controller would make; nothing for one that is being deleted."""
     manifest = owner.manifest
     if manifest["metadata"].get("deletionTimestamp"):
         return

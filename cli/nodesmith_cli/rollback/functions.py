@@ -22,7 +22,7 @@ class Functions:
         self._lambda = client("lambda")
 
     def live(self) -> dict[str, int]:
-        """Give the version that serves, by function, for each of nodesmith's functions."""
+        """Return the version that serves, by function, for each of nodesmith's functions."""
         found = {}
         for name in self._names():
             with asking("lambda:GetAlias", name):
@@ -32,7 +32,7 @@ class Functions:
         return found
 
     def versions(self, function: str) -> list[FunctionVersion]:
-        """Give the published versions of a function."""
+        """Return the published versions of a function."""
         with asking("lambda:ListVersionsByFunction", function):
             pages = self._lambda.get_paginator("list_versions_by_function").paginate(FunctionName=function)
             found = [version for page in pages for version in page["Versions"]]

@@ -84,7 +84,7 @@ def definitions(survey: Survey) -> tuple[list[Target], list[Kept]]:
 
 
 def others(survey: Survey) -> Iterator[Kept]:
-    """Say what belongs to other software and is not touched."""
+    """Yield what belongs to other software and is not touched."""
     for pool in survey.foreign_nodepools:
         yield Kept(f"NodePool/{name_of(pool)}", f"is served by {server_of(nodeclass_group(pool))}")
     for claim in survey.foreign_nodeclaims:

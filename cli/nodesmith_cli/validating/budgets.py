@@ -40,7 +40,7 @@ def _findings(document: Document, documents: Sequence[Document]) -> Iterator[Fin
 
 
 def _replicas(document: Document, budget: PodDisruptionBudget) -> int:
-    """Give how many pods a workload makes that the budget guards. Raises as UNREADABLE lists."""
+    """Return how many pods a workload makes that the budget guards. Raises as UNREADABLE lists."""
     manifest = stamped(document).manifest
     spec: Mapping[str, Any] = manifest.get("spec") or {}
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}

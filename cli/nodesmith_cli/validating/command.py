@@ -53,7 +53,7 @@ def run(files: Sequence[str], region: str, output: Literal["text", "json"]) -> i
 
 
 def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
-    """Give everything that is found about objects, alone and together."""
+    """Yield everything that is found about objects, alone and together."""
     others = [each for each in documents if _is_of_others(each)]
     yield from (warning(each.fault(said_of(each.manifest))) for each in others)
     documents = [each for each in documents if not _is_of_others(each)]

@@ -28,7 +28,7 @@ def warning(fault: Fault) -> Finding:
 
 
 def in_order(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Give findings by file and line, each once."""
+    """Return findings by file and line, each once."""
     seen = dict.fromkeys(findings)
     files = {finding.fault.file: number for number, finding in reversed(list(enumerate(seen)))}
     return iter(sorted(seen, key=lambda f: (files[f.fault.file], f.fault.line, not f.is_error)))

@@ -24,7 +24,7 @@ _COUNTS = {
 
 
 def inputs_of(documents: Sequence[Document], region: str) -> tuple[Inputs, Manifests]:
-    """Give what a decision on one pod of each workload is made from. Raises Rejected without any NodePool."""
+    """Return what a decision on one pod of each workload is made from. Raises Rejected without any NodePool."""
     manifests = read_manifests((), [_one_pod(document) for document in documents])
     catalog = embedded_catalog(region or region_of(document.manifest for document in documents))
     return plan_inputs(manifests, catalog), manifests
@@ -33,7 +33,7 @@ def inputs_of(documents: Sequence[Document], region: str) -> tuple[Inputs, Manif
 def hosting_findings(
     inputs: Inputs, manifests: Manifests, documents: Sequence[Document]
 ) -> Iterator[Finding]:
-    """Say which pods no NodePool can host, at their workload."""
+    """Yield which pods no NodePool can host, at their workload."""
     places = {_key(each.manifest): each for each in manifests.documents if each.manifest["kind"] == "Pod"}
     whole = {(each.file, each.number): each for each in documents}
     for unplaced in plan_json(decide(inputs))["unplaced"]:

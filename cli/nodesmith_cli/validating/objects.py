@@ -14,7 +14,7 @@ from nodesmith_cli.validating.placeholders import placeholder_findings
 
 
 def object_findings(documents: Sequence[Document]) -> tuple[list[Finding], Conversion]:
-    """Give what is wrong with each, and all of them as they are written today."""
+    """Return what is wrong with each, and all of them as they are written today."""
     conversion = convert([document.manifest for document in documents], workloads=True)
     findings = [
         Finding(fault_of(documents, change), change.fate is Fate.REFUSED)

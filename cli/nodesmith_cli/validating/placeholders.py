@@ -15,7 +15,7 @@ _SCRIPTS = frozenset({"userData"})
 
 
 def placeholder_findings(document: Document) -> Iterator[Finding]:
-    """Say which fields of one of Karpenter's objects hold a name where its value was to be."""
+    """Yield which fields of one of Karpenter's objects hold a name where its value was to be."""
     for field, text in _texts(document.manifest.get("spec"), "spec"):
         found = _PLACEHOLDER.search(text)
         if found:

@@ -20,7 +20,7 @@ _OF_TYPES = ("cpu", "memory")
 
 
 def pool_findings(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterator[Finding]:
-    """Say which NodePools can buy nothing, or not what they should, and which are two where one was meant."""
+    """Yield which NodePools can buy nothing, or not what they should, and which are two where one was meant."""
     offers = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     templates = [template for template in offers.templates if template.name in pools_there]
     if len(templates) < len(pools_there):  # to count what removes types is half of a check's work
@@ -48,7 +48,7 @@ def _no_type(counted: Considered) -> str:
 
 
 def _limit_findings(template: Template, document: Document) -> Iterator[Finding]:
-    """Say which limit is smaller than the smallest type that may be bought."""
+    """Yield which limit is smaller than the smallest type that may be bought."""
     pool = parse_nodepool(document.manifest).value
     limits = pool.limits if pool else NOTHING
     for name in sorted(limits):
@@ -64,7 +64,7 @@ def _limit_findings(template: Template, document: Document) -> Iterator[Finding]
 
 
 def _same_pods(first: Template, second: Template) -> bool:
-    """Tell whether pods that ask for nothing in particular may go to either, at the same weight, for the same types."""
+    """Return whether pods without requirements may go to either, at the same weight, for the same types."""
     if first.pool.weight != second.pool.weight or _keeping_off(first) != _keeping_off(second):
         return False
     some, others = _asked(first), _asked(second)

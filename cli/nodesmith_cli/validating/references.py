@@ -10,7 +10,7 @@ from nodesmith_cli.validating.findings import Finding
 
 
 def class_findings(pools_there: Mapping[str, Document], classes: Mapping[str, Document]) -> Iterator[Finding]:
-    """Say which NodePools name an EC2NodeClass that is not there; a cluster may hold it where the files hold none."""
+    """Yield which NodePools name an EC2NodeClass that is not there; a cluster may hold it where the files hold none."""
     for document in pools_there.values():
         field = "spec.template.spec.nodeClassRef.name"
         name = _named(document)

@@ -240,6 +240,6 @@ def _amounts(given: Any) -> Resources:
 
 
 def _values(amounts: Resources) -> Iterator[tuple[str, float]]:
-    """Give amounts as Karpenter does: cpu in cores, all others as they are."""
+    """Yield amounts as Karpenter does: cpu in cores, all others as they are."""
     for resource, amount in amounts.items():
         yield resource, amount / _MILLI if resource == CPU else float(amount)

@@ -153,7 +153,7 @@ class Tally:
             self._spans[name].setdefault(labels, Histogram()).observe(max(0.0, seconds))
 
     def _is_new(self, obj: Mapping[str, Any]) -> bool:
-        """Tell whether an object was made since we began; times of objects are whole seconds."""
+        """Return whether an object was made since we began; times of objects are whole seconds."""
         made = moment(obj, "creationTimestamp")
         return made is not None and made >= self._began.replace(microsecond=0)
 
@@ -164,7 +164,7 @@ def _labels(obj: Mapping[str, Any], **keys: str) -> Labels:
 
 
 def _disruptions(claim: Mapping[str, Any] | None) -> Iterator[str]:
-    """Give why a NodeClaim is disrupted, or was given up, in Karpenter's words. One that does not end yet may stay."""
+    """Yield why a NodeClaim is disrupted, or was given up, in Karpenter's words. One that does not end yet may stay."""
     conditions = conditions_of(claim)
     is_ending = any(condition.get("type") == "Drained" for condition in conditions)
     for condition in conditions:

@@ -66,7 +66,7 @@ def _ratio(
 
 
 def first_fit_fleet(trace: Trace) -> Inputs:
-    """Give the fleet on which first-fit puts a trace's pods, each node in the zone where its type is cheapest."""
+    """Return the fleet on which first-fit puts a trace's pods, each node in the zone where its type is cheapest."""
     manifest = pool(requirements=markets.on_demand_cmr()["spec"]["template"]["spec"]["requirements"])
     shapes = {
         (cpu, memory * MIB): builders.shape(f"{cpu}m", f"{memory}Mi", app=f"app-{number}")
@@ -104,7 +104,7 @@ def consolidated(inputs: Inputs, search: Search) -> Consolidated:
 
 
 def price_hourly_usd(inputs: Inputs) -> float:
-    """Give what a fleet costs at today's prices."""
+    """Return what a fleet costs at today's prices."""
     nodes = {node.provider_id: node for node in inputs.snapshot.nodes}
     return fsum(price_of(claim, nodes[claim.provider_id], inputs.catalog) for claim in inputs.ledger.claims)
 

@@ -77,7 +77,7 @@ class Outside:
         return Pod(key, shape, inputs.now, unschedulable=True)
 
     def _repriced(self, catalog: Catalog) -> Catalog:
-        """Give the catalogue of the next day: each pool of spot capacity a little dearer or cheaper."""
+        """Return the catalogue of the next day: each pool of spot capacity a little dearer or cheaper."""
         offerings = {
             name: tuple(
                 replace(o, price_hourly_usd=o.price_hourly_usd * math.exp(self.dice.gauss(0, _PRICES_MOVE)))
@@ -91,14 +91,14 @@ class Outside:
 
 
 def begun_anew(pods: Iterable[Pod], moved: Mapping[str, str], inputs: Inputs) -> tuple[Pod, ...]:
-    """Give the pods as they are once some have been moved: those of Jobs have all their work before them."""
+    """Return the pods as they are once some have been moved: those of Jobs have all their work before them."""
     return tuple(
         replace(pod, created_at=inputs.now) if pod.key in moved and pod.shape is JOB else pod for pod in pods
     )
 
 
 def image_of(labels: Mapping[str, str], ledger: Ledger) -> str:
-    """Give the image that a node with these labels is booted from."""
+    """Return the image that a node with these labels is booted from."""
     images = ledger.nodeclasses["default"].images
     return next(image.id for image in images if image.requirements.allow_labels(labels))
 

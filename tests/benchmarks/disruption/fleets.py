@@ -31,7 +31,7 @@ def machine(
     nodepool: str,
     labels: Mapping[str, str] | None = None,
 ) -> Worker:
-    """Give a node of an instance type that has worked quietly for two days."""
+    """Return a node of an instance type that has worked quietly for two days."""
     of = kinds()[kind]
     since = builders.NOW - timedelta(days=2)
     known = {**of.labels, INSTANCE_TYPE: kind, CAPACITY_TYPE: capacity_type, ZONE: zone, NODEPOOL: nodepool}
@@ -73,7 +73,7 @@ def large(
     budget: str = "10%",
     seed: int = 1,
 ) -> Inputs:
-    """Give a fleet on demand of one NodePool a team, whose pods leave `slack` of it free, on the nodes unevenly.
+    """Return a fleet on demand of one NodePool a team, whose pods leave `slack` of it free, on the nodes unevenly.
 
     Each team has ten Deployments, every third of them spread over zones. The market sells what the fleet is made of at
     the lowest price, so that only free room can be saved.
@@ -151,7 +151,7 @@ def _room(node: Node, share: float) -> tuple[float, float]:
 
 
 def launched(node: PlannedNode, now: datetime) -> Worker:
-    """Give the node that comes of a plan: the cheapest thing it may be, working since just now."""
+    """Return the node that comes of a plan: the cheapest thing it may be, working since just now."""
     first = min(node.request.overrides, key=lambda o: (o.price_hourly_usd, o.instance_type, o.zone))
     claim = node.claim
     made = machine(claim.name, first.instance_type, first.zone, node.request.capacity_type, claim.nodepool)

@@ -107,7 +107,7 @@ def _buy(life: Life) -> None:
 
 
 def _booted(node: PlannedNode, inputs: Inputs) -> Worker:
-    """Give the node that comes of a plan, of today's image."""
+    """Return the node that comes of a plan, of today's image."""
     worker = launched(node, inputs.now)
     image = image_of(worker.claim.labels, inputs.ledger)
     return Worker(worker.node, replace(worker.claim, image_id=image))
@@ -140,7 +140,7 @@ def _carry_out(life: Life, seen: Inputs, found: Sequence[Proposal], decision: st
 
 
 def _state(inputs: Inputs) -> frozenset[tuple[object, ...]]:
-    """Give what runs on what, whatever the nodes are called."""
+    """Return what runs on what, whatever the nodes are called."""
     kinds = {
         c.node_name: (c.instance_type, c.zone, c.capacity_type, c.image_id) for c in inputs.ledger.claims
     }

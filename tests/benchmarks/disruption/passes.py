@@ -55,7 +55,7 @@ def measure(nodes: int, budget: str) -> None:
 
 
 def _most_memory_mib() -> float:
-    """Give the most memory that this process has had, as Linux tells (what it was started from is not counted)."""
+    """Return the most memory that this process has had, as Linux tells (what it was started from is not counted)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 

@@ -16,7 +16,7 @@ _CPU, _MEMORY = 7910, 29317
 def existing(
     nodes: int = 2000, pods: int = 30_000, pending: int = 1000, shapes: int = 60, seed: int = 1
 ) -> list[Manifest]:
-    """Give nodes of one type with 200 Deployments' pods on them, evenly, and pending pods of so many Deployments.
+    """Return nodes of one type with 200 Deployments' pods on them, evenly, and pending pods of so many Deployments.
 
     Of those every third is spread over zones (half of these hard), every fifth keeps away from itself.
     """
@@ -45,7 +45,7 @@ def _waiting(number: int, shapes: int) -> Manifest:
 
 
 def node(name: str, zone: str, **labels: str) -> Manifest:
-    """Give a ready m5.2xlarge of NodePool `default`."""
+    """Return a ready m5.2xlarge of NodePool `default`."""
     offered = {"cpu": f"{_CPU}m", "memory": f"{_MEMORY}Mi", "pods": "58", "ephemeral-storage": "17Gi"}
     known = {
         "karpenter.sh/nodepool": "default",

@@ -57,7 +57,7 @@ def in_waves(waves: Iterable[Sequence[Manifest]], nodepool: Manifest, catalog: C
 
 
 def joining(name: str, bought: Manifest, kind: InstanceType) -> Manifest:
-    """Give the Node that a planned node becomes, once it is ready."""
+    """Return the Node that a planned node becomes, once it is ready."""
     labels = {
         **kind.labels,
         NODEPOOL: bought["nodePool"],
@@ -81,7 +81,7 @@ def joining(name: str, bought: Manifest, kind: InstanceType) -> Manifest:
 
 
 def running(pod: Manifest, node: str) -> Manifest:
-    """Give a pod as it runs on a node."""
+    """Return a pod as it runs on a node."""
     return {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": {"phase": "Running"}}
 
 

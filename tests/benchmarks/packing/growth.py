@@ -34,7 +34,7 @@ class _Growth:
 
 
 def deployments(pods: int, shapes: int) -> list[Manifest]:
-    """Give pods of so many Deployments that ask for different amounts, 0.1 to 4 cpu and 128 MiB to 8 GiB."""
+    """Return pods of so many Deployments that ask for different amounts, 0.1 to 4 cpu and 128 MiB to 8 GiB."""
     return [
         owned(
             pod(f"app-{n % shapes}-{n}", 100 + n % shapes * 137 % 3900, 128 + n % shapes * 613 % 8000),
@@ -45,7 +45,7 @@ def deployments(pods: int, shapes: int) -> list[Manifest]:
 
 
 def _linearithmic(first: int) -> float:
-    """Give what n log n grows to when n grows tenfold."""
+    """Return what n log n grows to when n grows tenfold."""
     return 10 * math.log(10 * first) / math.log(first)
 
 

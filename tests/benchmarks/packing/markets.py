@@ -25,7 +25,7 @@ _LATER = ("m8idb", "m8idn", "r8idb", "r8idn")
 
 
 def on_demand_cmr() -> Manifest:
-    """Give the NodePool for which the bounds of the openb traces were found.
+    """Return the NodePool for which the bounds of the openb traces were found.
 
     592 types: x86 of families c, m and r, of generation 3 or later, not metal. Those in `_LATER` have come since.
     """
@@ -42,17 +42,17 @@ def on_demand_cmr() -> Manifest:
 
 
 def everything() -> Manifest:
-    """Give a NodePool that may buy all that its images boot on, either way."""
+    """Return a NodePool that may buy all that its images boot on, either way."""
     return nodepool_manifest(requirements=[expression(CAPACITY_TYPE, "In", "spot", "on-demand")])
 
 
 def anything_fake() -> Manifest:
-    """Give a NodePool without requirements."""
+    """Return a NodePool without requirements."""
     return nodepool_manifest(requirements=[])
 
 
 def kinds(nodepool: Manifest) -> list[Kind]:
-    """Give what the NodePool may buy of the embedded catalogue in `ZONES`, each type at its lowest price."""
+    """Return what the NodePool may buy of the embedded catalogue in `ZONES`, each type at its lowest price."""
     pool = parse_nodepool(nodepool).value
     assert pool is not None
     found: list[Kind] = []
@@ -70,13 +70,13 @@ def kinds(nodepool: Manifest) -> list[Kind]:
 
 
 def embedded() -> Catalog:
-    """Give the catalogue that ships in the package, for us-east-1."""
+    """Return the catalogue that ships in the package, for us-east-1."""
     return catalog()
 
 
 @lru_cache(maxsize=4)
 def fake_types(count: int = 400) -> Catalog:
-    """Give types i = 1…count, in Karpenter's KWOK format: i cpu, 2i Gi, 10i pods; spot in two zones of three."""
+    """Return types i = 1…count, in Karpenter's KWOK format: i cpu, 2i Gi, 10i pods; spot in two zones of three."""
     found, problems = read_catalog_file(json.dumps([_fake(i) for i in range(1, count + 1)]).encode(), NOW)
     assert not problems
     return found
@@ -89,7 +89,7 @@ def _fake(size: int) -> Manifest:
 
 
 def fake_type(cpu: int, price: float, zones: Sequence[str]) -> Manifest:
-    """Give a type of so many cpu, twice the Gi and ten times the pods, on demand in these zones."""
+    """Return a type of so many cpu, twice the Gi and ten times the pods, on demand in these zones."""
     return {
         "name": f"fake-{cpu}",
         "architecture": "amd64",

@@ -90,7 +90,7 @@ def _fastest(case: Case, manifests: Sequence[dict[str, Any]]) -> Planned:
 
 
 def _peak_mib() -> float:
-    """Give the most memory this process has had. Where Linux tells, without what its parent had when it forked."""
+    """Return the most memory this process has had. Where Linux tells, without what its parent had when it forked."""
     if _STATUS.exists():
         stated = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines())
         return int(stated["VmHWM"].removesuffix("kB")) / 1024

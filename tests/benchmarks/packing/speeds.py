@@ -52,7 +52,7 @@ def _note(once: Once) -> str:
 
 
 def _resource_price(name: str) -> float:
-    """Give what cpu or memory of a case's pods would cost if types came in any size and had no overhead."""
+    """Return what cpu or memory of a case's pods would cost if types came in any size and had no overhead."""
     asks = [pod["spec"]["containers"][0]["resources"]["requests"] for pod in CASES[name].objects()]
     cpu = sum(int(ask["cpu"].removesuffix("m")) for ask in asks) / 1000
     gibibytes = sum(int(ask["memory"].removesuffix("Mi")) for ask in asks) / 1024

@@ -35,7 +35,7 @@ class Trace:
 
 
 def traces() -> tuple[Trace, ...]:
-    """Give all five."""
+    """Return all five."""
     return (
         Trace("cpu050", _table("openb-cpu050"), 267.17),
         Trace("cpu100", _table("openb-cpu100"), 574.58),

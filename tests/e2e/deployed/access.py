@@ -43,7 +43,7 @@ class Credentials:
 
 
 def assumed(access_key: str) -> Credentials | None:
-    """Give what STS has given under an access key, None for a key of somebody else."""
+    """Return what STS has given under an access key, None for a key of somebody else."""
     for each in list(sts_backends[DEFAULT_ACCOUNT_ID]["aws"].assumed_roles):
         if each.access_key_id == access_key:
             return Credentials(
@@ -78,7 +78,7 @@ class Authenticator:
         }
 
     def authenticate(self, token: str) -> tuple[str, tuple[str, ...]] | None:
-        """Give user name and groups, None for a token that is malformed, expired, forged, or nobody's here."""
+        """Return user name and groups, None for a token that is malformed, expired, forged, or nobody's here."""
         question = _presigned(token)
         if question is None:
             return None

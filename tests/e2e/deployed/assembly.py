@@ -35,18 +35,18 @@ class Assembly:
     region: str
 
     def cluster_templates(self) -> Mapping[str, str]:
-        """Give the JSON of the stack of each cluster."""
+        """Return the JSON of the stack of each cluster."""
         return {
             name: (self.folder / f"nodesmith-{self.region}-{name}.template.json").read_text()
             for name in self.clusters
         }
 
     def region_template(self) -> str:
-        """Give the JSON of the stack that the region's clusters share."""
+        """Return the JSON of the stack that the region's clusters share."""
         return (self.folder / f"nodesmith-{self.region}.template.json").read_text()
 
     def asset(self, key: str) -> Path:
-        """Give the folder that is uploaded as the object `key` of the bootstrap bucket."""
+        """Return the folder that is uploaded as the object `key` of the bootstrap bucket."""
         files: dict[str, Any] = {}
         for manifest in self.folder.glob("*.assets.json"):
             files |= json.loads(manifest.read_text())["files"]
@@ -85,7 +85,7 @@ def synthesised(clusters: Sequence[str], region: str, options: Mapping[str, Any]
 
 
 def placeholder_vpc(number: int) -> str:
-    """Give the VPC of a cluster in all assemblies: an account's VPC has another id each time it is made."""
+    """Return the VPC of a cluster in all assemblies: an account's VPC has another id each time it is made."""
     return f"vpc-{number:017x}"
 
 

@@ -58,17 +58,17 @@ class CallRecord:
         self._patch.stop()
 
     def called(self) -> dict[str, frozenset[str]]:
-        """Give the actions by who called them."""
+        """Return the actions by who called them."""
         with self._lock:
             return {who: frozenset(actions) for who, actions in self._called.items()}
 
     def ungranted(self) -> list[str]:
-        """Say who called what on what without a grant."""
+        """Return who called what on what without a grant."""
         with self._lock:
             return sorted(self._refused)
 
     def unused(self) -> list[str]:
-        """Say who is granted what and never called it, but for what Lambda does itself in a function's name."""
+        """Return who is granted what and never called it, but for what Lambda does itself in a function's name."""
         return never_called(self._statements, self.called())
 
     def record(self, principal: Principal, calls: Iterable[Call]) -> None:
@@ -94,7 +94,7 @@ class CallRecord:
             self._tags[call.resource, str(call.context["sts:RoleSessionName"])] = tags
 
     def _principal(self, access_key: str) -> Principal | None:
-        """Tell who signs with an access key; None for somebody who does not act by the templates."""
+        """Return who signs with an access key; None for somebody who does not act by the templates."""
         found = self._principals.get(access_key)
         session = assumed(access_key) if found is None else None
         if session is None or session.role_arn not in self._roles:

@@ -84,12 +84,12 @@ class Deployed(Started):
         return {name: str(each["Value"]) for name, each in self.template.outputs.items()}
 
     def forwarder_environment(self, cluster: str = "") -> Mapping[str, str]:
-        """Give what EKS Pod Identity gives a cluster's forwarder, and the way to AWS. For no name the only one's."""
+        """Return what EKS Pod Identity gives a cluster's forwarder, and the way to AWS. For no name the only one's."""
         name = cluster or next(iter(self.clusters))
         return {**self._aws.environment, **self._credentials[f"{FORWARDER} {name}"].environment}
 
     def authenticate(self, token: str, cluster: str = "") -> tuple[str, tuple[str, ...]] | None:
-        """Give user name and groups behind an EKS token, None for one that does not count.
+        """Return user name and groups behind an EKS token, None for one that does not count.
 
         Without a name it is the only cluster that is asked.
         """
@@ -110,15 +110,15 @@ class Deployed(Started):
         return sum(mortal.killed for mortal in self._mortals.values())
 
     def calls(self) -> Mapping[str, frozenset[str]]:
-        """Give the IAM actions that were called: by concern, by the forwarder, by the ticks."""
+        """Return the IAM actions that were called: by concern, by the forwarder, by the ticks."""
         return self._calls.called()
 
     def ungranted(self) -> list[str]:
-        """Say what was called without a grant."""
+        """Return what was called without a grant."""
         return self._calls.ungranted()
 
     def unused(self) -> list[str]:
-        """Say what was granted and never called."""
+        """Return what was granted and never called."""
         return self._calls.unused()
 
     def _start(self, stack: ExitStack) -> None:
@@ -164,12 +164,12 @@ class Deployed(Started):
         stack.enter_context(self._calls)
 
     def _signer(self, access_key: str) -> Credentials | None:
-        """Give the credentials of a session of the templates' roles."""
+        """Return the credentials of a session of the templates' roles."""
         found = assumed(access_key)
         return found if found is not None and found.role_arn in self._roles().values() else None
 
     def _roles(self) -> dict[str, str]:
-        """Give the ARNs of the roles of all who act by the templates."""
+        """Return the ARNs of the roles of all who act by the templates."""
         functions = {
             concern_of(each["FunctionName"]): each["Role"]
             for each in self.template.of_type("Lambda::Function").values()
@@ -223,7 +223,7 @@ class Deployed(Started):
         bury(self._aws.region, arn, body)
 
     def _polled(self, concern: str) -> PolledQueues:
-        """Give the queues as Lambda polls them: by the function's role, which must allow it."""
+        """Return the queues as Lambda polls them: by the function's role, which must allow it."""
         region = self._aws.region
         context = {"aws:RequestedRegion": region}
 
@@ -236,12 +236,12 @@ class Deployed(Started):
         return f"{self._aws.url}/{DEFAULT_ACCOUNT_ID}/{arn.rpartition(':')[2]}"
 
     def _way(self) -> dict[str, str]:
-        """Give what leads a function to this AWS, where Lambda would have nothing to say."""
+        """Return what leads a function to this AWS, where Lambda would have nothing to say."""
         names = ("AWS_ENDPOINT_URL", "AWS_ACCOUNT_ID_ENDPOINT_MODE")
         return {name: self._aws.environment[name] for name in names}
 
 
 def _principal(who: str) -> Principal:
-    """Give who acts by credentials; EKS Pod Identity tags the forwarder's session with the cluster's name."""
+    """Return who acts by credentials; EKS Pod Identity tags the forwarder's session with the cluster's name."""
     kind, _, cluster = who.partition(" ")
     return Principal(kind, {"aws:PrincipalTag/eks-cluster-name": cluster} if cluster else {})

@@ -79,7 +79,7 @@ def read_function(template: Template, id_: str, assembly: Assembly, region: str)
 
 
 def _lambdas_own(properties: Mapping[str, Any], task: Path, region: str) -> dict[str, str]:
-    """Give the variables that Lambda sets itself, but for credentials and the address of its API."""
+    """Return the variables that Lambda sets itself, but for credentials and the address of its API."""
     return {
         "AWS_DEFAULT_REGION": region,
         "AWS_EXECUTION_ENV": f"AWS_Lambda_{properties['Runtime']}",
@@ -175,7 +175,7 @@ class DeployedFunction:
 
 @cache
 def _runtime() -> Path:
-    """Give a folder with Lambda's runtime and nothing else of this virtual environment; others may be using it."""
+    """Return a folder with Lambda's runtime and nothing else of this virtual environment; others may be using it."""
     folder = BUILT / "runtime"
     folder.mkdir(exist_ok=True)
     for name in RUNTIME:

@@ -34,7 +34,10 @@ def only(known: frozenset[str], found: Mapping[str, Any], where: str) -> None:
 
 
 def concern_of(function: str) -> str:
-    """Give the concern of a function, after its VPC where it has one: `private-lifecycle`. Takes its name or an ARN."""
+    """Return the concern of a function, after its VPC where it has one: `private-lifecycle`.
+
+    Takes its name or an ARN.
+    """
     return function.rpartition("function:")[2].partition(":")[0].removeprefix("nodesmith-")
 
 
@@ -60,7 +63,7 @@ def invocations(
     bury: Callable[[str, str, str], object],
     deliveries: Callable[[str], Deliveries] = lambda concern: once,  # noqa: ARG005
 ) -> dict[str, AsyncInvocations]:
-    """Give the asynchronous invocations of these functions, by concern.
+    """Return the asynchronous invocations of these functions, by concern.
 
     `bury` takes what is given up: the concern, the ARN of the queue, the message.
     """

@@ -31,7 +31,7 @@ _TARGET = frozenset("Arn Input RetryPolicy RoleArn".split())
 
 
 def concurrency(mapping: Mapping[str, Any]) -> int:
-    """Give how many invocations a mapping allows at once."""
+    """Return how many invocations a mapping allows at once."""
     return int(mapping.get("ScalingConfig", {}).get("MaximumConcurrency", USUAL))
 
 
@@ -42,7 +42,7 @@ def event_sources(
     url: Callable[[str], str],
     clock: LocalClock,
 ) -> dict[str, EventSource]:
-    """Give the event sources by the names of their queues.
+    """Return the event sources by the names of their queues.
 
     `queues` gives those that are polled for a concern, `url` a queue's URL by ARN.
     """
@@ -64,7 +64,7 @@ def event_sources(
 
 
 def schedules(template: Template, invoke: Callable[[str, Mapping[str, Any]], object]) -> Iterator[Schedule]:
-    """Give the schedules, which `invoke` functions by ARN. Raises ValueError for any other target."""
+    """Yield the schedules, which `invoke` functions by ARN. Raises ValueError for any other target."""
     for id_, schedule in template.of_type("Scheduler::Schedule").items():
         only(_SCHEDULE, schedule, f"schedule {id_}")
         rate = _RATE.fullmatch(schedule["ScheduleExpression"])

@@ -20,7 +20,7 @@ from tests.runtimeapi import Start
 
 @cache
 def preloaded_from(path: str) -> Preloaded:
-    """Give the one of this process that imports from `path`, as PYTHONPATH has it. It runs as long as we do."""
+    """Return the one of this process that imports from `path`, as PYTHONPATH has it. It runs as long as we do."""
     return Preloaded(path)
 
 

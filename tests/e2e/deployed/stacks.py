@@ -64,7 +64,7 @@ def _resolved(text: str, stack: str, here: _Place) -> Template:
 def _references(
     stack: str, id_: str, kind: str, properties: Mapping[str, Any], place: _Place
 ) -> dict[str, str]:
-    """Give what Ref and GetAtt of a resource come to."""
+    """Return what Ref and GetAtt of a resource come to."""
     here, url = f"{place.region}:{DEFAULT_ACCOUNT_ID}", place.url
     match kind:
         case "AWS::SQS::Queue":

@@ -175,7 +175,7 @@ class Container:
             self._process.kill()
 
     def _next_probe(self, now: datetime) -> datetime:
-        """Give when its period is over, in seconds of life: no clock makes a program start or answer faster."""
+        """Return when its period is over, in seconds of life: no clock makes a program start or answer faster."""
         life = timedelta(seconds=self._spec["livenessProbe"]["periodSeconds"])
         return now + life * self.host.clock.speed
 

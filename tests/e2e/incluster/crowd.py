@@ -33,7 +33,7 @@ _MADE_WITHIN_SECONDS = 180.0
 
 
 def kept_crowd(nodes: int, pods: int, kinds: int, folder: Path) -> Path:
-    """Give what etcd holds of a control plane once such a crowd has come and its pods run.
+    """Return what etcd holds of a control plane once such a crowd has come and its pods run.
 
     To make it takes a minute and more, so it is kept in `folder` while all is the same that it is made of.
     """
@@ -83,7 +83,7 @@ class Crowd:
         self._create(_PODS, (_pod(f"p-{n:05}", templates[n % kinds], names[n % nodes]) for n in range(pods)))
 
     def settled(self) -> bool:
-        """Say whether no pod is pending any more."""
+        """Return whether no pod is pending any more."""
         asked = f"{_PODS}?fieldSelector=status.phase%3DPending&limit=1"
         return not json.loads(self._ask("GET", asked))["items"]
 
@@ -128,7 +128,7 @@ class Crowd:
 
 
 def _node(number: int) -> Manifest:
-    """Give a node of 16 cores with the labels of EKS and the images that a kubelet has pulled."""
+    """Return a node of 16 cores with the labels of EKS and the images that a kubelet has pulled."""
     made = kwok_node(f"ip-10-0-{number // 250}-{number % 250}.ec2.internal", cpu="16", memory="64Gi")
     zone = f"us-east-1{'abc'[number % 3]}"
     made["metadata"]["labels"] |= {
@@ -153,7 +153,7 @@ def _node(number: int) -> Manifest:
 
 
 def _templates(kinds: int) -> list[Manifest]:
-    """Give pod templates of so many kinds, with settings, probes and volumes that no decision reads."""
+    """Return pod templates of so many kinds, with settings, probes and volumes that no decision reads."""
     return [_bulky(deployment["spec"]["template"]) for deployment in many_kinds(kinds, kinds)]
 
 
@@ -172,7 +172,7 @@ def _bulky(template: Manifest) -> Manifest:
 
 
 def _pod(name: str, template: Manifest, node: str = "") -> Manifest:
-    """Give a pod with a label that no other has, like those of Jobs and StatefulSets."""
+    """Return a pod with a label that no other has, like those of Jobs and StatefulSets."""
     labels = {**template["metadata"]["labels"], "statefulset.kubernetes.io/pod-name": name}
     return {
         "apiVersion": "v1",

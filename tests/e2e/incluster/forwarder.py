@@ -129,12 +129,12 @@ class InCluster:
         return next((id_ for id_ in ids if id_ is not None), None)
 
     def metrics(self) -> list[str]:
-        """Give the lines that Prometheus gets."""
+        """Return the lines that Prometheus gets."""
         (container,) = [each for each in list(self._containers.values()) if each.process_id]
         return container.answer("/metrics").splitlines()
 
     def messages(self) -> list[str]:
-        """Give the messages of its log."""
+        """Return the messages of its log."""
         lines = self.log.read_text().splitlines()
         return [str(json.loads(line)["message"]) for line in lines if line.startswith("{")]
 
@@ -175,7 +175,7 @@ class InCluster:
                 self._restarts += max(0, ended.restarts)
 
     def _bound_pods(self) -> Mapping[str, Manifest]:
-        """Give the pods that a kubelet would run now, by uid."""
+        """Return the pods that a kubelet would run now, by uid."""
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"
         pods = [pod for page in self._server.pages(path) for pod in page["items"]]
         return {pod["metadata"]["uid"]: pod for pod in pods if self._is_to_run(pod)}

@@ -20,7 +20,7 @@ class Usage:
     peak_memory_mib: float
 
     def cpu_share_since(self, earlier: Usage) -> float:
-        """Give the CPU used since then, as a share of one core: 0.05 is five hundredths of it."""
+        """Return the CPU used since then, as a share of one core: 0.05 is five hundredths of it."""
         return (self.cpu_seconds - earlier.cpu_seconds) / (self.at_seconds - earlier.at_seconds)
 
 

@@ -48,7 +48,7 @@ class Site:
         self.server.create("/api/v1/nodes", kwok_node("own"))
 
     def forwarder(self, folder: Path, manifests: Path = FORWARDER, image: Image | None = None) -> InCluster:
-        """Give the forwarder, not yet started; `folder` takes what is its own."""
+        """Return the forwarder, not yet started; `folder` takes what is its own."""
         return InCluster(
             self.plane,
             folder / "forwarder",
@@ -60,12 +60,12 @@ class Site:
         )
 
     def snapshot(self) -> Snapshot:
-        """Give the newest snapshot."""
+        """Return the newest snapshot."""
         found = self._s3.get_object(Bucket=self._bucket, Key=snapshot_key(CLUSTER))
         return decode(found["Body"].read())
 
     def seen(self) -> dict[str, bool]:
-        """Give the pods of the namespace default in the newest snapshot, and whether each is unschedulable."""
+        """Return the pods of the namespace default in the newest snapshot, and whether each is unschedulable."""
         pods = self.snapshot().pods
         return {p.key: p.unschedulable for p in pods if p.key.startswith("default/")}
 
@@ -76,14 +76,14 @@ class Site:
         self.server.create("/api/v1/namespaces/default/pods", {"apiVersion": "v1", "kind": "Pod", **pod})
 
     def refusals(self) -> int:
-        """Say how many requests, anybody's, the API server has refused for want of a right since it was started."""
+        """Return how many requests, anybody's, the API server has refused for want of a right since it was started."""
         lines = self.plane.kubectl("get", "--raw", "/metrics").stdout.splitlines()
         counts = [line.split()[-1] for line in lines if line.startswith('apiserver_request_total{code="403"')]
         return sum(round(float(count)) for count in counts)
 
 
 def kwok_node(name: str, **size: str) -> dict[str, Any]:
-    """Give a node whose kubelet is kwok's."""
+    """Return a node whose kubelet is kwok's."""
     offered = {"cpu": "4", "memory": "16Gi", "pods": "110", **size}
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     return {

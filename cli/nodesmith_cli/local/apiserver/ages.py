@@ -11,7 +11,7 @@ UNKNOWN = "<unknown>"
 
 
 def age(since: object, now: datetime) -> str:
-    """Say how long ago the timestamp `since` was."""
+    """Return how long ago the timestamp `since` was."""
     moment = parse_timestamp(since)
     return span((now - moment).total_seconds()) if moment else UNKNOWN
 

@@ -55,7 +55,7 @@ class Owner:
 def applied(
     resource: Resource, old: View | None, config: Object, manager: str, force: bool, now: Clock
 ) -> Object:
-    """Give the object after `manager` applied `config`. Raises ApiError 422 without a manager, 409 for conflicts."""
+    """Return the object after `manager` applied `config`. Raises ApiError 422 without a manager, 409 for conflicts."""
     if not manager:
         missing = FieldProblem(
             "fieldManager", "FieldValueRequired", "Required value: is required for apply patch"
@@ -93,7 +93,7 @@ def applied(
 
 
 def noted(resource: Resource, old: View, new: Object, manager: str, subresource: str, now: Clock) -> Object:
-    """Give `new` with the ownership of what an ordinary update changed, where ownership is recorded at all."""
+    """Return `new` with the ownership of what an ordinary update changed, where ownership is recorded at all."""
     if not dig(old, "metadata", "managedFields"):
         if not any(dig(new, "metadata", "managedFields") or ()):
             new["metadata"].pop("managedFields", None)

@@ -28,7 +28,7 @@ _RUNTIMES = "runtimeclasses.node.k8s.io"
 
 
 def born(history: History, served: Resource, obj: Object, write: Write, now: Clock) -> Object:
-    """Give the object as it begins its life. Raises ApiError 400, 403, 404 (namespace) or 422."""
+    """Return the object as it begins its life. Raises ApiError 400, 403, 404 (namespace) or 422."""
     obj["metadata"] = _identity(history, served, obj, now)
     if served.status and served.kind != "Node":  # a kubelet brings its node's status along
         obj.pop("status", None)

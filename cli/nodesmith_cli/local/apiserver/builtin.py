@@ -52,13 +52,13 @@ class Field(NamedTuple):
 
 
 def type_of(group: str, kind: str) -> str:
-    """Give the struct of a built-in kind, such as `core.Pod`; DeleteOptions is of every group."""
+    """Return the struct of a built-in kind, such as `core.Pod`; DeleteOptions is of every group."""
     return "meta.DeleteOptions" if kind == "DeleteOptions" else f"{_PACKAGES.get(group, group)}.{kind}"
 
 
 @cache
 def fields_of(struct: str) -> Mapping[str, Field]:
-    """Give the fields of a struct by their JSON names; none for a struct that is not known."""
+    """Return the fields of a struct by their JSON names; none for a struct that is not known."""
     found: dict[str, Field] = {}
     for name, text in _facts()["types"].get(struct, {}).items():
         number, kind, *words = text.split()
@@ -68,14 +68,14 @@ def fields_of(struct: str) -> Mapping[str, Field]:
 
 @cache
 def schema_of_kind(group: str, kind: str) -> Schema:
-    """Give a built-in kind as a structural schema."""
+    """Return a built-in kind as a structural schema."""
     schema = _struct(type_of(group, kind))
     return {**schema, "properties": {**_NAMED, **schema["properties"]}}
 
 
 @cache
 def object_schema() -> Schema:
-    """Give the fields that every object has: apiVersion, kind, metadata."""
+    """Return the fields that every object has: apiVersion, kind, metadata."""
     return {**_NAMED, "metadata": _struct("meta.ObjectMeta")}
 
 
@@ -106,7 +106,7 @@ def _typed(kind: str) -> Schema:
 
 
 def _merging(field: Field) -> Schema:
-    """Give the extensions that say how this field merges."""
+    """Return the extensions that say how this field merges."""
     found: dict[str, Any] = {}
     strategies = ["retainKeys"] if "retain" in field.words else []
     for word in field.words:

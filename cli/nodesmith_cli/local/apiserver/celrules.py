@@ -75,7 +75,7 @@ def _broken(schema: Schema, value: Any, old: Any, path: Path, *, unchanged: bool
 
 
 def _inside(schema: Schema, value: Any, old: Any, path: Path) -> Iterator[tuple[Schema, Any, Any, Path]]:
-    """Give what a value holds: schema, item, what the item was before (None where that cannot be told), path."""
+    """Yield what a value holds: schema, item, what the item was before (None where that cannot be told), path."""
     if isinstance(value, Mapping):
         before = old if isinstance(old, Mapping) and schema.get("x-kubernetes-map-type") != "atomic" else {}
         properties, extra = schema.get("properties") or {}, schema.get("additionalProperties")

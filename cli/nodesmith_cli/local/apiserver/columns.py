@@ -46,7 +46,7 @@ from nodesmith_cli.local.apiserver.objects import dig, name_of
 
 
 def columns_of(resource: Resource, version: str) -> tuple[Column, ...]:
-    """Give the columns of a kind: its own, a CRD's printer columns after the name, or name and age."""
+    """Return the columns of a kind: its own, a CRD's printer columns after the name, or name and age."""
     if resource.name == "events":
         return _BUILTIN["events"]  # the only kind whose name does not come first
     if not resource.custom:

@@ -15,7 +15,7 @@ PLURAL = "customresourcedefinitions.apiextensions.k8s.io"
 
 
 def resource_of(crd: View) -> Resource:
-    """Give the resource that a checked CRD defines."""
+    """Return the resource that a checked CRD defines."""
     spec, names = crd["spec"], crd["spec"]["names"]
     served = [version for version in spec["versions"] if version.get("served")]
     served.sort(key=lambda version: not version.get("storage"))
@@ -42,14 +42,14 @@ def resource_of(crd: View) -> Resource:
 
 
 def schema_of(resource: Resource, version: str = "") -> Schema:
-    """Give the schema of a kind, built in or custom, at a version or at the stored one."""
+    """Return the schema of a kind, built in or custom, at a version or at the stored one."""
     if not resource.custom:
         return schema_of_kind(resource.group, resource.kind)
     return resource.schemas.get(version) or resource.schemas[resource.versions[0]]
 
 
 def established(crd: Object, now: Clock) -> Object:
-    """Give the CRD with defaults and with the status of one that is accepted and served."""
+    """Return the CRD with defaults and with the status of one that is accepted and served."""
     spec = crd["spec"]
     names: Mapping[str, Any] = spec["names"]
     names = {"singular": names["kind"].lower(), "listKind": f"{names['kind']}List", **names}
@@ -109,7 +109,7 @@ def _version_problems(spec: Mapping[str, Any]) -> Iterator[FieldProblem]:
 
 
 def _as_object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give a version's schema with the fields that every object has."""
+    """Return a version's schema with the fields that every object has."""
     return {**schema, "properties": {**(schema.get("properties") or {}), **object_schema()}}
 
 

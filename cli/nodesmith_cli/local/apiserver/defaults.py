@@ -108,7 +108,7 @@ def _with_strategy(kind: str, obj: Object) -> Object:
 
 
 def _owned_selector(job: Object) -> Object:
-    """Give a Job the selector by its own uid that keeps two Jobs from sharing pods."""
+    """Return a Job the selector by its own uid that keeps two Jobs from sharing pods."""
     if dig(job, "spec", "manualSelector") or not isinstance(dig(job, "spec", "template"), Mapping):
         return job
     spec, template = job["spec"], job["spec"]["template"]

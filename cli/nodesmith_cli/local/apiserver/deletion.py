@@ -99,7 +99,7 @@ class Deletions:
         )
 
     def _began(self, metadata: View) -> datetime:
-        """Give when a deletion began, which is when a grace that is shortened later counts from as well."""
+        """Return when a deletion began, which is when a grace that is shortened later counts from as well."""
         end = parse_timestamp(metadata.get("deletionTimestamp"))
         return (
             end - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0) if end else self._now()
@@ -243,7 +243,7 @@ def _grace_seconds(resource: Resource, pod: View, asked: int | None) -> int:
 
 
 def _held(resource: Resource, obj: View) -> bool:
-    """Tell whether something still keeps the object: it is not being deleted, or a finalizer, or its grace."""
+    """Return whether something still keeps the object: it is not being deleted, or a finalizer, or its grace."""
     metadata = obj["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return True

@@ -116,7 +116,7 @@ def _subresources(
 
 
 def _aggregated_version(accept: str) -> str:
-    """Give the newest version of aggregated discovery that the client takes; empty when it takes none."""
+    """Return the newest version of aggregated discovery that the client takes; empty when it takes none."""
     choices = [choice for choice in accept.split(",") if "as=APIGroupDiscoveryList" in choice]
     return next((v for v in ("v2", "v2beta1") for choice in choices if f"v={v};" in f"{choice};"), "")
 

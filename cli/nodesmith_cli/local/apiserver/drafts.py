@@ -31,7 +31,7 @@ class Write:
 
 
 def decoded(served: Resource, schema: Schema, obj: Object, write: Write) -> Object:
-    """Give the object as a typed decoder would: unknown fields are dropped, wrong types of core kinds refused."""
+    """Return the object as a typed decoder would: unknown fields are dropped, wrong types of core kinds refused."""
     dropped: list[str] = []
     kept: Object = schemas.prune(schema, obj, dropped)
     # Core kinds are decoded whole; of custom ones only the metadata, the rest is their schema's affair.
@@ -48,7 +48,7 @@ def decoded(served: Resource, schema: Schema, obj: Object, write: Write) -> Obje
 
 
 def completed(served: Resource, obj: Object, write: Write, now: Clock) -> Object:
-    """Give the object with its kind on it, without unknown fields, with defaults. Raises ApiError 400."""
+    """Return the object with its kind on it, without unknown fields, with defaults. Raises ApiError 400."""
     version = str(obj.get("apiVersion") or "").rpartition("/")[2]
     schema = crds.schema_of(served, version)
     obj = decoded(served, schema, obj, write)
@@ -61,7 +61,7 @@ def completed(served: Resource, obj: Object, write: Write, now: Clock) -> Object
 def changed(
     served: Resource, old: View, new: Object, subresource: str, write: Write, now: Clock, *, tracked: bool
 ) -> Object:
-    """Give what an update with `new` leaves in the place of `old`. Raises ApiError 400, 409 or 422.
+    """Return what an update with `new` leaves in the place of `old`. Raises ApiError 400, 409 or 422.
 
     Subresource `status` takes only the status; an empty one leaves it alone; any other name (binding, resize,
     scale) takes `new` as it is. `tracked` says that managedFields are up to date already.

@@ -23,7 +23,7 @@ class ApiError(Exception):
         self.details = dict(details or {})
 
     def status(self) -> Object:
-        """Give the metav1.Status body."""
+        """Return the metav1.Status body."""
         body: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
         body |= {"message": self.message} | ({"reason": self.reason} if self.reason else {})
         if self.details:
@@ -143,7 +143,7 @@ def expired(message: str) -> ApiError:
 
 
 def _details(qualified: str, name: str) -> Object:
-    """Give what a Status says of an object; `qualified` is its plural or its kind, with the group."""
+    """Return what a Status says of an object; `qualified` is its plural or its kind, with the group."""
     kind, _, group = qualified.partition(".")
     return {key: value for key, value in (("name", name), ("group", group), ("kind", kind)) if value}
 

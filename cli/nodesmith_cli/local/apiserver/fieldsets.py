@@ -51,7 +51,7 @@ class Place:
 
 
 def mark_of(item: Any, keys: tuple[str, ...]) -> str:
-    """Give the step to a list item."""
+    """Return the step to a list item."""
     found = {key: item.get(key, _DEFAULTED.get(key)) for key in sorted(keys)}
     return "k:" + json.dumps(
         {key: value for key, value in found.items() if value is not None}, separators=(",", ":")
@@ -79,7 +79,7 @@ def paths_of(value: Any, place: Place) -> Iterator[Path]:
 
 
 def value_at(value: Any, path: Path, place: Place) -> Any:
-    """Give what stands at `path`; None where there is nothing. A list item stands for itself by its mark alone."""
+    """Return what stands at `path`; None where there is nothing. A list item stands for itself by its mark alone."""
     for at, step in enumerate(path):
         if step.startswith("f:"):
             value, place = (value.get(step[2:]) if isinstance(value, dict) else None), place.child(step[2:])
@@ -98,7 +98,7 @@ def value_at(value: Any, path: Path, place: Place) -> Any:
 
 
 def without(value: Any, path: Path, place: Place) -> Any:
-    """Give `value` without what stands at `path`; objects and lists that this empties go too."""
+    """Return `value` without what stands at `path`; objects and lists that this empties go too."""
     step, rest = path[0], path[1:]
     if step.startswith("f:") and isinstance(value, dict) and step[2:] in value:
         key = step[2:]
@@ -161,7 +161,10 @@ def decoded(tree: Mapping[str, Any]) -> frozenset[Path]:
 
 
 def is_key(path: Path) -> bool:
-    """Tell whether a path leads to one of the keys by which its list item is known: those stay while the item does."""
+    """Return whether a path leads to one of the keys by which its list item is known.
+
+    Those stay while the item does.
+    """
     return len(path) > 1 and path[-2].startswith("k:") and path[-1][2:] in json.loads(path[-2][2:])
 
 

@@ -35,7 +35,7 @@ class Revision:
         self._named = 0  # where the JSON goes on after kind and apiVersion
 
     def body(self) -> bytes:
-        """Give the object as JSON."""
+        """Return the object as JSON."""
         if not self._body:
             rest = dict(self.object)
             names = {name: rest.pop(name, "") for name in ("kind", "apiVersion")}
@@ -44,7 +44,7 @@ class Revision:
         return self._body
 
     def nameless(self) -> bytes:
-        """Give the object as JSON without kind and apiVersion, as lists of built-in kinds carry it."""
+        """Return the object as JSON without kind and apiVersion, as lists of built-in kinds carry it."""
         return b"{" + self.body()[self._named :]
 
 
@@ -104,21 +104,21 @@ class History:
         self._uids: dict[str, tuple[str, Key]] = {}
 
     def find(self, resource: str, key: Key) -> Revision | None:
-        """Give the newest revision of one object."""
+        """Return the newest revision of one object."""
         return self._objects.get(resource, {}).get(key)
 
     def scan(self, resource: str, namespace: str = "") -> list[Revision]:
-        """Give every object of a resource, by namespace and name."""
+        """Return every object of a resource, by namespace and name."""
         with self.lock:
             held = sorted(self._objects.get(resource, {}).items())
         return [revision for key, revision in held if not namespace or key[0] == namespace]
 
     def by_uid(self, uid: str) -> tuple[str, Key] | None:
-        """Say which object has this uid."""
+        """Return which object has this uid."""
         return self._uids.get(uid)
 
     def children(self, uid: str) -> list[tuple[str, Key]]:
-        """Say which objects name this uid as an owner, in a stable order."""
+        """Return which objects name this uid as an owner, in a stable order."""
         with self.lock:
             return sorted(self._children.get(uid, ()))
 

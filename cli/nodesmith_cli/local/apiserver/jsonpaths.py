@@ -22,7 +22,7 @@ _TOKEN = re.compile(
 
 
 def values_at(obj: Any, path: str) -> list[Any]:
-    """Give everything `path` finds in `obj`; nothing for a path that this subset does not know."""
+    """Return everything `path` finds in `obj`; nothing for a path that this subset does not know."""
     found = [obj]
     for step in _steps(path):
         found = [inner for value in found for inner in step(value)]

@@ -20,7 +20,7 @@ def pod_ready(pod: View, _: datetime) -> str:
 
 
 def pod_status(pod: View) -> str:
-    """Give the word that kubectl shows as a pod's status."""
+    """Return the word that kubectl shows as a pod's status."""
     if "deletionTimestamp" in pod["metadata"]:
         return "Unknown" if dig(pod, "status", "reason") == "NodeLost" else "Terminating"
     scheduled = condition_of(pod, "PodScheduled")

@@ -54,7 +54,7 @@ class Resource:
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
     def api_version(self, version: str = "") -> str:
-        """Give `group/version`, of the stored version unless told otherwise."""
+        """Return `group/version`, of the stored version unless told otherwise."""
         chosen = version or self.versions[0]
         return f"{self.group}/{chosen}" if self.group else chosen
 

@@ -36,7 +36,7 @@ def dig(value: Any, *path: str | int) -> Any:
 
 
 def replaced(value: View, path: Iterable[str], leaf: Any) -> Object:
-    """Give `value` with `leaf` at `path`; everything beside the path is shared with the original."""
+    """Return `value` with `leaf` at `path`; everything beside the path is shared with the original."""
     step, *rest = path
     inner = value.get(step) if rest else None
     new = replaced(inner if isinstance(inner, Mapping) else {}, rest, leaf) if rest else leaf
@@ -65,33 +65,33 @@ def parse_timestamp(text: object) -> datetime | None:
 
 
 def name_of(obj: View) -> str:
-    """Give metadata.name, empty when there is none."""
+    """Return metadata.name, empty when there is none."""
     return str(dig(obj, "metadata", "name") or "")
 
 
 def namespace_of(obj: View) -> str:
-    """Give metadata.namespace, empty for cluster-scoped objects."""
+    """Return metadata.namespace, empty for cluster-scoped objects."""
     return str(dig(obj, "metadata", "namespace") or "")
 
 
 def labels_of(obj: View) -> Mapping[str, str]:
-    """Give metadata.labels, empty when there are none."""
+    """Return metadata.labels, empty when there are none."""
     return dig(obj, "metadata", "labels") or {}
 
 
 def controller_of(obj: View) -> View | None:
-    """Give the owner reference that carries `controller: true`."""
+    """Return the owner reference that carries `controller: true`."""
     owners = dig(obj, "metadata", "ownerReferences") or ()
     return next((owner for owner in owners if owner.get("controller")), None)
 
 
 def condition_of(obj: View, kind: str) -> View | None:
-    """Give the entry of status.conditions with this type."""
+    """Return the entry of status.conditions with this type."""
     conditions = dig(obj, "status", "conditions") or ()
     return next((each for each in conditions if each.get("type") == kind), None)
 
 
 def is_true(obj: View, kind: str) -> bool:
-    """Tell whether the condition `kind` stands and is True."""
+    """Return whether the condition `kind` stands and is True."""
     condition = condition_of(obj, kind)
     return condition is not None and condition.get("status") == "True"

@@ -26,7 +26,7 @@ class Pages:
     def page(
         self, found: Sequence[Revision], revision: int, limit: int | None
     ) -> tuple[Sequence[Revision], Object]:
-        """Give the first `limit` items, and the list's metadata with a token for the rest."""
+        """Return the first `limit` items, and the list's metadata with a token for the rest."""
         metadata: Object = {"resourceVersion": str(revision)}
         if not limit or len(found) <= limit:
             return found, metadata
@@ -38,7 +38,7 @@ class Pages:
         return found[:limit], {**metadata, "continue": token, "remainingItemCount": len(found) - limit}
 
     def next(self, token: str, oldest: int) -> tuple[int, Sequence[Revision]]:
-        """Give the rest that a token stands for, and its revision. Raises ApiError 400, and 410 before `oldest`."""
+        """Return the rest that a token stands for, and its revision. Raises ApiError 400, and 410 before `oldest`."""
         _check(token)
         with self._lock:
             kept = self._waiting.get(token)

@@ -104,7 +104,7 @@ def _inside(schema: Schema, key: str) -> Schema:
 
 
 def _mark(schema: Schema) -> Callable[[Any], Any]:
-    """Give the function that tells the items of a list apart."""
+    """Return the function that tells the items of a list apart."""
     key = schema.get("x-kubernetes-patch-merge-key")
     return lambda item: item.get(key) if isinstance(item, Mapping) and key else item
 
@@ -155,7 +155,7 @@ def _resolve(document: Any, path: Sequence[str]) -> Any:
 
 
 def _found(document: Any, path: Sequence[str]) -> Any:
-    """Give what is to be tested: a field that is absent, in an object that is there, equals null."""
+    """Return what is to be tested: a field that is absent, in an object that is there, equals null."""
     if path:
         parent = _resolve(document, path[:-1])
         if isinstance(parent, dict) and path[-1] not in parent:

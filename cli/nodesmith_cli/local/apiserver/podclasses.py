@@ -16,7 +16,7 @@ from nodesmith_cli.local.apiserver.objects import Object, View, name_of
 
 
 def completed(pod: Object, limit_ranges: Iterable[View], runtimes: Mapping[str, View]) -> Object:
-    """Give a pod its namespace's default requests and what its RuntimeClass adds.
+    """Return a pod its namespace's default requests and what its RuntimeClass adds.
 
     Limits by default, least and most are left to the real server. Raises ApiError 403 for a class that does not exist.
     """

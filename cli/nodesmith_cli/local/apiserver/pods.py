@@ -73,7 +73,7 @@ def admitted(pod: Object, classes: Mapping[str, View]) -> Object:
 
 
 def qos_class(spec: View) -> str:
-    """Give Guaranteed, Burstable or BestEffort, from the cpu and memory of all containers."""
+    """Return Guaranteed, Burstable or BestEffort, from the cpu and memory of all containers."""
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     resources = [each.get("resources") or {} for each in containers]
     if isinstance(spec.get("resources"), Mapping) and spec["resources"]:

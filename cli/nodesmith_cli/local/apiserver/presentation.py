@@ -26,19 +26,19 @@ class Look:
     now: Clock
 
     def one(self, revision: Revision) -> bytes:
-        """Give one object as the body of a response or of a watch event."""
+        """Return one object as the body of a response or of a watch event."""
         if self.form == "object" and self.version == self.resource.versions[0]:
             return revision.body()
         return _json(self.shaped(revision.object))
 
     def shaped(self, obj: View, *, headed: bool = True) -> Object:
-        """Give one object in the form asked for. A table without `headed` leaves its columns out."""
+        """Return one object in the form asked for. A table without `headed` leaves its columns out."""
         if self.form == "table":
             return self._table([obj], {"resourceVersion": obj["metadata"]["resourceVersion"]}, headed=headed)
         return _partial(obj) if self.form == "metadata" else self._versioned(obj)
 
     def many(self, revisions: Iterable[Revision], metadata: Object) -> bytes:
-        """Give a list; `metadata` is the list's own."""
+        """Return a list; `metadata` is the list's own."""
         if self.form == "table":
             return _json(self._table([each.object for each in revisions], metadata))
         kind, api_version = self.resource.listed_as, self.resource.api_version(self.version)

@@ -60,7 +60,7 @@ def _message(body: bytes, struct: str) -> Object:
 
 
 def _single(name: str, field: Field, value: Any) -> Object:
-    """Give the field, unless it is a zero that only stands there because Go has no way of leaving it out."""
+    """Return the field, unless it is a zero that only stands there because Go has no way of leaving it out."""
     return {name: value} if value not in ("", 0, False, {}, None) or "*" in field.words else {}
 
 

@@ -51,11 +51,11 @@ class Registry:
         raise bad_request(f'no matches for kind "{kind}" in version "{api_version}"')
 
     def knows(self, group: str) -> bool:
-        """Tell whether anything of this API group is served."""
+        """Return whether anything of this API group is served."""
         return any(each.group == group for each in self._by_name.values())
 
     def groups(self) -> dict[str, tuple[str, ...]]:
-        """Give each group with its versions, the preferred one first."""
+        """Return each group with its versions, the preferred one first."""
         found: dict[str, list[str]] = {}
         for resource in self:
             for version in resource.versions:

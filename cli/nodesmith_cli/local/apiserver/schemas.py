@@ -21,7 +21,7 @@ _KEEP = "x-kubernetes-preserve-unknown-fields"
 
 
 def prune(schema: Schema, value: Any, dropped: list[str], path: str = "") -> Any:
-    """Give `value` without the fields that `schema` does not know, whose paths go into `dropped`, and without nulls."""
+    """Return `value` without nulls and without fields that `schema` does not know; their paths go into `dropped`."""
     if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         items = schema["items"]
         return [prune(items, item, dropped, f"{path}[{at}]") for at, item in enumerate(value)]
@@ -46,7 +46,7 @@ def prune(schema: Schema, value: Any, dropped: list[str], path: str = "") -> Any
 
 
 def with_defaults(schema: Schema, value: Any) -> Any:
-    """Give `value` with the schema's defaults where a field is missing (or null and not nullable)."""
+    """Return `value` with the schema's defaults where a field is missing (or null and not nullable)."""
     if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         return [with_defaults(schema["items"], item) for item in value]
     if not isinstance(value, dict):
@@ -84,7 +84,7 @@ def problems_of(schema: Schema, value: Any, path: str = "") -> Iterator[FieldPro
 
 
 def misfits(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
-    """Say what a typed decoder could not take, field by field."""
+    """Yield what a typed decoder could not take, field by field."""
     wrong = _wanted(schema, value)
     if wrong == "quantity":
         yield f"{QUANTITY_RULE} ({path}: {_quantity_problem(value)})"
@@ -112,7 +112,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 
 
 def _wanted(schema: Schema, value: Any) -> str:
-    """Give the type that `value` should have and has not; empty when it fits."""
+    """Return the type that `value` should have and has not; empty when it fits."""
     if schema.get("x-kubernetes-int-or-string"):
         return "" if _TYPES["integer"](value) or isinstance(value, str) else "integer,string"
     form = schema.get("format")

@@ -39,7 +39,7 @@ class ApiServer:
         return f"http://{host!s}:{port}"
 
     def kubeconfig(self) -> Object:
-        """Give a kubeconfig for this server, ready to be written as JSON or YAML."""
+        """Return a kubeconfig for this server, ready to be written as JSON or YAML."""
         name = "nodesmith-local"
         return {
             "apiVersion": "v1",
@@ -166,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def _is_gone(self) -> bool:
-        """Tell whether the client has hung up, without waiting and without taking what it may have sent."""
+        """Return whether the client has hung up, without waiting and without taking what it may have sent."""
         try:
             return len(self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)) == 0
         except BlockingIOError:

@@ -59,11 +59,11 @@ class Store:
     # Reading
 
     def get(self, resource: str | Resource, name: str, namespace: str = "") -> View:
-        """Give one object. Raises ApiError 404."""
+        """Return one object. Raises ApiError 404."""
         return self.revision(self.resource(resource), name, namespace).object
 
     def find(self, resource: str | Resource, name: str, namespace: str = "") -> View | None:
-        """Give one object, or None."""
+        """Return one object, or None."""
         served = self.resource(resource)
         found = self.history.find(served.name, (namespace if served.namespaced else "", name))
         return found.object if found else None
@@ -71,11 +71,11 @@ class Store:
     def list(
         self, resource: str | Resource, namespace: str = "", *, labels: str = "", fields: str = ""
     ) -> Sequence[View]:
-        """Give the objects that match the selectors, by namespace and name."""
+        """Return the objects that match the selectors, by namespace and name."""
         return [each.object for each in self.revisions(self.resource(resource), namespace, labels, fields)]
 
     def revision(self, resource: Resource, name: str, namespace: str = "") -> Revision:
-        """Give one object with its JSON. Raises ApiError 404."""
+        """Return one object with its JSON. Raises ApiError 404."""
         found = self.history.find(resource.name, (namespace if resource.namespaced else "", name))
         if found is None:
             raise not_found(resource.name, name)
@@ -84,7 +84,7 @@ class Store:
     def revisions(
         self, resource: Resource, namespace: str = "", labels: str = "", fields: str = ""
     ) -> Sequence[Revision]:
-        """Give the matching objects with their JSON."""
+        """Return the matching objects with their JSON."""
         tests = [test for test in (label_matcher(labels), field_matcher(resource, fields)) if test]
         found = self.history.scan(resource.name, namespace)
         return [each for each in found if all(test(each.object) for test in tests)] if tests else found

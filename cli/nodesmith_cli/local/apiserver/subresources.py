@@ -42,7 +42,7 @@ _PROPAGATIONS: Mapping[str, Propagation] = {
 
 
 def scale_of(resource: Resource, obj: View) -> Object:
-    """Give the autoscaling/v1 Scale of an object."""
+    """Return the autoscaling/v1 Scale of an object."""
     paths = resource.scale
     if paths is None:
         raise ApiError(404, "NotFound", f"{resource.name} has no scale subresource")
@@ -140,7 +140,7 @@ def delete_options(given: Mapping[str, Any], *, dry_run: bool = False) -> Delete
 
 
 def _counts(pod: View) -> bool:
-    """Tell whether a budget has a say: pods that are not running yet, or no longer, may always go."""
+    """Return whether a budget has a say: pods that are not running yet, or no longer, may always go."""
     ended = dig(pod, "status", "phase") in ("Pending", "Succeeded", "Failed")
     return not ended and "deletionTimestamp" not in pod["metadata"]
 
@@ -178,7 +178,7 @@ def _spend_budget(store: Store, pod: View, write: Write) -> None:
 
 
 def _why_none(budget: View) -> str:
-    """Say why a budget allows no eviction. Its numbers mean nothing where they could not be counted."""
+    """Return why a budget allows no eviction. Its numbers mean nothing where they could not be counted."""
     current, wanted = (dig(budget, "status", word) or 0 for word in ("currentHealthy", "desiredHealthy"))
     condition = condition_of(budget, "DisruptionAllowed") or {}
     told = condition.get("status") == "False" and condition.get("message")

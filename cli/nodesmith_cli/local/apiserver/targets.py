@@ -24,7 +24,7 @@ class Target:
     subresource: str = ""
 
     def look(self, request: Request, now: Clock) -> Look:
-        """Give the form in which the client wants to see it."""
+        """Return the form in which the client wants to see it."""
         include = request.query.get("includeObject", "Metadata")
         return Look(form_asked(request.accept), self.resource, self.version, include, now)
 
@@ -48,7 +48,7 @@ def target_of(registry: Registry, group: str, version: str, words: Sequence[str]
 
 
 def as_target(target: Target, obj: object) -> Object:
-    """Give the body as the object that the path says, filled in where it is silent. Raises ApiError 400."""
+    """Return the body as the object that the path says, filled in where it is silent. Raises ApiError 400."""
     if not isinstance(obj, dict) or not isinstance(obj.get("metadata", {}), dict):
         raise bad_request("the body must be a Kubernetes object")
     kind, version = target.resource.kind, target.resource.api_version(target.version)

@@ -117,7 +117,10 @@ def _ready(watcher: Watcher, patience: float) -> Iterator[Change | None]:
 
 
 def _event(wish: WatchWish, change: Change, *, headed: bool) -> bytes:
-    """Give the event as the selectors make it: an object that leaves the selection is DELETED, one that joins ADDED."""
+    """Return the event as the selectors make it.
+
+    An object that leaves the selection is DELETED, one that joins ADDED.
+    """
     is_in = change.verb != "DELETED" and _matches(wish, change.after)
     was_in = change.before is not None and _matches(wish, change.before)
     if not is_in and not was_in:
@@ -133,7 +136,7 @@ def _matches(wish: WatchWish, revision: Revision) -> bool:
 
 
 def _safe_bookmark(history: History, wish: WatchWish, watcher: Watcher) -> bytes:
-    """Give a bookmark of now, unless changes wait that the reader has not had."""
+    """Return a bookmark of now, unless changes wait that the reader has not had."""
     with history.lock:
         return _bookmark(wish.look, history.revision) if watcher.queue.empty() else b""
 

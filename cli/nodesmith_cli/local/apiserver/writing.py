@@ -135,7 +135,7 @@ def _check_named(config: object) -> None:
 
 
 def _part(target: Target) -> str:
-    """Give the subresource if the kind has it. Raises ApiError 404."""
+    """Return the subresource if the kind has it. Raises ApiError 404."""
     served = {
         "": True,
         "status": target.resource.status,

@@ -29,7 +29,7 @@ def attribute_values_in_one_go() -> Iterator[None]:
 
 
 def _written(value: Any) -> dict[str, Any] | None:
-    """Give a value as JSON has it, None for one that has bytes in it."""
+    """Return a value as JSON has it, None for one that has bytes in it."""
     ((kind, inner),) = ((value.type, value.value),) if isinstance(value, DynamoType) else value.items()
     if kind in _AS_THEY_ARE:
         return {kind: inner}

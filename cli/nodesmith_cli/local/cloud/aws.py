@@ -197,7 +197,7 @@ class LocalAws:
     def kubelets(
         self, nodes: Objects, delays: Delays = USUAL, *, kwok: bool = False, cluster: str = ""
     ) -> Kubelets:
-        """Give the simulation that makes a cluster's instances join it; for no name the first cluster's.
+        """Return the simulation that makes a cluster's instances join it; for no name the first cluster's.
 
         An instance is of the cluster that its tag names. One whose tag names none that is here is the first's.
         """
@@ -224,7 +224,7 @@ class LocalAws:
 
 
 def usual_role(cluster: str) -> str:
-    """Give the name of the role that a cluster's nodes usually have."""
+    """Return the name of the role that a cluster's nodes usually have."""
     return f"KarpenterNodeRole-{cluster}"
 
 

@@ -74,7 +74,7 @@ class ClusterAccess:
         return entry
 
     def entry(self, principal: str) -> Record:
-        """Give an access entry."""
+        """Return an access entry."""
         self._refuse_without_api()
         if principal not in self.entries:
             raise ResourceNotFoundException(
@@ -123,13 +123,13 @@ class ClusterAccess:
         return self.associations[id_]
 
     def association(self, id_: str) -> Record:
-        """Give a Pod Identity association."""
+        """Return a Pod Identity association."""
         if id_ not in self.associations:
             raise ResourceNotFoundException(message=f"No association found with id {id_}")
         return self.associations[id_]
 
     def update_association(self, id_: str, role: str) -> Record:
-        """Give an association another role."""
+        """Return an association another role."""
         self._refuse_unknown_role(role)
         found = self.association(id_)
         found.update(roleArn=role, modifiedAt=_now())
@@ -158,7 +158,7 @@ class ClusterAccess:
         return made
 
     def addon(self, name: str) -> Record:
-        """Give an add-on."""
+        """Return an add-on."""
         if name not in self.addons:
             raise ResourceNotFoundException(message=f"No addon: {name} found in cluster: {self._cluster}")
         return self.addons[name]
@@ -188,7 +188,7 @@ class ClusterAccess:
 
 
 def access_of(backend: Any, cluster: str) -> ClusterAccess:
-    """Give what moto's EKS backend holds of a cluster; it is forgotten when moto's state is."""
+    """Return what moto's EKS backend holds of a cluster; it is forgotten when moto's state is."""
     backend.describe_cluster(name=cluster)
     known: dict[str, ClusterAccess] = backend.__dict__.setdefault("nodesmith_access", {})
     if cluster not in known:

@@ -32,7 +32,7 @@ class Machines(Protocol):
     """EC2's instances, from the side of the machines."""
 
     def all(self) -> Iterable[Machine]:
-        """Give every instance that EC2 still shows."""
+        """Return every instance that EC2 still shows."""
 
     def become(self, instance_id: str, state: str) -> None:
         """Move an instance into another of EC2's states."""
@@ -89,7 +89,7 @@ class Kubelets:
             self.step(clock.now())
 
     def troubles(self) -> dict[str, str]:
-        """Give the instances that will never join, and why."""
+        """Return the instances that will never join, and why."""
         return {instance_id: life.trouble for instance_id, life in self._lives.items() if life.trouble}
 
     def step(self, now: datetime) -> None:

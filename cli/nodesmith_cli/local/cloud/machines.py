@@ -27,7 +27,7 @@ class MotoMachines:
         self._known: dict[str, Machine] = {}
 
     def all(self) -> Iterator[Machine]:
-        """Give every instance that EC2 still shows, the terminated too. Looks are many, and changes few.
+        """Yield every instance that EC2 still shows, the terminated too. Looks are many, and changes few.
 
         moto tags an instance a moment after it is there: one without the tag is looked at again.
         """

@@ -57,7 +57,7 @@ class Machine:
 def registered_node(
     machine: Machine, bootstrap: Bootstrap, catalog: Catalog, version: str, now: datetime
 ) -> dict[str, Any]:
-    """Give the Node as the kubelet registers it: its own labels and taints, what it has to offer, not yet ready."""
+    """Return the Node as the kubelet registers it: its own labels and taints, what it has to offer, not yet ready."""
     resolved = _resolved(machine, bootstrap, catalog)
     arch, name = resolved.labels[ARCH], machine.private_dns_name
     own = {HOSTNAME: name, ARCH: arch, OS: "linux", f"beta.{ARCH}": arch, f"beta.{OS}": "linux"}
@@ -82,7 +82,7 @@ def registered_node(
 
 
 def cloud_labels(machine: Machine) -> dict[str, str]:
-    """Give what the cloud controller adds when it has looked the instance up, and the EBS CSI driver when it runs."""
+    """Return what the cloud controller adds when it has looked the instance up, and the EBS CSI driver when it runs."""
     labels = {ZONE: machine.zone, REGION: machine.region}
     return {
         **labels,
@@ -94,7 +94,7 @@ def cloud_labels(machine: Machine) -> dict[str, str]:
 
 
 def conditions(ready: bool, since: datetime, heartbeat: datetime | None = None) -> list[dict[str, Any]]:
-    """Give the kubelet's conditions; a node whose CNI has not come up is not ready."""
+    """Return the kubelet's conditions; a node whose CNI has not come up is not ready."""
     written = {"lastTransitionTime": format_time(since), "lastHeartbeatTime": format_time(heartbeat or since)}
     calm = [
         {"type": kind, "status": "False", "reason": f"KubeletHasNo{kind}", "message": "", **written}
@@ -113,7 +113,7 @@ def conditions(ready: bool, since: datetime, heartbeat: datetime | None = None) 
 
 
 def without_taint(taints: list[Mapping[str, Any]], gone: Taint) -> list[Mapping[str, Any]]:
-    """Give the taints without one of that key and effect."""
+    """Return the taints without one of that key and effect."""
     return [t for t in taints if (t.get("key"), t.get("effect")) != (gone.key, gone.effect)]
 
 

@@ -25,7 +25,7 @@ class PoolPattern:
     zone: str = "*"
 
     def matches(self, pool: OfferingKey) -> bool:
-        """Tell whether the pool is among them."""
+        """Return whether the pool is among them."""
         return (
             fnmatchcase(pool.capacity_type, self.capacity_type)
             and fnmatchcase(pool.instance_type, self.instance_type)
@@ -92,7 +92,7 @@ class Pools:
         return next((code for pattern, code in self._refused if pattern.matches(pool)), "")
 
     def has(self, pool: OfferingKey) -> bool:
-        """Tell whether an instance can be had there."""
+        """Return whether an instance can be had there."""
         return not any(pattern.matches(pool) for pattern in self._empty)
 
 

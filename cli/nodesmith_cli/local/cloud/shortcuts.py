@@ -54,7 +54,7 @@ def shortcuts() -> Iterator[None]:
 
 
 def _own_tags(resource: Any) -> list[dict[str, str]]:
-    """Give a resource's tags as `describe_tags` does, which holds every tag of every resource against its id."""
+    """Return a resource's tags as `describe_tags` does, which holds every tag of every resource against its id."""
     kind = EC2_PREFIX_TO_RESOURCE.get(get_prefix(resource.id), "") if resource.id else ""
     return [
         {"resource_id": resource.id, "key": key, "value": value, "resource_type": kind}
@@ -63,7 +63,7 @@ def _own_tags(resource: Any) -> list[dict[str, str]]:
 
 
 def _in_order(table: tables.Table) -> list[Item]:
-    """Give a table's items by their keys, each made comparable once and not at each comparison."""
+    """Return a table's items by their keys, each made comparable once and not at each comparison."""
     kept: list[Any] = list(table.items.values())
     items: list[Item] = [item for each in kept for item in each.values()] if table.range_key_attr else kept
 

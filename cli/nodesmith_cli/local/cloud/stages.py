@@ -39,7 +39,7 @@ class Delays:
 
     @classmethod
     def between(cls, shortest_seconds: float, longest_seconds: float) -> Delays:
-        """Give delays that come to something between these two from launch to ready, in the usual proportions."""
+        """Return delays that come to something between these two from launch to ready, in the usual proportions."""
         sum_seconds = USUAL.running + USUAL.registered + USUAL.initialized + USUAL.ready
         scale = (shortest_seconds + longest_seconds) / 2 / sum_seconds
         return cls(
@@ -51,7 +51,7 @@ class Delays:
         )
 
     def until(self, stage: Stage, instance_id: str) -> timedelta:
-        """Give how long this instance takes to reach `stage` from the one before."""
+        """Return how long this instance takes to reach `stage` from the one before."""
         usual = (0.0, self.running, self.registered, self.initialized, self.ready)[stage]
         dice = int.from_bytes(hashlib.sha256(instance_id.encode()).digest()[:4]) / (2**32 - 1)
         return timedelta(seconds=usual * (1 - self.spread + 2 * self.spread * dice))

@@ -121,7 +121,7 @@ def csi_volumes(pod: View, mirrors: Mirrors) -> list[str]:
 
 
 def are_attached(pod: View, mirrors: Mirrors) -> bool:
-    """Tell whether the volumes that a pod mounts are on its node."""
+    """Return whether the volumes that a pod mounts are on its node."""
     found = (
         mirrors[ATTACHMENTS].objects.get(("", _name(node_name(pod), volume)))
         for volume in csi_volumes(pod, mirrors)

@@ -88,7 +88,7 @@ class Budgets(Controller):
         return sum(asked.values())
 
     def _disrupted(self, key: Key, budget: View, pods: list[View]) -> Object:
-        """Give the evictions on record whose pods are still there and not yet being deleted."""
+        """Return the evictions on record whose pods are still there and not yet being deleted."""
         present = {pod["metadata"]["name"] for pod in pods}
         kept: Object = {}
         for name, at in (dig(budget, "status", "disruptedPods") or {}).items():

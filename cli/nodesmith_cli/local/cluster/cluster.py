@@ -36,7 +36,7 @@ class Part(Protocol):
         """Do what there is to do; tell whether anything was done."""
 
     def due(self) -> datetime | None:
-        """Give the time at which something waits."""
+        """Return the time at which something waits."""
 
 
 class Cluster:
@@ -90,7 +90,7 @@ class Cluster:
         raise RuntimeError(f"the cluster did not come to rest within {limit} steps")
 
     def due(self) -> datetime | None:
-        """Give the next time at which something is to be done, if nothing changes before."""
+        """Return the next time at which something is to be done, if nothing changes before."""
         return min((due for part in self._parts if (due := part.due()) is not None), default=None)
 
     def start(self, speed: float = 1.0) -> Cluster:

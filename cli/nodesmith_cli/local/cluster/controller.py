@@ -42,7 +42,7 @@ class Controller(ABC):
         self._later[key] = min(at, self._later.get(key, at))
 
     def due(self) -> datetime | None:
-        """Give the time at which something waits to be looked at."""
+        """Return the time at which something waits to be looked at."""
         return min(self._later.values(), default=None)
 
     def step(self) -> bool:

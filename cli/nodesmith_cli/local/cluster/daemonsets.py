@@ -77,7 +77,7 @@ class DaemonSets(Controller):
     def _outdated(
         self, daemon_set: View, mark: str, nodes: list[str], by_node: dict[str, list[View]]
     ) -> list[View]:
-        """Give the pods of an older template that may be replaced now, within maxUnavailable."""
+        """Return the pods of an older template that may be replaced now, within maxUnavailable."""
         if dig(daemon_set, "spec", "updateStrategy", "type") == "OnDelete":
             return []
         limit = dig(daemon_set, "spec", "updateStrategy", "rollingUpdate", "maxUnavailable")
@@ -100,7 +100,7 @@ class DaemonSets(Controller):
 
 
 def _placing(node: View) -> tuple[object, ...]:
-    """Give the part of a node that decides which daemons belong on it."""
+    """Return the part of a node that decides which daemons belong on it."""
     return node["metadata"].get("labels"), dig(node, "spec", "taints")
 
 
@@ -123,7 +123,7 @@ def _tolerations(spec: View) -> list[Object]:
 
 
 def _pinned(spec: View, node: str) -> Object:
-    """Give the pod spec bound to one node by affinity, as the scheduler expects of daemon pods."""
+    """Return the pod spec bound to one node by affinity, as the scheduler expects of daemon pods."""
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     affinity = dict(spec.get("affinity") or {})
     required = dig(affinity, "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
@@ -141,7 +141,7 @@ def _pinned(spec: View, node: str) -> Object:
 
 
 def _target(pod: View) -> str:
-    """Give the node that the pod is on, or is meant for."""
+    """Return the node that the pod is on, or is meant for."""
     if node_name(pod):
         return node_name(pod)
     path = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")

@@ -19,7 +19,7 @@ class EventExpiry:
         self._next = store.now() + _EVERY
 
     def due(self) -> datetime:
-        """Give the time of the next look."""
+        """Return the time of the next look."""
         return self._next
 
     def step(self) -> bool:

@@ -60,7 +60,7 @@ class Jobs(Controller):
     def _ending(
         self, job: View, active: list[View], succeeded: list[View], failed: list[View]
     ) -> Object | None:
-        """Give the condition with which the Job ends now, or None."""
+        """Return the condition with which the Job ends now, or None."""
         completions = job["spec"].get("completions")
         enough = len(succeeded) >= completions if completions is not None else bool(succeeded and not active)
         if enough:

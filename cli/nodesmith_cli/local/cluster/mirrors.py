@@ -110,21 +110,21 @@ class Mirrors:
         return self["nodes"].objects
 
     def node(self, name: str) -> View | None:
-        """Give a node by name."""
+        """Return a node by name."""
         return self["nodes"].objects.get(("", name))
 
     def has_kubelet(self, node: str) -> bool:
-        """Tell whether somebody holds a node's lease; where there is none, nothing says that nobody does."""
+        """Return whether somebody holds a node's lease; where there is none, nothing says that nobody does."""
         lease = self["leases.coordination.k8s.io"].objects.get(("kube-node-lease", node))
         return lease is None or bool(dig(lease, "spec", "holderIdentity"))
 
     def pods_of(self, owner: View) -> list[View]:
-        """Give the pods that `owner` controls, by name."""
+        """Return the pods that `owner` controls, by name."""
         owned = self.owned.get(owner["metadata"]["uid"], {})
         return [owned[key] for key in sorted(owned)]
 
     def pods_on(self, node: str) -> list[View]:
-        """Give the pods bound to a node, by name."""
+        """Return the pods bound to a node, by name."""
         held = self.on_node.get(node, {})
         return [held[key] for key in sorted(held)]
 

@@ -182,7 +182,7 @@ class TaintEviction(Controller):
 
 
 def _stay_seconds(pod: View, node: View) -> float | None:
-    """Give how long the node's NoExecute taints let the pod stay; None for ever."""
+    """Return how long the node's NoExecute taints let the pod stay; None for ever."""
     stays: list[float] = []
     for taint in dig(node, "spec", "taints") or ():
         if taint.get("effect") != "NoExecute":

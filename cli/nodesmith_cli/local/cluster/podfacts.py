@@ -9,37 +9,37 @@ from nodesmith_cli.local.apiserver.selectors import expression_holds
 
 
 def is_over(pod: View) -> bool:
-    """Tell whether the pod has ended by itself."""
+    """Return whether the pod has ended by itself."""
     return dig(pod, "status", "phase") in ("Succeeded", "Failed")
 
 
 def is_leaving(pod: View) -> bool:
-    """Tell whether the pod is being deleted."""
+    """Return whether the pod is being deleted."""
     return "deletionTimestamp" in pod["metadata"]
 
 
 def is_active(pod: View) -> bool:
-    """Tell whether the pod counts as a replica."""
+    """Return whether the pod counts as a replica."""
     return not is_over(pod) and not is_leaving(pod)
 
 
 def is_ready(pod: View) -> bool:
-    """Tell whether the pod serves."""
+    """Return whether the pod serves."""
     return is_true(pod, "Ready")
 
 
 def node_name(pod: View) -> str:
-    """Give the node that the pod is bound to, or an empty text."""
+    """Return the node that the pod is bound to, or an empty text."""
     return str(dig(pod, "spec", "nodeName") or "")
 
 
 def tolerates(tolerations: Iterable[View], taint: View) -> bool:
-    """Tell whether one of the tolerations covers the taint."""
+    """Return whether one of the tolerations covers the taint."""
     return any(covers(toleration, taint) for toleration in tolerations)
 
 
 def covers(toleration: View, taint: View) -> bool:
-    """Tell whether a toleration covers a taint: effect, key and value, absent fields meaning any."""
+    """Return whether a toleration covers a taint: effect, key and value, absent fields meaning any."""
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint.get("key"):
@@ -57,7 +57,7 @@ def covers(toleration: View, taint: View) -> bool:
 
 
 def node_matches(spec: View, node: View) -> bool:
-    """Tell whether a pod spec's nodeSelector and required node affinity take the node."""
+    """Return whether a pod spec's nodeSelector and required node affinity take the node."""
     labels: Mapping[str, str] = node["metadata"].get("labels") or {}
     wanted = spec.get("nodeSelector") or {}
     if any(labels.get(key) != value for key, value in wanted.items()):
@@ -69,7 +69,7 @@ def node_matches(spec: View, node: View) -> bool:
 
 
 def term_matches(term: View, node: View) -> bool:
-    """Tell whether one node selector term takes the node; an empty term takes none."""
+    """Return whether one node selector term takes the node; an empty term takes none."""
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not expressions and not fields:
         return False

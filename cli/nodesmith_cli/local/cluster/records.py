@@ -45,7 +45,7 @@ def record(
 
 
 def with_condition(obj: View, condition: Object, now: str) -> list[Object]:
-    """Give status.conditions with `condition` set; its lastTransitionTime moves only when the status does."""
+    """Return status.conditions with `condition` set; its lastTransitionTime moves only when the status does."""
     known = condition_of(obj, condition["type"])
     since = now
     if known is not None and known.get("status") == condition["status"]:

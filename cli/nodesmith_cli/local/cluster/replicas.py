@@ -21,13 +21,13 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def template_hash(template: View) -> str:
-    """Give ten characters that stand for a pod template."""
+    """Return ten characters that stand for a pod template."""
     digest = sha256(json.dumps(template, sort_keys=True).encode()).digest()
     return "".join(_SAFE[byte % len(_SAFE)] for byte in digest[:10])
 
 
 def owner_reference(owner: View) -> Object:
-    """Give the reference by which `owner` controls what it makes."""
+    """Return the reference by which `owner` controls what it makes."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -41,7 +41,7 @@ def owner_reference(owner: View) -> Object:
 def pod_from(
     owner: View, template: View, *, name: str = "", labels: Mapping[str, str] | None = None
 ) -> Object:
-    """Give a pod of the template; without a name the server makes one up from the owner's."""
+    """Return a pod of the template; without a name the server makes one up from the owner's."""
     given = template.get("metadata") or {}
     metadata: Object = {
         "namespace": owner["metadata"]["namespace"],
@@ -74,7 +74,7 @@ def delete_pod(store: Store, owner: View, pod: View) -> None:
 
 
 def surplus(pods: Iterable[View], count: int) -> list[View]:
-    """Give the `count` pods to delete first: unbound, pending, not ready, cheap by annotation, youngest."""
+    """Return the `count` pods to delete first: unbound, pending, not ready, cheap by annotation, youngest."""
 
     def order(pod: View) -> tuple[object, ...]:
         cost = dig(pod, "metadata", "annotations", "controller.kubernetes.io/pod-deletion-cost") or "0"
@@ -86,7 +86,7 @@ def surplus(pods: Iterable[View], count: int) -> list[View]:
 
 
 def share(value: object, of: int, *, up: bool) -> int:
-    """Give an IntOrString as a number: a percentage is taken of `of` and rounded up or down."""
+    """Return an IntOrString as a number: a percentage is taken of `of` and rounded up or down."""
     if isinstance(value, str) and value.endswith("%"):
         exact = of * int(value[:-1]) / 100
         return ceil(exact) if up else int(exact)
@@ -94,7 +94,7 @@ def share(value: object, of: int, *, up: bool) -> int:
 
 
 def owner_key(mirrors: Mirrors, kind: str, resource: str, pod: View | None) -> tuple[str, str] | None:
-    """Give the key of the `kind` that controls the pod, if it is still there."""
+    """Return the key of the `kind` that controls the pod, if it is still there."""
     owner = controller_of(pod) if pod is not None else None
     if owner is None or pod is None or owner.get("kind") != kind:
         return None

@@ -15,7 +15,7 @@ _CONTEXT = "nodesmith-local"
 
 
 def kubeconfig(url: str, ca_bundle: str, token: str) -> dict[str, Any]:
-    """Give a kubeconfig with one context, `nodesmith-local`."""
+    """Return a kubeconfig with one context, `nodesmith-local`."""
     name = _CONTEXT
     cluster = {"server": url, "certificate-authority-data": ca_bundle}
     return {
@@ -48,7 +48,7 @@ def write_access(folder: Path, url: str, admin_token: str, webhook: dict[str, An
 
 
 def ca_bundle(folder: Path) -> str:
-    """Give the certificate authority's certificate, PEM in base64."""
+    """Return the certificate authority's certificate, PEM in base64."""
     return base64.b64encode((folder / "ca.crt").read_bytes()).decode()
 
 

@@ -47,7 +47,7 @@ class Authenticator:
         self._http = _Http(authenticate)
 
     def kubeconfig(self) -> dict[str, Any]:
-        """Give the file by which kube-apiserver finds its webhook."""
+        """Return the file by which kube-apiserver finds its webhook."""
         url = f"http://127.0.0.1:{self._http.server_address[1]}/"
         return {
             "apiVersion": "v1",

@@ -15,7 +15,7 @@ _CHECKOUT = Path(__file__).parents[4]
 
 
 def find_binaries(tell: Callable[[str], None] = print, checkout: Path = _CHECKOUT) -> Path:
-    """Give the folder that holds all programs; `tell` hears what is built when some have to be.
+    """Return the folder that holds all programs; `tell` hears what is built when some have to be.
 
     The environment's KUBEBUILDER_ASSETS names a folder that has them (envtest's convention: then nothing is built).
     Raises Rejected with what to install, or to set, where they can be neither found nor built.

@@ -57,7 +57,7 @@ class Build:
             raise Rejected(f"{self.folder}: {error.strerror}{needed}, {_INSTEAD}") from None
 
     def is_current(self) -> bool:
-        """Tell whether all programs are there, built of the module as it is now."""
+        """Return whether all programs are there, built of the module as it is now."""
         there = all(os.access(self.folder / name, os.X_OK) for name in self.programs)
         return there and self._stamp.is_file() and self._stamp.read_text() == self._wanted()
 

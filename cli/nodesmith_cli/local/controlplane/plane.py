@@ -69,7 +69,7 @@ class ControlPlane:
         return ca_bundle(self.folder)
 
     def kubeconfig(self) -> dict[str, Any]:
-        """Give the administrator's kubeconfig, ready to be written as JSON or YAML."""
+        """Return the administrator's kubeconfig, ready to be written as JSON or YAML."""
         return kubeconfig(self.url, self.ca_bundle, self.admin_token)
 
     def kubectl(

@@ -20,7 +20,7 @@ _LIFELINE = 'exec 3<&0 </dev/null; (read -r _ <&3; kill -KILL 0) & exec 3<&-; ex
 
 
 def on_a_lifeline(command: Sequence[str | Path]) -> list[str]:
-    """Give a command for a session of its own that ends when its standard input, a pipe from us, does."""
+    """Return a command for a session of its own that ends when its standard input, a pipe from us, does."""
     return ["/bin/sh", "-c", _LIFELINE, Path(command[0]).name, *map(str, command)]
 
 

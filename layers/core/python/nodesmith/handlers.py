@@ -36,7 +36,7 @@ class Clusters:
         self._served: OrderedDict[str, tuple[ClusterParts, Run]] = OrderedDict()
 
     def of(self, cluster: str) -> tuple[ClusterParts, Run]:
-        """Give a cluster's parts and run; new ones where its registration has changed. Raises Rejected, Transient."""
+        """Return a cluster's parts and run; new ones where its registration has changed. Raises Rejected, Transient."""
         registration = self._parts.registrations.get(cluster)
         self._refuse_elsewhere(registration)
         served = self._served.get(cluster)
@@ -67,7 +67,7 @@ class _Outcome:
 
 
 def looking(parts: Parts, compose: Callable[[ClusterParts], Run]) -> Handler:
-    """Give the handler of a concern: one run answers all of a cluster's hints in an event."""
+    """Return the handler of a concern: one run answers all of a cluster's hints in an event."""
     collect_seldom()
     clusters = Clusters(parts, compose)
 

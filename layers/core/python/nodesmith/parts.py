@@ -48,7 +48,7 @@ _CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_
 
 
 def system_time() -> datetime:
-    """Give the time of this machine."""
+    """Return the time of this machine."""
     return datetime.now(UTC)
 
 
@@ -62,7 +62,7 @@ def set_clock(clock: Callable[[], datetime]) -> None:
 
 
 def now() -> datetime:
-    """Give the time by which all functions of this process go."""
+    """Return the time by which all functions of this process go."""
     return _clock()
 
 
@@ -102,7 +102,7 @@ class Clients:
         self._made: dict[str, Any] = {}
 
     def __call__(self, service: str) -> Any:
-        """Give the client of a service."""
+        """Return the client of a service."""
         if service not in self._made:
             config = _CONFIG
             if service == "ec2":
@@ -211,7 +211,7 @@ class ClusterParts:
         return AwsCloud(self.client, self.settings, now)
 
     def measured_cloud(self) -> Cloud:
-        """Give EC2 for the cluster, its calls timed and its failures counted."""
+        """Return EC2 for the cluster, its calls timed and its failures counted."""
         return MeasuredCloud(self.cloud, self.metrics, CONTROLLERS.get(self._concern, self._concern))
 
     @cached_property
@@ -222,7 +222,7 @@ class ClusterParts:
         return ApiServer(self._api_client)
 
     def _api_client(self) -> Any:
-        """Give a client of the API server that the settings or EKS name. Raises Transient, Rejected."""
+        """Return a client of the API server that the settings or EKS name. Raises Transient, Rejected."""
         from nodesmith.adapters.kubernetes.apiserver import connect
         from nodesmith.adapters.kubernetes.ekstoken import EksToken
 
@@ -235,7 +235,7 @@ class ClusterParts:
         return connect(cluster.endpoint, cluster.ca_bundle, token)
 
     def node_settings(self) -> NodeSettings:
-        """Give the settings that change what a node offers, and what pods may ask for."""
+        """Return the settings that change what a node offers, and what pods may ask for."""
         from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 
         return NodeSettings(

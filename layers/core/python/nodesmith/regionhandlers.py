@@ -18,7 +18,7 @@ _TICK = "tick"
 
 
 def routing_events(parts: Parts, route: Route, tick: Callable[[], Report]) -> Handler:
-    """Give the handler of events that EventBridge has sent, whosever they are, and of routing's own ticks."""
+    """Return the handler of events that EventBridge has sent, whosever they are, and of routing's own ticks."""
     collect_seldom()
 
     def handle(event: Event, context: object) -> None:
@@ -64,7 +64,7 @@ def _account(context: object) -> str:
 
 
 def delayed_or_scheduled(parts: Parts, tick: Callable[[Event], None]) -> Handler:
-    """Give dispatch's handler: SQS hands it invocations whose time has come, and a schedule its ticks."""
+    """Return dispatch's handler: SQS hands it invocations whose time has come, and a schedule its ticks."""
     collect_seldom()
 
     def handle(event: Event, context: object) -> Mapping[str, Any] | None:

@@ -177,7 +177,7 @@ def read_trial(text: str) -> Trial:
 
 
 def registration_faults(cluster: str, raw: Any) -> Iterator[str]:
-    """Say what is wrong with a cluster's name and with the value of its parameter."""
+    """Yield what is wrong with a cluster's name and with the value of its parameter."""
     if not CLUSTER_NAME.fullmatch(cluster):
         yield f"name: expected 2 to 64 letters, digits, - and _, found {cluster!r}"
     if not isinstance(raw, dict):
@@ -201,7 +201,7 @@ def registration_faults(cluster: str, raw: Any) -> Iterator[str]:
 
 
 def settings_faults(where: str, settings: Any) -> Iterator[str]:
-    """Say what is wrong with the settings of a cluster; `where` is the key that holds them."""
+    """Yield what is wrong with the settings of a cluster; `where` is the key that holds them."""
     if not isinstance(settings, dict):
         yield f"{where}: expected an object of names and texts, found {settings!r}"
         return

@@ -44,7 +44,7 @@ class _Outside(TypedDict):
 
 
 def _outside(own: ClusterParts, cluster: Cluster) -> _Outside:
-    """Give what most concerns work with: the ledger, EC2, the API server, objects, queues and the time."""
+    """Return what most concerns work with: the ledger, EC2, the API server, objects, queues and the time."""
     return _Outside(
         cluster_name=own.settings.cluster_name,
         store=own.store,

@@ -266,5 +266,5 @@ def notices_partition_key(cluster: str) -> str:
 
 
 def cluster_of(partition: str) -> str:
-    """Give the cluster whose ledger a partition holds; empty for a partition that holds none."""
+    """Return the cluster whose ledger a partition holds; empty for a partition that holds none."""
     return partition.removeprefix(_PARTITION) if partition.startswith(_PARTITION) else ""

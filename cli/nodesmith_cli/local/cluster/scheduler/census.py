@@ -50,7 +50,7 @@ class Group:
     on_node: Counter[str] = field(default_factory=Counter)
 
     def takes(self, pod: View) -> bool:
-        """Tell whether the pod is one of the group."""
+        """Return whether the pod is one of the group."""
         if self.namespaces and pod["metadata"]["namespace"] not in self.namespaces:
             return False
         return (self.with_leaving or not is_leaving(pod)) and self.matches(labels_of(pod))
@@ -110,7 +110,7 @@ class Census:
     def group(
         self, namespaces: frozenset[str], selector: View | None, *, with_leaving: bool = False
     ) -> Group:
-        """Give the count of the pods that a selector matches; kept up to date from then on."""
+        """Return the count of the pods that a selector matches; kept up to date from then on."""
         key = json.dumps([sorted(namespaces), selector, with_leaving], sort_keys=True)
         found = self._groups.get(key)
         if found is None:
@@ -124,7 +124,7 @@ class Census:
         return found
 
     def aversions_to(self, pod: View) -> list[Aversion]:
-        """Give the anti-affinity terms of pods on nodes that keep `pod` away."""
+        """Return the anti-affinity terms of pods on nodes that keep `pod` away."""
         return [each for each in self._aversions.values() if +each.holders and each.group.takes(pod)]
 
     def by_topology(self, on_node: Mapping[str, int], key: str) -> Counter[str]:
@@ -162,17 +162,17 @@ class Census:
 
 
 def required_terms(pod: View, kind: str) -> list[View]:
-    """Give the required terms of podAffinity or podAntiAffinity."""
+    """Return the required terms of podAffinity or podAntiAffinity."""
     return dig(pod, "spec", "affinity", kind, "requiredDuringSchedulingIgnoredDuringExecution") or []
 
 
 def preferred_terms(pod: View, kind: str) -> list[View]:
-    """Give the weighted terms of podAffinity or podAntiAffinity."""
+    """Return the weighted terms of podAffinity or podAntiAffinity."""
     return dig(pod, "spec", "affinity", kind, "preferredDuringSchedulingIgnoredDuringExecution") or []
 
 
 def term_namespaces(term: View, pod: View) -> frozenset[str]:
-    """Give the namespaces of a term: those it names, else the pod's; none, meaning all, with an empty selector."""
+    """Return the namespaces of a term: those it names, else the pod's; none, meaning all, with an empty selector."""
     if term.get("namespaceSelector") is not None and not term["namespaceSelector"]:
         return frozenset()
     return frozenset(term.get("namespaces") or (pod["metadata"]["namespace"],))

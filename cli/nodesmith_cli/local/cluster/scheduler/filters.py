@@ -61,13 +61,13 @@ def social_filters(pod: View, census: Census) -> Iterator[Filter]:
 
 
 def spread_constraints(pod: View, action: str) -> list[View]:
-    """Give the pod's topology spread constraints with this whenUnsatisfiable."""
+    """Return the pod's topology spread constraints with this whenUnsatisfiable."""
     constraints = dig(pod, "spec", "topologySpreadConstraints") or ()
     return [each for each in constraints if each.get("whenUnsatisfiable") == action]
 
 
 def spread_selector(pod: View, constraint: View) -> View:
-    """Give the constraint's selector, narrowed by its matchLabelKeys to the pod's own values."""
+    """Return the constraint's selector, narrowed by its matchLabelKeys to the pod's own values."""
     selector: View = constraint.get("labelSelector") or {"matchExpressions": [{"key": "", "operator": "In"}]}
     keys = [key for key in constraint.get("matchLabelKeys") or () if key in labels_of(pod)]
     if not keys:
@@ -77,7 +77,7 @@ def spread_selector(pod: View, constraint: View) -> View:
 
 
 def spread_counts(pod: View, constraint: View, census: Census) -> tuple[Counter[str], bool]:
-    """Give the matching pods by domain, over the domains that count, and whether the pod itself matches."""
+    """Return the matching pods by domain, over the domains that count, and whether the pod itself matches."""
     key = constraint["topologyKey"]
     namespace = frozenset((pod["metadata"]["namespace"],))
     group = census.group(namespace, spread_selector(pod, constraint))
@@ -90,7 +90,7 @@ def spread_counts(pod: View, constraint: View, census: Census) -> tuple[Counter[
 
 
 def _counts(pod: View, constraint: View, node: View) -> bool:
-    """Tell whether a node's domain counts, by nodeAffinityPolicy (Honor) and nodeTaintsPolicy (Ignore)."""
+    """Return whether a node's domain counts, by nodeAffinityPolicy (Honor) and nodeTaintsPolicy (Ignore)."""
     if constraint.get("nodeAffinityPolicy", "Honor") == "Honor" and not node_matches(pod["spec"], node):
         return False
     if constraint.get("nodeTaintsPolicy", "Ignore") == "Ignore":

@@ -16,7 +16,7 @@ Port: TypeAlias = tuple[str, int]  # protocol, number
 
 
 def needs_of(spec: View) -> Amounts:
-    """Give the requests of a pod spec, with its overhead and one of `pods`."""
+    """Return the requests of a pod spec, with its overhead and one of `pods`."""
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
@@ -35,7 +35,7 @@ def needs_of(spec: View) -> Amounts:
 
 
 def ports_of(spec: View) -> frozenset[Port]:
-    """Give the host ports that a pod spec takes."""
+    """Return the host ports that a pod spec takes."""
     sidecars = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
     containers = [*(spec.get("containers") or ()), *sidecars]
     return frozenset(

@@ -61,7 +61,7 @@ class Scheduler:
             mirrors[kind].listen(lambda _before, _after: self._something_changed())
 
     def due(self) -> datetime | None:
-        """Give None: the scheduler waits for changes, never for a time."""
+        """Return None: the scheduler waits for changes, never for a time."""
         return None
 
     def step(self) -> bool:
@@ -254,7 +254,7 @@ class Scheduler:
 
 
 def _placing(node: View) -> tuple[object, ...]:
-    """Give the part of a node that decides what fits on it."""
+    """Return the part of a node that decides what fits on it."""
     spec, status = node.get("spec") or {}, node.get("status") or {}
     return (
         node["metadata"].get("labels"),
@@ -265,7 +265,7 @@ def _placing(node: View) -> tuple[object, ...]:
 
 
 def _counted(pod: View) -> tuple[object, ...]:
-    """Give the part of a bound pod that decides how it is counted."""
+    """Return the part of a bound pod that decides how it is counted."""
     return pod["metadata"].get("labels"), pod["spec"], is_leaving(pod)
 
 

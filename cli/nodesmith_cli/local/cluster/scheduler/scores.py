@@ -15,7 +15,7 @@ _WEIGHTS = {"taints": 3, "node affinity": 2, "spread": 2, "company": 2}
 
 
 def best(pod: View, needs: Amounts, rooms: Sequence[NodeRoom], census: Census) -> NodeRoom:
-    """Give the best of `rooms`; ties go to the first by name."""
+    """Return the best of `rooms`; ties go to the first by name."""
     totals = {room.name: _resources(needs, room) for room in rooms}
     if len(rooms) > 1:
         _add(totals, _WEIGHTS["taints"], _soft_taints(pod, rooms))

@@ -70,7 +70,7 @@ def _unbound_reason(claim: View, mirrors: Mirrors) -> str:
 
 
 def class_of(claim: View, mirrors: Mirrors) -> View | None:
-    """Give a claim's StorageClass; the default one for a claim that names none."""
+    """Return a claim's StorageClass; the default one for a claim that names none."""
     classes = {str(each["metadata"]["name"]): each for each in mirrors[CLASSES].objects.values()}
     name = dig(claim, "spec", "storageClassName")
     if name is None:

@@ -119,12 +119,12 @@ class AwsCloud:
                 raise Transient(f"ec2:CreateTags {instance}: {code}: {error_message(error)}", code) from error
 
     def owned_instances(self) -> list[Instance]:
-        """Give the living instances that carry every tag by which IAM lets us end them. Raises Transient."""
+        """Return the living instances that carry every tag by which IAM lets us end them. Raises Transient."""
         tagged = *ours(self._settings.cluster_name), where("tag-key", NODEPOOL)
         return list(described(self._client("ec2"), *tagged, LIVING))
 
     def living(self, instances: Collection[str]) -> frozenset[str]:
-        """Say which of these ids are living instances, anybody's; one that EC2 does not know is none."""
+        """Return which of these ids are living instances, anybody's; one that EC2 does not know is none."""
         found: set[str] = set()
         for ids in parts(instances):
             alive = described(self._client("ec2"), where("instance-id", *ids), LIVING)
@@ -132,7 +132,7 @@ class AwsCloud:
         return frozenset(found)
 
     def notices(self, instances: Collection[str]) -> list[Notice]:
-        """Say what EC2's own state tells of these instances; of one it does not know, nothing. Raises Transient."""
+        """Return what EC2's own state tells of these instances; of one it does not know, nothing. Raises Transient."""
         from nodesmith.adapters.ec2.instancestatus import told
 
         if not instances:
@@ -140,7 +140,7 @@ class AwsCloud:
         return told(self._client("ec2"), self._settings.cluster_name, frozenset(instances), self._now())
 
     def owned(self, kind: Kind) -> list[Owned]:
-        """Give what we made of a kind for this cluster. Raises Transient."""
+        """Return what we made of a kind for this cluster. Raises Transient."""
         from nodesmith.adapters.ownedresources import listed
 
         return listed(kind, self._client, self._settings)

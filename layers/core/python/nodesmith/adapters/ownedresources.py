@@ -26,7 +26,7 @@ _GONE = frozenset(
 
 
 def listed(kind: Kind, client: Client, settings: Settings) -> list[Owned]:
-    """Give what there is of a kind. Raises Transient."""
+    """Return what there is of a kind. Raises Transient."""
     made_by_us = ours(settings.cluster_name)
     detached = [*made_by_us, where("status", "available")]
     with transient_errors(f"listing of kind {kind}"):

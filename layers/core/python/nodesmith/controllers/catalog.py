@@ -23,19 +23,19 @@ class Market(Protocol):
     """What a region sells today. Each call gives a whole answer, or raises Transient or Rejected."""
 
     def facts(self) -> Mapping[str, InstanceFacts]:
-        """Give the facts of every instance type."""
+        """Return the facts of every instance type."""
 
     def zones(self) -> Mapping[str, str]:
-        """Give zone ids by zone name."""
+        """Return zone ids by zone name."""
 
     def offered(self) -> Mapping[str, frozenset[str]]:
-        """Give the zones that offer each type."""
+        """Return the zones that offer each type."""
 
     def on_demand_prices(self) -> Mapping[str, float]:
-        """Give hourly on-demand prices by type; empty where no price list can be reached."""
+        """Return hourly on-demand prices by type; empty where no price list can be reached."""
 
     def spot_prices(self, now: datetime) -> Mapping[tuple[str, str], float]:
-        """Give hourly spot prices by type and zone."""
+        """Return hourly spot prices by type and zone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def disrupt(run: Disruption) -> Look | None:
 
 
 def _due(look: Look) -> datetime | None:
-    """Give when to look again: now, but where no move is under way and a search of what there is now found none."""
+    """Return when to look again: now, but where no move is under way and a search of what there is now found none."""
     memory, now = look.run.memory, look.run.clock()
     if not look.ledger.moves and memory.seen is not None and memory.seen == _seen(look):
         return first((tick_for(memory.due, now), memory.next_search))
@@ -73,7 +73,7 @@ def _due(look: Look) -> datetime | None:
 
 
 def _is_worthwhile(look: Look) -> bool:
-    """Tell whether a search may come to something else than the last one."""
+    """Return whether a search may come to something else than the last one."""
     memory, now = look.run.memory, look.run.clock()
     is_same = memory.seen is not None and memory.seen == _seen(look)
     return not (is_same and memory.until is not None and now < memory.until)
@@ -109,7 +109,7 @@ def _note_drift(look: Look) -> None:
 
 
 def _seen(look: Look) -> tuple[Snapshot, Ledger]:
-    """Give what a search looks at, but for the time. Read again, what has not changed is the very same object."""
+    """Return what a search looks at, but for the time. Read again, what has not changed is the very same object."""
     return replace(look.snapshot, taken_at=_TIMELESS), look.ledger
 
 

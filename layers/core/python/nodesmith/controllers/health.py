@@ -27,7 +27,7 @@ class HealthCheck:
 
 
 def is_due(at: datetime) -> bool:
-    """Tell whether the minute of `at` is one in which to look."""
+    """Return whether the minute of `at` is one in which to look."""
     return int(at.timestamp()) // 60 % (LOOK_EVERY // timedelta(minutes=1)) == 0
 
 

@@ -246,12 +246,12 @@ def _until_looks_at_held(commands: Iterable[Command], now: datetime) -> list[tim
 
 
 def _was_open(commands: Iterable[Command], snapshot: Snapshot) -> bool:
-    """Tell whether a claim is registered now whose Node had been opened before: no change of it will be told."""
+    """Return whether a claim is registered now whose Node had been opened before: no change of it will be told."""
     nodes = (snapshot.node_of(command.claim) for command in commands if isinstance(command, Register))
     return any(node is not None and REGISTERED in node.labels for node in nodes)
 
 
 def _awaited(commands: Iterable[Command], snapshot: Snapshot) -> bool:
-    """Tell whether pods still wait for a Node that was bought for them and is there now."""
+    """Return whether pods still wait for a Node that was bought for them and is there now."""
     expected = {pod for c in commands if isinstance(c, Initialize) for pod in c.claim.nominated}
     return any(pod.key in expected for pod in snapshot.pods if not pod.node)

@@ -54,7 +54,7 @@ def observe(run: Observation) -> bool:
 
 
 def _is_fresh(run: Observation, now: datetime) -> bool:
-    """Tell whether the snapshot is as the cluster is, or was a moment ago.
+    """Return whether the snapshot is as the cluster is, or was a moment ago.
 
     While the forwarder lives it is, however old: it writes what changes. When it has stopped, the last one is good for
     as long as a heartbeat is.

@@ -128,7 +128,7 @@ def _released(
 def _health(
     run: Readiness, pools: ParsedPools, statuses: Mapping[str, NodeClassStatus], ledger: Ledger
 ) -> dict[str, RegistrationHealth]:
-    """Give what is known of NodePools as they are now; forget those that are gone."""
+    """Return what is known of NodePools as they are now; forget those that are gone."""
     for name in sorted(ledger.health.keys() - {str(m["metadata"]["name"]) for m, _ in pools}):
         run.store.forget_health(name)
     found = (
@@ -173,7 +173,7 @@ def _resolve(
 
 
 def _means_more(before: NodeClassStatus | None, after: NodeClassStatus) -> bool:
-    """Tell whether pods that had to wait may be served now."""
+    """Return whether pods that had to wait may be served now."""
     return after.is_ready and (before is None or not before.is_ready or before.content != after.content)
 
 
@@ -225,7 +225,7 @@ def _hashed(
 
 
 def _readable(parsed: Iterable[tuple[Mapping[str, Any], Parsed[Readable]]]) -> Iterator[Readable]:
-    """Give what could be read."""
+    """Return what could be read."""
     return (one.value for _, one in parsed if one.value is not None)
 
 
@@ -235,7 +235,7 @@ def _is_of_the_cluster(manifest: Mapping[str, Any]) -> bool:
 
 
 def _shown_by(manifest: Mapping[str, Any], kind: str, origin: str) -> str:
-    """Give the kind of the object that shows a status: an old one where this is only how that is read; "" for none.
+    """Return the kind of the object that shows a status: an old one where this is only how that is read; "" for none.
 
     `origin` is the annotation that names the old one; what a Provisioner says of AWS has no object of its own.
     """

@@ -139,7 +139,7 @@ def _begun(
     done: Counter[str],
     failures: Failures,
 ) -> list[NodeClaim]:
-    """Give the ledger's claims, those whose end begins now as they are from then on.
+    """Return the ledger's claims, those whose end begins now as they are from then on.
 
     Nodes for their pods can come while they still run, so provisioning is woken before anything else is done.
     """

@@ -64,7 +64,7 @@ class Standing:
         return self.failed >= FREE_ATTEMPTS
 
     def waits(self, now: datetime) -> bool:
-        """Tell whether nothing is bought for its pods now."""
+        """Return whether nothing is bought for its pods now."""
         return self.is_on_trial and (bool(self.trial) or (self.until is not None and now < self.until))
 
 

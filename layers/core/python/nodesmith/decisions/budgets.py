@@ -38,7 +38,7 @@ def room(
     *,
     budgets_only: bool = False,
 ) -> int | None:
-    """Give how many more nodes of a NodePool may go, beside those that are `going` or that moves take; None for all.
+    """Return how many more nodes of a NodePool may go, beside those that are `going` or that moves take; None for all.
 
     None at all while disruption is paused, or something that was to limit it cannot be read. With `budgets_only`,
     neither counts, nor how many have gone within the hour.
@@ -61,7 +61,7 @@ def room(
 
 
 def _is_disrupted(claim: NodeClaim, node: Node | None, marked: Collection[str]) -> bool:
-    """Tell whether whoever counts Nodes sees this one end or not serve; one that never joined is nobody's loss.
+    """Return whether whoever counts Nodes sees this one end or not serve; one that never joined is nobody's loss.
 
     A Node that is held by other controllers' finalizers ends for as long as it is there.
     """
@@ -83,13 +83,13 @@ def _deleted(snapshot: Snapshot) -> frozenset[str]:
 
 
 def opens_at(pool: NodePool, ledger: Ledger, now: datetime) -> datetime | None:
-    """Give the first moment at which time alone lets more of a NodePool's nodes go; None where only events can."""
+    """Return the first moment at which time alone lets more of a NodePool's nodes go; None where only events can."""
     ends = (holds_until(budget, now) for budget in pool.disruption.budgets)
     return first_after(now, (*ends, rate_allows_from(pool, ledger, now)))
 
 
 def rate_allows_from(pool: NodePool, ledger: Ledger, now: datetime) -> datetime | None:
-    """Give when a NodePool that has used up its disruptions of an hour may have another; None where it has not."""
+    """Return when a NodePool that has used up its disruptions of an hour may have another; None where it has not."""
     most, since = pool.disruption.most_an_hour, now - RATE_WINDOW
     begun = [c.terminating_at for c in ledger.claims if c.nodepool == pool.name]
     begun += [d.at for d in ledger.departures if d.nodepool == pool.name]
@@ -108,7 +108,7 @@ def departed(nodepool: str, ledger: Ledger, going: Iterable[NodeClaim], now: dat
 
 
 def allowed(budgets: Iterable[Budget], reason: str, nodes: int, disrupted: int, now: datetime) -> int | None:
-    """Give how many more of `nodes` may go for a reason; None where no budget says anything, so all of them."""
+    """Return how many more of `nodes` may go for a reason; None where no budget says anything, so all of them."""
     limits = [
         _count(budget, nodes)
         for budget in budgets
@@ -118,7 +118,7 @@ def allowed(budgets: Iterable[Budget], reason: str, nodes: int, disrupted: int, 
 
 
 def is_active(budget: Budget, now: datetime) -> bool:
-    """Tell whether a budget holds now: always, or for its duration from each moment of its schedule on.
+    """Return whether a budget holds now: always, or for its duration from each moment of its schedule on.
 
     One whose schedule cannot be read holds always.
     """
@@ -129,7 +129,7 @@ def is_active(budget: Budget, now: datetime) -> bool:
 
 
 def holds_until(budget: Budget, now: datetime) -> datetime | None:
-    """Give when a budget that holds by its schedule holds no longer; None for one that holds always, or not now.
+    """Return when a budget that holds by its schedule holds no longer; None for one that holds always, or not now.
 
     None also where one window follows the other for longer than `_MOST_WINDOWS` of them.
     """

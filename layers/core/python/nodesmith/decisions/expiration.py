@@ -39,7 +39,7 @@ _SERVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
 
 
 def expires_at(claim: NodeClaim) -> datetime | None:
-    """Give when a claim's node is as old as it may get; None for never."""
+    """Return when a claim's node is as old as it may get; None for never."""
     life = _life(claim.expire_after)
     return None if life is None else claim.created_at + life
 
@@ -51,7 +51,7 @@ def next_deadline(claims: Iterable[NodeClaim], now: datetime) -> datetime | None
 
 
 def replaceable_from(claim: NodeClaim) -> datetime | None:
-    """Give the moment from which on a claim's node may be replaced ahead of time; None for never."""
+    """Return the moment from which on a claim's node may be replaced ahead of time; None for never."""
     end = expires_at(claim)
     if end is None:
         return None
@@ -78,7 +78,9 @@ def next_change(
 
 
 def expired(ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime) -> list[End]:
-    """Give the ends of nodes whose time has come: first those past their deadline, then others whose moment came first.
+    """Return the ends of nodes whose time has come.
+
+    First those past their deadline, then others whose moment came first.
 
     `pools` are the NodePools that can be read, by name. A node of none has no budgets, and is left until its deadline.
     """
@@ -99,7 +101,7 @@ def expired(ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], n
 def _willing(
     candidates: Iterable[NodeClaim], snapshot: Snapshot, most: int | None, now: datetime
 ) -> list[NodeClaim]:
-    """Give as many candidates as may go, in order, that nothing stands in the way of."""
+    """Return as many candidates as may go, in order, that nothing stands in the way of."""
     pods: dict[str, list[Pod]] = {}
     for pod in snapshot.pods:
         pods.setdefault(pod.node, []).append(pod)
@@ -116,7 +118,7 @@ def _willing(
 
 
 def _may_go(node: Node, own: Snapshot, now: datetime) -> bool:
-    """Tell whether a node works, and neither it nor one of its pods, the only ones in `own`, asks to be left alone."""
+    """Return whether a node works, and neither it nor one of its pods (all of `own`) asks to be left alone."""
     if not node.is_ready or node.annotations.get(DO_NOT_DISRUPT) == "true":
         return False
     return not any(refuses_disruption(pod, now) for pod in own.pods) and not obstacles(node.name, own, now)
@@ -128,7 +130,7 @@ def _end(claim: NodeClaim, snapshot: Snapshot, why: str, now: datetime) -> End:
 
 
 def _is_old(claim: NodeClaim, now: datetime) -> bool:
-    """Tell whether it may matter how old a node is: told quickly, for most are not."""
+    """Return whether it may matter how old a node is: told quickly, for most are not."""
     life = _life(claim.expire_after)
     return life is not None and now - claim.created_at >= life * (1 - WINDOW_SHARE)
 
@@ -148,5 +150,5 @@ def _moment(claim: NodeClaim) -> tuple[datetime, str]:
 
 
 def _fraction(name: str) -> float:
-    """Give a number from 0 to 1 that is the same for a name everywhere and for ever, and unlike that of others."""
+    """Return a number from 0 to 1 that is the same for a name everywhere and for ever, and unlike that of others."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64

@@ -86,7 +86,7 @@ def answer(
 
 
 def of_instances(notice: Notice, claims: Iterable[NodeClaim]) -> list[Notice]:
-    """Give what a notice says of each instance: one of a reservation is of all that run in it, of ours."""
+    """Return what a notice says of each instance: one of a reservation is of all that run in it, of ours."""
     if not notice.reservation_id:
         return [notice]
     inside = [
@@ -98,7 +98,7 @@ def of_instances(notice: Notice, claims: Iterable[NodeClaim]) -> list[Notice]:
 
 
 def expiries(ledger: Ledger, now: datetime) -> list[Notice]:
-    """Give the Capacity Blocks that end soon and that our instances run in, whether EC2's warning came or not.
+    """Return the Capacity Blocks that end soon and that our instances run in, whether EC2's warning came or not.
 
     Other reservations take nothing with them when they end: their instances run on, on demand.
     """
@@ -107,13 +107,13 @@ def expiries(ledger: Ledger, now: datetime) -> list[Notice]:
 
 
 def next_expiry(ledger: Ledger, ending: Collection[str]) -> datetime | None:
-    """Give from when `expiries` tells of a block in which nodes of ours stay; those of the claims `ending` do not."""
+    """Return from when `expiries` tells of a block in which nodes of ours stay; those of the claims `ending` do not."""
     staying = (c for c in ledger.claims if c.phase in _RUNNING and c.name not in ending)
     return min((at - BLOCK_WARNING for at in _block_ends(ledger, staying).values()), default=None)
 
 
 def _block_ends(ledger: Ledger, claims: Iterable[NodeClaim]) -> dict[str, datetime]:
-    """Give when the Capacity Blocks end that these claims run in, by id."""
+    """Return when the Capacity Blocks end that these claims run in, by id."""
     used = {claim.labels.get(RESERVATION_ID) for claim in claims}
     return {
         reservation.id: reservation.ends_at
@@ -126,7 +126,7 @@ def _block_ends(ledger: Ledger, claims: Iterable[NodeClaim]) -> dict[str, dateti
 def risks_after(
     interrupted: Mapping[str, OfferingKey], ledger: Ledger, now: datetime
 ) -> dict[OfferingKey, Risk]:
-    """Give what is then known of pools that have taken these claims, by name; `ledger` is as it was before."""
+    """Return what is then known of pools that have taken these claims, by name; `ledger` is as it was before."""
     nodes = Counter(_pool(claim) for claim in ledger.claims if claim.phase in _RUNNING)
     return {
         pool: ledger.risks.get(pool, Risk(0.0, now)).after(min(1.0, taken / max(1, nodes[pool])), now)
@@ -139,7 +139,7 @@ def _pool(claim: NodeClaim) -> OfferingKey:
 
 
 def _foremost(notices: Iterable[Notice]) -> dict[str, Notice]:
-    """Give the notice that counts for each instance: the most certain, then the soonest."""
+    """Return the notice that counts for each instance: the most certain, then the soonest."""
     found: dict[str, Notice] = {}
     for notice in notices:
         known = found.get(notice.instance_id)
@@ -215,7 +215,7 @@ def _is_allowed(
     snapshot: Snapshot,
     now: datetime,
 ) -> bool:
-    """Tell whether one more node may go. A node of no NodePool has no budgets, and is left until shortly before."""
+    """Return whether one more node may go. A node of no NodePool has no budgets, and is left until shortly before."""
     if pool is None:
         return False
     names = frozenset(found.going)

@@ -20,7 +20,7 @@ from nodesmith.model.snapshot import Snapshot
 def to_nominate(
     claims: Iterable[NodeClaim], pods: Iterable[Pod], now: datetime
 ) -> Mapping[str, tuple[str, ...]]:
-    """Give, by claim, the pods (namespace/name) that it was bought for and that wait without a nomination."""
+    """Return, by claim, the pods (namespace/name) that it was bought for and that wait without a nomination."""
     bought = nominations(claims, now)
     found: dict[str, list[str]] = {}
     for pod in pods:
@@ -30,7 +30,7 @@ def to_nominate(
 
 
 def to_clear(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> Mapping[str, tuple[str, ...]]:
-    """Give, by claim, the pods (namespace/name) that we nominated for its Node and that no longer wait for it.
+    """Return, by claim, the pods (namespace/name) that we nominated for its Node and that no longer wait for it.
 
     kube-scheduler would go on holding their room against others. And a pod that it refused for such room, when who was
     nominated there was then bound elsewhere, it does not try again for five minutes; where a nomination is cleared, it
@@ -45,7 +45,7 @@ def to_clear(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> 
 
 
 def preempting_only(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot:
-    """Give the snapshot with those nominations only that kube-scheduler made, for pods that are to run there.
+    """Return the snapshot with those nominations only that kube-scheduler made, for pods that are to run there.
 
     Left out are nominations for nodes that are gone, and those that `to_nominate` asked for: their pods wait for their
     claim, or for a new one, as if nobody had nominated them. A pod for which others are leaving its node preempts them,
@@ -64,7 +64,7 @@ def preempting_only(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot
 
 
 def _ours(claims: Iterable[NodeClaim], snapshot: Snapshot) -> Iterator[tuple[Pod, NodeClaim]]:
-    """Give the pods that are nominated by us, each with the claim whose Node it is nominated for."""
+    """Yield the pods that are nominated by us, each with the claim whose Node it is nominated for."""
     bought = {(claim.node_name, key): claim for claim in claims if claim.node_name for key in claim.nominated}
     vacating = {pod.node for pod in snapshot.pods if pod.deleting and pod.node}
     for pod in snapshot.pods:

@@ -22,7 +22,7 @@ MOST_AT_ONCE = 50
 
 
 def to_stamp(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> dict[str, datetime]:
-    """Give by NodeClaim what its object is to show, those first whose nodes have been quiet the longest."""
+    """Return by NodeClaim what its object is to show, those first whose nodes have been quiet the longest."""
     shown = snapshot.shown_nodeclaims()
     due: list[tuple[datetime, str]] = []
     for claim in claims:

@@ -66,7 +66,10 @@ class Finding:
 def findings(
     claims: Sequence[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
 ) -> list[Finding]:
-    """Give what is to be done about sick nodes, by claim name. `pools` are the NodePools that can be read, by name."""
+    """Return what is to be done about sick nodes, by claim name.
+
+    `pools` are the NodePools that can be read, by name.
+    """
     pairs = [(c, node) for c in claims if c.registered_at and (node := snapshot.node_of(c)) is not None]
     ill = frozenset(claim.name for claim, node in pairs if _is_ill(claim, node, now))
     shown = snapshot.shown_nodeclaims()
@@ -105,7 +108,10 @@ def _failing_from(node: Node) -> Iterator[datetime]:
 
 
 def diagnosis(node: Node, now: datetime) -> str:
-    """Say which condition has been bad for long enough, and since when; empty for none. The first policy's counts."""
+    """Return which condition has been bad for long enough, and since when; empty for none.
+
+    The first policy's counts.
+    """
     kind = _failing(node, now)
     condition = node.conditions.get(kind) if kind else None
     if condition is None or condition.since is None:
@@ -125,7 +131,7 @@ def _failing(node: Node, now: datetime) -> str | None:
 
 
 def _is_ill(claim: NodeClaim, node: Node, now: datetime) -> bool:
-    """Tell whether a node counts as sick for the breaker: what has just begun counts too, but not while it starts."""
+    """Return whether a node counts as sick for the breaker: what has just begun counts too, but not while it starts."""
     states = ((policy, node.conditions.get(policy.kind)) for policy in POLICIES)
     is_bad = any(
         condition is not None and condition.status in policy.statuses for policy, condition in states
@@ -134,7 +140,7 @@ def _is_ill(claim: NodeClaim, node: Node, now: datetime) -> bool:
 
 
 def _breaker(claim: NodeClaim, claims: Iterable[NodeClaim], ill: frozenset[str]) -> str:
-    """Say where too many are sick; empty where the node may be replaced."""
+    """Return where too many are sick; empty where the node may be replaced."""
     all_claims = list(claims)
     pool = [c.name for c in all_claims if c.nodepool == claim.nodepool or not claim.nodepool]
     zone = [c.name for c in all_claims if c.zone == claim.zone]

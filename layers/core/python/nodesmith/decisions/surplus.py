@@ -35,7 +35,7 @@ class _Load:
 def surplus(
     claims: Iterable[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
 ) -> list[End]:
-    """Give the ends that begin now, by NodePool."""
+    """Return the ends that begin now, by NodePool."""
     static = {name: pool.replicas for name, pool in pools.items() if pool.replicas is not None}
     if not static:
         return []

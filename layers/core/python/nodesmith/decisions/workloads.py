@@ -45,7 +45,7 @@ def _digest(value: object) -> str:
 
 
 def _asked(shape: Shape) -> dict[str, Any]:
-    """Give what decides where pods may go, but for what each has of its own: volumes, and the labels of its name."""
+    """Return what decides where pods may go, but for what each has of its own: volumes, and the labels of its name."""
     requests = shape.requests.nonzero().items()
     return {
         "requests": {name: amount for name, amount in requests if not name.startswith(ATTACHABLE)},

@@ -21,7 +21,7 @@ _OWNER_LABEL = "nodesmith.dev/controller"
 
 
 def with_default_spreads(snapshot: Snapshot, defaults: Sequence[DefaultSpread]) -> Snapshot:
-    """Give the snapshot as kube-scheduler sees it under these defaults."""
+    """Return the snapshot as kube-scheduler sees it under these defaults."""
     if not defaults:
         return snapshot
     changed: dict[Shape, Shape] = {}

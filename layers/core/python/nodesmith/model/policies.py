@@ -70,7 +70,7 @@ def parse_default_spreads(text: str) -> tuple[DefaultSpread, ...]:
 
 
 def _only(given: Mapping[str, Any], name: str) -> object:
-    """Give the one field that a map may have; a map of the level below is let through."""
+    """Return the one field that a map may have; a map of the level below is let through."""
     if name == "podTopologySpread" and name not in given:
         return given
     unknown = sorted(map(str, given.keys() - {name}))

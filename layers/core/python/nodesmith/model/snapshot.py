@@ -53,11 +53,11 @@ class Snapshot:
         object.__setattr__(self, "_claimed", ClaimedNodes(self.nodes))
 
     def node_of(self, claim: NodeClaim) -> Node | None:
-        """Give a claim's Node, None where it has none: of several with its provider id the one that registered."""
+        """Return a claim's Node, None where it has none: of several with its provider id the one that registered."""
         return self._claimed.of(claim)
 
     def nodes_of(self, claim: NodeClaim) -> Sequence[Node]:
-        """Give all Nodes with a claim's provider id and a name that its instance may have: one at most, mostly."""
+        """Return all Nodes with a claim's provider id and a name that its instance may have: one at most, mostly."""
         return self._claimed.all_of(claim)
 
     def impostors_of(self, claim: NodeClaim) -> Sequence[Node]:
@@ -65,11 +65,11 @@ class Snapshot:
         return self._claimed.impostors_of(claim)
 
     def nodes_in(self, nodepool: str) -> list[Node]:
-        """Give a NodePool's Nodes, one for each machine: of several with one provider id the one that registered."""
+        """Return a NodePool's Nodes, one for each machine: of several with one provider id the one that registered."""
         mine = [node for node in self.nodes if node.labels.get(NODEPOOL) == nodepool]
         mine.sort(key=lambda node: node.labels.get(REGISTERED) == "true")
         return list({node.provider_id or node.name: node for node in mine}.values())
 
     def shown_nodeclaims(self) -> dict[str, Mapping[str, Any]]:
-        """Give the NodeClaim objects by name."""
+        """Return the NodeClaim objects by name."""
         return {str((m.get("metadata") or {}).get("name")): m for m in self.nodeclaims}

@@ -53,12 +53,12 @@ class Attachments:
         self.of_new_nodes = self._told_of_types(nodes) if stating.intersection(self._asked) else NO_LIMITS
 
     def count(self, pod: ReducedPod) -> tuple[tuple[str, int], ...]:
-        """Give how many volumes of each driver a pod needs attached; one that it mounts twice counts once."""
+        """Return how many volumes of each driver a pod needs attached; one that it mounts twice counts once."""
         mounted = self._attached.get(_key(pod), {})
         return tuple((driver, len(mounted[driver])) for driver in sorted(mounted))
 
     def refusal(self, pod: ReducedPod) -> str:
-        """Say which claim is another pod's alone: one that has a node, or waits and comes before this one."""
+        """Return which claim is another pod's alone: one that has a node, or waits and comes before this one."""
         for mount in pod.claims:
             claim = self._volumes.claim(mount.key) or mount.template
             user = self._users[mount.key]
@@ -71,7 +71,7 @@ class Attachments:
         return ""
 
     def offered(self, node: Manifest) -> Mapping[str, int]:
-        """Give a node's places for volumes as resources; none of drivers of which no pod asks for any."""
+        """Return a node's places for volumes as resources; none of drivers of which no pod asks for any."""
         return {ATTACHABLE + driver: self._places(node, driver) for driver in self._asked}
 
     def _places(self, node: Manifest, driver: str) -> int:
@@ -109,7 +109,7 @@ class Attachments:
         return {driver: frozenset(claims) for driver, claims in found.items()}
 
     def _shared_out(self, mounting: Iterable[ReducedPod]) -> Mapping[tuple[str, str], int]:
-        """Give, by node and driver, how many times more its pods count volumes than it attaches any."""
+        """Return, by node and driver, how many times more its pods count volumes than it attaches any."""
         counted: Counter[tuple[str, str]] = Counter()
         distinct: dict[tuple[str, str], set[str]] = {}
         for pod in mounting:

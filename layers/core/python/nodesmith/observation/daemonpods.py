@@ -20,7 +20,7 @@ _Key = tuple[str, str]
 
 
 def expected_pods(observed: Observed) -> Iterator[dict[str, Any]]:
-    """Give the pod that each DaemonSet would make.
+    """Yield the pod that each DaemonSet would make.
 
     That is one like its newest pod, and where there is none, what admission will make of its template. Its affinity is
     always the template's, for the controller pins every pod to a node of its own.
@@ -39,7 +39,7 @@ def expected_pods(observed: Observed) -> Iterator[dict[str, Any]]:
 
 
 def _default_requests(limit_ranges: Iterable[Manifest]) -> dict[str, Mapping[str, Any]]:
-    """Give what containers of each namespace request by default; of two LimitRanges the first by name counts."""
+    """Return what containers of each namespace request by default; of two LimitRanges the first by name counts."""
     found: dict[str, Mapping[str, Any]] = {}
     for each in sorted(limit_ranges, key=lambda each: str(each["metadata"]["name"])):
         namespace = str(each["metadata"]["namespace"])
@@ -48,7 +48,7 @@ def _default_requests(limit_ranges: Iterable[Manifest]) -> dict[str, Mapping[str
 
 
 def _newest(pods: Iterable[ReducedPod]) -> dict[_Key, Manifest]:
-    """Give the spec of the newest pod of each DaemonSet; of two of one age, of the later name."""
+    """Return the spec of the newest pod of each DaemonSet; of two of one age, of the later name."""
     youngest: dict[tuple[str, str], tuple[int, str]] = {}  # of each shape, for only shapes need to be read
     for pod in pods:
         if pod.owner_kind == "DaemonSet":

@@ -121,7 +121,7 @@ def _document(text: bytes) -> dict[str, Any]:
 
 
 def _is_readable(document: Manifest) -> bool:
-    """Tell whether this release can read a version: a later one says from which version on it can be read."""
+    """Return whether this release can read a version: a later one says from which version on it can be read."""
     version = document.get("version")
     oldest = document.get("readableFrom", version)
     return version in _READABLE or (

@@ -66,7 +66,7 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
 
 
 def _namespaces(observed: Observed, keys: Collection[str]) -> Mapping[str, Mapping[str, str]]:
-    """Give the namespaces with those of their labels that affinity chooses them by; none where it chooses none."""
+    """Return the namespaces with those of their labels that affinity chooses them by; none where it chooses none."""
     if not keys:
         return {}
     pods = (pod.namespace for pod in observed.pods)
@@ -77,7 +77,7 @@ def _namespaces(observed: Observed, keys: Collection[str]) -> Mapping[str, Mappi
 
 
 def _pod_events(observed: Observed, nodes: Iterable[Manifest]) -> list[int]:
-    """Give when a pod last came to each node, began to leave it or was gone from it; 0 where nobody knows of any.
+    """Return when a pod last came to each node, began to leave it or was gone from it; 0 where nobody knows of any.
 
     What has gone before anybody watched is known by the NodeClaims, into which it was written.
     """

@@ -32,20 +32,20 @@ def reduce_attachment(manifest: Manifest) -> ReducedAttachment:
 
 
 def ended_by(node: Manifest) -> str:
-    """Give a reduced Node's name if it is being deleted or disrupted, nothing if it is to stay."""
+    """Return a reduced Node's name if it is being deleted or disrupted, nothing if it is to stay."""
     metadata, taints = node["metadata"], (node.get("spec") or {}).get("taints") or ()
     ends = "deletionTimestamp" in metadata or any(taint.get("key") == DISRUPTED.key for taint in taints)
     return str(metadata["name"]) if ends else ""
 
 
 def ended_by_claim(claim: Manifest) -> str:
-    """Give the name of the Node of a reduced NodeClaim that is being deleted, nothing if there is none such."""
+    """Return the name of the Node of a reduced NodeClaim that is being deleted, nothing if there is none such."""
     name = (claim.get("status") or {}).get("nodeName")
     return str(name) if name and "deletionTimestamp" in claim["metadata"] else ""
 
 
 def ending_nodes(nodes: Iterable[Manifest], nodeclaims: Iterable[Manifest]) -> frozenset[str]:
-    """Give the names of the Nodes that end."""
+    """Return the names of the Nodes that end."""
     return frozenset((*map(ended_by, nodes), *map(ended_by_claim, nodeclaims))) - {""}
 
 
@@ -55,7 +55,7 @@ def held_volumes(
     pods: Iterable[ReducedPod],
     volumes: Volumes,
 ) -> Iterator[Mapping[str, Any]]:
-    """Give what nodes that end still hold, as the snapshot writes it, each with its node's pods that use it."""
+    """Yield what nodes that end still hold, as the snapshot writes it, each with its node's pods that use it."""
     held = sorted((each for each in attachments if each.node in ending), key=lambda each: each.name)
     users = _users(pods, {each.node for each in held}, volumes) if held else {}
     for each in held:

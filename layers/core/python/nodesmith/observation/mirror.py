@@ -151,7 +151,7 @@ class Mirror:
 
 
 def key_of(manifest: Manifest) -> str:
-    """Give `namespace/name`, or the name of what has no namespace."""
+    """Return `namespace/name`, or the name of what has no namespace."""
     metadata = manifest["metadata"]
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])

@@ -63,7 +63,7 @@ def todays(observed: Observed) -> Todays:
 
 
 def _owning(manifest: Manifest, given: Manifest) -> Manifest:
-    """Give the metadata of what was converted; that of a Provisioner says by which uid it owns NodeClaims."""
+    """Return the metadata of what was converted; that of a Provisioner says by which uid it owns NodeClaims."""
     metadata: Manifest = manifest["metadata"]
     annotations, uid = metadata.get("annotations") or {}, given["metadata"].get("uid")
     if manifest["kind"] != "NodePool" or PROVISIONER not in annotations or "uid" in metadata or not uid:

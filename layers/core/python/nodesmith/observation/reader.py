@@ -39,7 +39,7 @@ class Reader:
 
 
 def _parted(text: bytes) -> tuple[datetime | None, bytes]:
-    """Give the last `takenAt` of a text, which is the snapshot's own, and a digest of everything around it."""
+    """Return the last `takenAt` of a text, which is the snapshot's own, and a digest of everything around it."""
     start = text.rfind(_TAKEN_AT) + len(_TAKEN_AT)
     end = text.find(b'"', start)
     if start < len(_TAKEN_AT) or end < 0:

@@ -15,12 +15,12 @@ _KEY_LISTS = ("matchLabelKeys", "mismatchLabelKeys")
 
 
 def selected_keys(shapes: Iterable[str]) -> frozenset[str]:
-    """Give the pod label keys that any spread constraint or pod (anti-)affinity term of these manifests reads."""
+    """Return the pod label keys that any spread constraint or pod (anti-)affinity term of these manifests reads."""
     return frozenset().union(*map(_keys_of, shapes))
 
 
 def guarded_keys(budgets: Iterable[Mapping[str, Any]]) -> Mapping[str, frozenset[str]]:
-    """Give the pod label keys that PodDisruptionBudgets read, by namespace: they look no further than their own."""
+    """Return the pod label keys that PodDisruptionBudgets read, by namespace: they look no further than their own."""
     found: dict[str, frozenset[str]] = {}
     for budget in budgets:
         namespace = budget["metadata"]["namespace"]
@@ -30,7 +30,7 @@ def guarded_keys(budgets: Iterable[Mapping[str, Any]]) -> Mapping[str, frozenset
 
 
 def selected_namespace_keys(shapes: Iterable[str]) -> frozenset[str]:
-    """Give the label keys of namespaces that any namespaceSelector of these manifests reads."""
+    """Return the label keys of namespaces that any namespaceSelector of these manifests reads."""
     return frozenset().union(*map(_namespace_keys_of, shapes))
 
 

@@ -53,7 +53,7 @@ class Volumes:
         self._matches: dict[Storage, tuple[str, ...]] = {}
 
     def reach(self, pod: ReducedPod) -> Reach:
-        """Say where a pod's volumes can all be reached from, or the first thing in the way."""
+        """Return where a pod's volumes can all be reached from, or the first thing in the way."""
         found: list[tuple[str, str]] = []
         for mount in pod.claims:
             reach = self._of_mount(mount, pod.uid)
@@ -63,11 +63,14 @@ class Volumes:
         return _together(found)
 
     def claim(self, key: str) -> ReducedClaim | None:
-        """Give a claim by `namespace/name`."""
+        """Return a claim by `namespace/name`."""
         return self._claims.get(key)
 
     def driver(self, mount: Mount) -> str:
-        """Give the CSI driver that attaches, or will attach, the volume; empty where none does or nobody knows yet."""
+        """Return the CSI driver that attaches, or will attach, the volume.
+
+        Empty where none does or nobody knows yet.
+        """
         claim = self._claims.get(mount.key) or mount.template
         if claim is None:
             return ""
@@ -148,7 +151,7 @@ class Volumes:
         )
 
     def _matching(self, asks: Storage, storage_class: str) -> tuple[str, ...]:
-        """Give where the free volumes are that a claim could be bound to."""
+        """Return where the free volumes are that a claim could be bound to."""
         if asks not in self._matches:
             self._matches[asks] = tuple(
                 volume.terms

@@ -76,7 +76,7 @@ class Store(Protocol):
         """Remove a move that is over. Raises Conflict when its revision has moved."""
 
     def known(self, claims: Collection[str]) -> Collection[str]:
-        """Give those of these claims, by name, that the ledger holds: cheaper than to read it all."""
+        """Return those of these claims, by name, that the ledger holds: cheaper than to read it all."""
 
     def save_nodeclass(self, status: NodeClassStatus) -> None:
         """Write what an EC2NodeClass resolved to."""
@@ -158,16 +158,19 @@ class Cloud(Protocol):
         """Write tags on one of our instances (by id); gone is fine."""
 
     def owned_instances(self) -> Sequence[Instance]:
-        """Give all living instances that carry the tags of this cluster and of nodesmith, whatever their claim."""
+        """Return all living instances that carry the tags of this cluster and of nodesmith, whatever their claim."""
 
     def living(self, instances: Collection[str]) -> Collection[str]:
-        """Say which of these instances (by id) live, whoever made them."""
+        """Return which of these instances (by id) live, whoever made them."""
 
     def notices(self, instances: Collection[str]) -> Sequence[Notice]:
-        """Say what EC2's own state tells of these instances (by id): who is gone, going, or to be changed at a date."""
+        """Return what EC2's own state tells of these instances (by id).
+
+        Who is gone, going, or to be changed at a date.
+        """
 
     def owned(self, kind: Kind) -> Sequence[Owned]:
-        """Give what we made of a kind for this cluster; of volumes and interfaces those attached to nothing.
+        """Return what we made of a kind for this cluster; of volumes and interfaces those attached to nothing.
 
         Volumes that are to outlive their nodes are left out.
         """

@@ -16,34 +16,34 @@ class Routes(Protocol):
     """Whose an instance is, for all clusters of a region."""
 
     def of_instance(self, instance_id: str) -> frozenset[str]:
-        """Give the clusters with a claim that has this instance: one, or none."""
+        """Return the clusters with a claim that has this instance: one, or none."""
 
     def of_reservation(self, reservation_id: str) -> frozenset[str]:
-        """Give the clusters with instances in this capacity reservation."""
+        """Return the clusters with instances in this capacity reservation."""
 
 
 class MarkedInstances(Protocol):
     """The Spot instances of all clusters that EC2 will take."""
 
     def ids(self) -> Collection[str]:
-        """Give the instances that nodesmith has launched and EC2 has marked, whether their warnings came or not."""
+        """Return the instances that nodesmith has launched and EC2 has marked, whether their warnings came or not."""
 
 
 class Registrations(Protocol):
     """The clusters that are served."""
 
     def get(self, cluster: str) -> Registration:
-        """Give a cluster's registration. Raises Rejected where there is none, or one that cannot be read."""
+        """Return a cluster's registration. Raises Rejected where there is none, or one that cannot be read."""
 
     def all(self) -> tuple[Sequence[Registration], Mapping[str, str]]:
-        """Give all registrations that can be read, by name, and what is wrong with each of the others."""
+        """Return all registrations that can be read, by name, and what is wrong with each of the others."""
 
 
 class Trials(Protocol):
     """The release that serves some clusters first."""
 
     def current(self) -> Trial:
-        """Give the trial that is under way, or that was ended last; one of no clusters where there is none."""
+        """Return the trial that is under way, or that was ended last; one of no clusters where there is none."""
 
     def keep(self, trial: Trial) -> None:
         """Let functions go by it."""
@@ -63,17 +63,17 @@ class Marks(Protocol):
     """When clusters last changed."""
 
     def of(self, clusters: Collection[str]) -> Mapping[str, marks.Marks]:
-        """Give the marks of each of these clusters, a second old, perhaps. Raises Rejected."""
+        """Return the marks of each of these clusters, a second old, perhaps. Raises Rejected."""
 
 
 class HealthRecords(Protocol):
     """What functions record of their work, and what was last found wrong with it."""
 
     def of(self, cluster: str) -> Sequence[Record]:
-        """Give the records of a cluster's concerns, or of the region's for no name. Raises Rejected."""
+        """Return the records of a cluster's concerns, or of the region's for no name. Raises Rejected."""
 
     def state(self) -> tuple[Mapping[str, datetime], frozenset[Finding]]:
-        """Give since when each cluster is known (the region by no name), and what was last found."""
+        """Return since when each cluster is known (the region by no name), and what was last found."""
 
     def keep(self, since: Mapping[str, datetime], found: Iterable[Finding]) -> None:
         """Keep both for the next look."""
@@ -83,7 +83,7 @@ class DeadLetters(Protocol):
     """Messages and events that were given up."""
 
     def waiting(self) -> int:
-        """Give how many there are. Raises Rejected."""
+        """Return how many there are. Raises Rejected."""
 
 
 class HealthEvents(Protocol):

@@ -33,7 +33,7 @@ _NETWORK = (HTTPClientError, BotoConnectionError, IncompleteReadError, ResponseS
 
 
 def error_code(error: ClientError | BotoCoreError) -> str:
-    """Give AWS's own word for the error; for a failure on the way there, the name of botocore's exception."""
+    """Return AWS's own word for the error; for a failure on the way there, the name of botocore's exception."""
     if isinstance(error, ClientError):
         return str(error.response.get("Error", {}).get("Code", ""))
     return type(error).__name__
@@ -45,14 +45,14 @@ def plain_code(code: str) -> str:
 
 
 def error_message(error: ClientError | BotoCoreError) -> str:
-    """Give AWS's sentence about the error."""
+    """Return AWS's sentence about the error."""
     if isinstance(error, ClientError):
         return str(error.response.get("Error", {}).get("Message") or error)
     return str(error)
 
 
 def is_passing(error: ClientError | BotoCoreError) -> bool:
-    """Tell whether the same call may succeed later: throttled, a 5xx, or lost on the network."""
+    """Return whether the same call may succeed later: throttled, a 5xx, or lost on the network."""
     if not isinstance(error, ClientError):
         return isinstance(error, _NETWORK)
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)

@@ -7,6 +7,6 @@ from typing import Any
 
 
 def rows(client: Any, call: str, key: str, **asked: Any) -> Iterator[Any]:
-    """Give what all pages of a call (`describe_subnets`) hold under `key`, as they come. Raises botocore's errors."""
+    """Yield what all pages of a call (`describe_subnets`) hold under `key`, as they come. Raises botocore's errors."""
     for page in client.get_paginator(call).paginate(**asked):
         yield from page[key]

@@ -33,7 +33,7 @@ class SsmRegistrations:
         self._trial = NO_TRIAL
 
     def get(self, cluster: str) -> Registration:
-        """Give a cluster's registration, a minute old at the most.
+        """Return a cluster's registration, a minute old at the most.
 
         Raises Rejected where there is none, or one that cannot be read; Transient.
         """
@@ -46,7 +46,7 @@ class SsmRegistrations:
         return registration
 
     def is_canary(self, cluster: str) -> bool:
-        """Tell whether a release on trial is to serve a cluster; as old as the cluster's registration.
+        """Return whether a release on trial is to serve a cluster; as old as the cluster's registration.
 
         Raises as `get` does.
         """
@@ -54,7 +54,10 @@ class SsmRegistrations:
         return cluster in self._trial.clusters
 
     def all(self) -> tuple[Sequence[Registration], Mapping[str, str]]:
-        """Give all registrations that can be read, and what is wrong with the others, by cluster. Raises Transient."""
+        """Return all registrations that can be read, and what is wrong with the others, by cluster.
+
+        Raises Transient.
+        """
         found, faults = [], {}
         with transient_errors("ssm:GetParametersByPath"):
             pages = self._client().get_paginator("get_parameters_by_path").paginate(Path=PARAMETERS)
@@ -94,7 +97,7 @@ class SsmTrials:
         self._client = client
 
     def current(self) -> Trial:
-        """Give the trial that is under way, or that was ended last. Raises Transient."""
+        """Return the trial that is under way, or that was ended last. Raises Transient."""
         with transient_errors("ssm:GetParameters"):
             answer = self._client().get_parameters(Names=[CANARY_PARAMETER])
         return _trial(next((str(each["Value"]) for each in answer["Parameters"]), None))

@@ -30,7 +30,7 @@ EMBEDDED = Path(__file__).parents[2] / "data" / "catalog.json.gz"
 
 @lru_cache(maxsize=4)
 def embedded_catalog(region: str = REFERENCE_REGION) -> Catalog:
-    """Give the catalogue that ships in the package. Raises Rejected for a region it does not know."""
+    """Return the catalogue that ships in the package. Raises Rejected for a region it does not know."""
     embedded = _embedded()
     sold = embedded.regions.get(region)
     if sold is None:
@@ -58,7 +58,7 @@ def embedded_regions() -> tuple[str, ...]:
 
 
 def embedded_prices(region: str) -> ListPrices:
-    """Give the on-demand prices known offline: the region's own, else as estimates the reference region's.
+    """Return the on-demand prices known offline: the region's own, else as estimates the reference region's.
 
     Of types that the reference region does not sell they are those of a region that does.
     """
@@ -69,7 +69,7 @@ def embedded_prices(region: str) -> ListPrices:
 
 
 def published_limits() -> PublishedLimits:
-    """Give the facts that no API tells, for every type that has them."""
+    """Return the facts that no API tells, for every type that has them."""
     return _embedded().limits
 
 

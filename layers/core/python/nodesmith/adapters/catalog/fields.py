@@ -32,7 +32,7 @@ class Statement:
         self.problems.append(Problem(self._name(), field, shown, remedy))
 
     def text(self, field: str) -> str | None:
-        """Give a field that must be a non-empty text, or report it."""
+        """Return a field that must be a non-empty text, or report it."""
         value = self.entry.get(field)
         if isinstance(value, str) and value:
             return value
@@ -40,7 +40,7 @@ class Statement:
         return None
 
     def arch(self, field: str) -> str | None:
-        """Give the architecture in Kubernetes' terms, or report it."""
+        """Return the architecture in Kubernetes' terms, or report it."""
         value = self.entry.get(field)
         if value in ARCHITECTURES:
             return str(value)
@@ -50,7 +50,7 @@ class Statement:
         return None
 
     def mapping(self, field: str) -> Mapping[str, Any] | None:
-        """Give a field that must be an object, or report it."""
+        """Return a field that must be an object, or report it."""
         value = self.entry.get(field)
         if isinstance(value, dict):
             return value
@@ -58,7 +58,7 @@ class Statement:
         return None
 
     def offers(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Give the offerings with their paths, reporting those that are not objects."""
+        """Yield the offerings with their paths, reporting those that are not objects."""
         found = self.entry.get("offerings")
         if not isinstance(found, list):
             self.report("offerings", found, "write a list of offerings")
@@ -70,14 +70,14 @@ class Statement:
                 self.report(f"offerings[{position}]", offer, "write an object")
 
     def price(self, field: str, value: object) -> float | None:
-        """Give a price per hour, or report it: a price of zero would always win, and is none."""
+        """Return a price per hour, or report it: a price of zero would always win, and is none."""
         if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf:
             return float(value)
         self.report(field, value, "write the price of an hour as a positive number, such as 0.096")
         return None
 
     def capacity_type(self, field: str, value: object) -> str | None:
-        """Give a capacity type that Karpenter knows, or report it."""
+        """Return a capacity type that Karpenter knows, or report it."""
         if value in CAPACITY_TYPES:
             return str(value)
         hint = did_you_mean(str(value), CAPACITY_TYPES).removeprefix(", ")
@@ -85,7 +85,7 @@ class Statement:
         return None
 
     def unique(self, offerings: Iterator[tuple[str, Offering]]) -> Iterator[Offering]:
-        """Give the offerings, leaving out, and reporting, a second one of the same zone and capacity type."""
+        """Yield the offerings, leaving out, and reporting, a second one of the same zone and capacity type."""
         seen = set()
         for path, offering in offerings:
             if (offering.zone, offering.capacity_type) in seen:

@@ -17,7 +17,7 @@ _DESCRIBED = frozenset(key for key in AWS_KEYS if "/instance-" in key and not ke
 
 
 def list_types(catalog: Catalog, types: tuple[InstanceType, ...]) -> list[dict[str, Any]]:
-    """Give types with all their offerings as JSON data; `available` is false for what cannot be bought."""
+    """Return types with all their offerings as JSON data; `available` is false for what cannot be bought."""
     return [_listed(catalog, one) for one in types]
 
 

@@ -64,13 +64,13 @@ class AwsMarket:
         return {facts.name: facts for facts in found if facts}
 
     def zones(self) -> Mapping[str, str]:
-        """Give the ids of the region's zones by name."""
+        """Return the ids of the region's zones by name."""
         with all_errors("DescribeAvailabilityZones"):
             answer = self.ec2.describe_availability_zones()
         return {zone["ZoneName"]: zone["ZoneId"] for zone in answer["AvailabilityZones"]}
 
     def offered(self) -> Mapping[str, frozenset[str]]:
-        """Give the zones in which each type is offered."""
+        """Return the zones in which each type is offered."""
         zones: dict[str, set[str]] = {}
         call, key = "describe_instance_type_offerings", "InstanceTypeOfferings"
         for row in _listed(self.ec2, call, key, LocationType="availability-zone"):
@@ -78,7 +78,7 @@ class AwsMarket:
         return {name: frozenset(found) for name, found in zones.items()}
 
     def spot_prices(self, now: datetime) -> Mapping[tuple[str, str], float]:
-        """Give the Linux spot price of each type and zone as of `now`, per hour."""
+        """Return the Linux spot price of each type and zone as of `now`, per hour."""
         latest: dict[tuple[str, str], tuple[datetime, float]] = {}
         asked = {"ProductDescriptions": list(_PRODUCTS), "StartTime": now}
         for row in _listed(self.ec2, "describe_spot_price_history", "SpotPriceHistory", **asked):
@@ -89,7 +89,7 @@ class AwsMarket:
         return {place: price for place, (_, price) in latest.items()}
 
     def on_demand_prices(self) -> Mapping[str, float]:
-        """Give the Linux on-demand price of each type, per hour, in the region's currency."""
+        """Return the Linux on-demand price of each type, per hour, in the region's currency."""
         if self.price_list is None:
             return {}
         currency = "CNY" if self.region.startswith("cn-") else "USD"
@@ -134,6 +134,6 @@ def _hourly(product: Mapping[str, Any], currency: str) -> float | None:
 
 
 def _listed(client: Any, call: str, key: str, **asked: Any) -> Iterator[Any]:
-    """Give the rows of a list. A call that is refused is Rejected: it must not cost the others' answers."""
+    """Yield the rows of a list. A call that is refused is Rejected: it must not cost the others' answers."""
     with all_errors(call):
         yield from rows(client, call, key, **asked)

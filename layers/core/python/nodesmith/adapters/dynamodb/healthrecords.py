@@ -114,7 +114,7 @@ class HealthRecords:
         self._client, self._table = client, table
 
     def of(self, cluster: str) -> list[Record]:
-        """Give the records of a cluster's concerns, or of the region's for no name; a second old, perhaps.
+        """Return the records of a cluster's concerns, or of the region's for no name; a second old, perhaps.
 
         Raises Transient, Rejected.
         """
@@ -125,7 +125,10 @@ class HealthRecords:
         return [_record(cluster, concern, _document(text)) for concern, text in found if concern != _STATE]
 
     def state(self) -> tuple[Mapping[str, datetime], frozenset[Finding]]:
-        """Give since when each cluster is known (the region by no name), and what was last found. Raises Transient."""
+        """Return since when each cluster is known (the region by no name), and what was last found.
+
+        Raises Transient.
+        """
         document = Section(self._client, self._table, health_partition_key("")).document(_STATE)
         try:
             since = {name: parse_time(text) for name, text in document.get("since", {}).items()}
@@ -157,7 +160,7 @@ class SqsDeadLetters:
         self._client, self._url = client, dead_letters_url(queue_url)
 
     def waiting(self) -> int:
-        """Give how many messages the queue holds. Raises Transient, or Rejected where there is none."""
+        """Return how many messages the queue holds. Raises Transient, or Rejected where there is none."""
         with all_errors(f"sqs:GetQueueAttributes of {self._url}"):
             answer = self._client("sqs").get_queue_attributes(
                 QueueUrl=self._url, AttributeNames=["ApproximateNumberOfMessages"]

@@ -144,7 +144,7 @@ class DynamoStore:
         self._section.delete_revised(f"CLAIM#{claim.name}", claim.revision, f"NodeClaim {claim.name}")
 
     def known(self, claims: Collection[str]) -> Collection[str]:
-        """Give those of these claims that are there, strongly consistent."""
+        """Return those of these claims that are there, strongly consistent."""
         there = self._section.there([f"CLAIM#{name}" for name in claims])
         return {sk.removeprefix("CLAIM#") for sk in there}
 
@@ -277,7 +277,7 @@ def _claim(section: Section, claim: NodeClaim) -> Attributes:
 
 
 def _move(section: Section, move: Move) -> Attributes:
-    """Give a move as it is from this write on."""
+    """Return a move as it is from this write on."""
     saved = replace(move, revision=move.revision + 1)
     return section.item(f"MOVE#{move.id}", moves.to_item(saved), revision=saved.revision)
 

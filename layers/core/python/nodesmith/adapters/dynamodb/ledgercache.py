@@ -33,7 +33,7 @@ class KeptLedger:
             self._ledger, self._changed, self._read_at = ledger, changed, now
 
     def at(self, version: int, changed: datetime | None, now: datetime) -> Ledger | None:
-        """Give the ledger if this mark says that it is the same; departures that are over are left out.
+        """Return the ledger if this mark says that it is the same; departures that are over are left out.
 
         What EC2NodeClasses resolve to is as it was then: a resolution with the same outcome leaves no mark.
         """

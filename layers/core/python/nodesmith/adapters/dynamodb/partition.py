@@ -47,11 +47,11 @@ class Section:
         client.meta.events.register("before-parse.dynamodb.Query", read_plainly, unique_id="read-plainly")
 
     def key(self, sk: str) -> Attributes:
-        """Give the key of an item."""
+        """Return the key of an item."""
         return {"pk": {"S": self.pk}, "sk": {"S": sk}}
 
     def item(self, sk: str, document: object, **beside: int | str) -> Attributes:
-        """Give an item, with attributes `beside` its document; a text that is empty is left out."""
+        """Return an item, with attributes `beside` its document; a text that is empty is left out."""
         text = json.dumps(document, separators=(",", ":"))
         more = {
             name: {"N": str(value)} if isinstance(value, int) else {"S": value}
@@ -106,7 +106,7 @@ class Section:
         return next(iter(answer["Items"]), {})
 
     def there(self, sks: Collection[str]) -> set[str]:
-        """Give those of these sort keys that have an item, strongly consistent."""
+        """Return those of these sort keys that have an item, strongly consistent."""
         keys = [self.key(sk) for sk in sorted(sks)]
         asked = {"ProjectionExpression": "sk", "ConsistentRead": True}
         return {item["sk"]["S"] for item in read_items(self.client, self.table, keys, asked)}
@@ -176,7 +176,7 @@ def _read_batch(client: Any, table: str, keys: list[Attributes], asked: Attribut
 
 
 def written_once(revision: int) -> Attributes:
-    """Give the condition under which an item that was read with this revision is written; 0 is not there yet."""
+    """Return the condition under which an item that was read with this revision is written; 0 is not there yet."""
     if not revision:
         return _NEW
     read = {":read": {"N": str(revision)}}

@@ -121,7 +121,7 @@ class Found:
         return claim
 
     def ledger(self) -> Ledger:
-        """Give what was read."""
+        """Return what was read."""
         claims = tuple(sorted(self._claims, key=lambda c: c.name))
         lately = [each for each in self._departures if self._now <= each.kept_until]
         return Ledger(

@@ -21,11 +21,11 @@ class DynamoRoutes:
         self._client, self._table = client, table
 
     def of_instance(self, instance_id: str) -> frozenset[str]:
-        """Give the clusters with a claim that has this instance: one, or none. Raises Transient."""
+        """Return the clusters with a claim that has this instance: one, or none. Raises Transient."""
         return self._clusters(_INSTANCE, instance_id)
 
     def of_reservation(self, reservation_id: str) -> frozenset[str]:
-        """Give the clusters with instances in this capacity reservation. Raises Transient."""
+        """Return the clusters with instances in this capacity reservation. Raises Transient."""
         return self._clusters(_RESERVATION, reservation_id)
 
     def _clusters(self, index: str, value: str) -> frozenset[str]:

@@ -169,7 +169,7 @@ def _is_refusal(error: FleetError) -> bool:
 
 
 def refusal_reason(code: str, message: str) -> str:
-    """Give Karpenter's CreateError reason for EC2's error."""
+    """Return Karpenter's CreateError reason for EC2's error."""
     if code in DENIED:
         return "Unauthorized"
     for prefix, part, reason in _REASONS:

@@ -38,20 +38,20 @@ LIVING = where("instance-state-name", "pending", "running", "stopping", "stopped
 
 
 def ours(cluster: str) -> list[Filter]:
-    """Give the filters that find what is a cluster's and made by us."""
+    """Return the filters that find what is a cluster's and made by us."""
     tags = {CLUSTER_TAG: cluster, MANAGED_BY_TAG: cluster, owned_tag(cluster): "owned"}
     return [where(f"tag:{key}", value) for key, value in tags.items()]
 
 
 def parts(values: Collection[str]) -> Iterator[list[str]]:
-    """Give the values in order, as many at a time as a filter takes beside others."""
+    """Yield the values in order, as many at a time as a filter takes beside others."""
     ordered = sorted(set(values))
     for start in range(0, len(ordered), _FILTER_VALUES):
         yield ordered[start : start + _FILTER_VALUES]
 
 
 def described(ec2: Any, *filters: Filter) -> Iterator[Instance]:
-    """Give the instances that all filters let through. Raises Transient."""
+    """Yield the instances that all filters let through. Raises Transient."""
     with transient_errors("ec2:DescribeInstances"):
         asked = {"Filters": list(filters), "PaginationConfig": {"PageSize": 1000}}
         for reservation in rows(ec2, "describe_instances", "Reservations", **asked):

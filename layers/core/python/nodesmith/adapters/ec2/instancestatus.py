@@ -69,7 +69,7 @@ def marked_requests(ec2: Any, *filters: Filter) -> Iterator[Mapping[str, Any]]:
 
 
 def _scheduled_changes(ec2: Any, instances: Collection[str]) -> Iterator[Notice]:
-    """Give what AWS has scheduled for instances and has neither done nor called off."""
+    """Yield what AWS has scheduled for instances and has neither done nor called off."""
     for status in _statuses(ec2, instances, where("event.code", *_CHANGES)):
         standing = [e for e in status.get("Events", ()) if not e.get("Description", "").startswith(_OVER)]
         if standing:
@@ -77,7 +77,7 @@ def _scheduled_changes(ec2: Any, instances: Collection[str]) -> Iterator[Notice]
 
 
 def _impaired(ec2: Any, instances: Collection[str], now: datetime) -> Iterator[Notice]:
-    """Give the instances that fail EC2's checks; they have as long as a warning would leave them."""
+    """Yield the instances that fail EC2's checks; they have as long as a warning would leave them."""
     for check, part in _CHECKS.items():
         for status in _statuses(ec2, instances, where(check, "impaired")):
             failed = [d for d in (status.get(part) or {}).get("Details", ()) if d.get("Status") == "failed"]

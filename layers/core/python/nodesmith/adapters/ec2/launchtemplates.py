@@ -31,7 +31,7 @@ class Templates:
         self._refused: dict[str, tuple[str, str]] = {}
 
     def is_known(self, name: str) -> bool:
-        """Tell whether a template has lately been made, or found to be there."""
+        """Return whether a template has lately been made, or found to be there."""
         return name in self.images and self._now() - self._made_at[name] < _TRUSTED
 
     def create(self, template: LaunchTemplate) -> Transient | None:
@@ -56,7 +56,7 @@ class Templates:
         return None
 
     def refusal(self, request: LaunchRequest) -> Refused | None:
-        """Give the answer to a request that names a template EC2 will not have."""
+        """Return the answer to a request that names a template EC2 will not have."""
         refused = (self._refused.get(override.template) for override in request.overrides)
         reason = next((found for found in refused if found), None)
         return Refused(request.claim, *reason) if reason else None

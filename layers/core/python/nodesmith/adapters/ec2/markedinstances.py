@@ -21,6 +21,6 @@ class Ec2MarkedInstances:
         self._ec2 = ec2
 
     def ids(self) -> frozenset[str]:
-        """Give the instances whose spot requests carry our tag and are marked. Raises Transient."""
+        """Return the instances whose spot requests carry our tag and are marked. Raises Transient."""
         found = islice(marked_requests(self._ec2(), where("tag-key", MANAGED_BY_TAG)), MOST)
         return frozenset(request["InstanceId"] for request in found if request.get("InstanceId"))

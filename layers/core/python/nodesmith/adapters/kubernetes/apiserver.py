@@ -66,7 +66,7 @@ class ApiServer:
 
     @property
     def _client(self) -> ApiClient:
-        """Give the client; of threads that come first one makes it."""
+        """Return the client; of threads that come first one makes it."""
         with self._lock:
             if callable(self._made):
                 self._made = self._made()
@@ -208,7 +208,9 @@ class ApiServer:
 
 
 def failure(status: int, said: Manifest, what: str) -> NodesmithError:
-    """Say what to do about a refusal: 409 Conflict, 410 Expired, 422 Unfit, what may pass Transient, the rest Rejected.
+    """Return what to do about a refusal.
+
+    409 Conflict, 410 Expired, 422 Unfit, what may pass Transient, the rest Rejected.
 
     Missing rights (401, 403) may pass, for somebody will grant them; the server's message names them.
     """
@@ -257,7 +259,7 @@ def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def connect(endpoint: str, ca_bundle: str, token: Callable[[], str]) -> ApiClient:
-    """Give a client; `ca_bundle` is base64 PEM (empty: the system's), `token` is asked before every request."""
+    """Return a client; `ca_bundle` is base64 PEM (empty: the system's), `token` is asked before every request."""
     from kubernetes.client import Configuration
 
     from nodesmith.adapters.kubernetes.apiclient import api_client

@@ -162,13 +162,13 @@ def _end(
 
 
 def runs_on(pod: Manifest, node: str) -> bool:
-    """Tell whether a pod is bound to a node and has not ended."""
+    """Return whether a pod is bound to a node and has not ended."""
     ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     return not ended and pod["spec"].get("nodeName") == node
 
 
 def ends_by(pod: Manifest, grace_seconds: int | None) -> bool:
-    """Tell whether a pod is ending already, and with no more than this grace; None is any."""
+    """Return whether a pod is ending already, and with no more than this grace; None is any."""
     if not pod["metadata"].get("deletionTimestamp"):
         return False
     return grace_seconds is None or (pod["metadata"].get("deletionGracePeriodSeconds") or 0) <= grace_seconds

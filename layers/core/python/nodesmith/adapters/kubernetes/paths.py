@@ -11,12 +11,12 @@ PATHS = {each.kind: each.path for each in WATCHED}
 
 
 def object_path(kind: str, name: str) -> str:
-    """Give the path of an object; a pod's name is `namespace/name`."""
+    """Return the path of an object; a pod's name is `namespace/name`."""
     return pod_path(name) if kind == "Pod" else f"{PATHS[kind]}/{quote(name, safe='')}"
 
 
 def pod_path(pod: str, subresource: str = "") -> str:
-    """Give the path of a pod (`namespace/name`) or of one of its subresources."""
+    """Return the path of a pod (`namespace/name`) or of one of its subresources."""
     namespace, _, name = pod.partition("/")
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
     return f"{path}/{subresource}" if subresource else path

@@ -34,7 +34,7 @@ def send_patiently(send: Callable[[], Any], patience_seconds: float) -> Any:
 
 
 def passes(response: Any) -> bool:
-    """Tell whether the server says of a refusal that it will pass."""
+    """Return whether the server says of a refusal that it will pass."""
     if response.status != 429 and response.status < 500:
         return False
     is_said = response.status == 503 or _asked_seconds(response) > 0

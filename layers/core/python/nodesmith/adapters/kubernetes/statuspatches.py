@@ -17,7 +17,7 @@ Manifest = Mapping[str, Any]
 
 
 def merged_status(current: Manifest, wanted: Manifest, now: datetime) -> dict[str, Any]:
-    """Give the status with the wanted fields in place of their like, and conditions merged by type."""
+    """Return the status with the wanted fields in place of their like, and conditions merged by type."""
     merged = {**current, **wanted}
     if "conditions" in wanted:
         merged["conditions"] = merged_conditions(current.get("conditions") or (), wanted["conditions"], now)
@@ -27,7 +27,7 @@ def merged_status(current: Manifest, wanted: Manifest, now: datetime) -> dict[st
 def merged_conditions(
     current: Iterable[Manifest], wanted: Iterable[Manifest], now: datetime
 ) -> list[Manifest]:
-    """Give the conditions, those of other writers kept; lastTransitionTime moves only with the status.
+    """Return the conditions, those of other writers kept; lastTransitionTime moves only with the status.
 
     They are in the order in which they came to be what they are, Ready last, as in Karpenter's objects.
 
@@ -58,7 +58,7 @@ def merged_conditions(
 def patched_node(
     node: Manifest, patch: NodePatch, nodeclaim: Manifest | None = None
 ) -> dict[str, Any] | None:
-    """Give a Node with everything that `patch` asks for, None where another is meant.
+    """Return a Node with everything that `patch` asks for, None where another is meant.
 
     `nodeclaim` is the object that `patch` names as owner, if it is there. Other taints, owners and labels stay.
     """
@@ -81,7 +81,7 @@ def patched_node(
 
 
 def _owned(metadata: Manifest, nodeclaim: Manifest | None) -> Manifest:
-    """Give a Node's metadata with a NodeClaim as owner, in place of an earlier object of that name."""
+    """Return a Node's metadata with a NodeClaim as owner, in place of an earlier object of that name."""
     if nodeclaim is None:
         return metadata
     name, uid = nodeclaim["metadata"]["name"], nodeclaim["metadata"]["uid"]
@@ -102,7 +102,7 @@ def _cordoned(spec: Manifest, patch: NodePatch) -> Manifest:
 
 
 def with_finalizers(metadata: Manifest, wanted: Iterable[str]) -> dict[str, Any]:
-    """Give metadata with the wanted finalizers as well; what is being deleted takes no new ones."""
+    """Return metadata with the wanted finalizers as well; what is being deleted takes no new ones."""
     there = list(metadata.get("finalizers") or ())
     missing = [finalizer for finalizer in wanted if finalizer not in there]
     if not missing or metadata.get("deletionTimestamp"):
@@ -111,7 +111,7 @@ def with_finalizers(metadata: Manifest, wanted: Iterable[str]) -> dict[str, Any]
 
 
 def without_finalizer(obj: Manifest, finalizer: str) -> dict[str, Any]:
-    """Give an object that this finalizer does not hold; others stay."""
+    """Return an object that this finalizer does not hold; others stay."""
     there = obj["metadata"].get("finalizers") or []
     if finalizer not in there:
         return dict(obj)
@@ -120,7 +120,7 @@ def without_finalizer(obj: Manifest, finalizer: str) -> dict[str, Any]:
 
 
 def is_of(node: Manifest, provider_id: str) -> bool:
-    """Tell whether a Node is that of an instance; an empty provider id is any.
+    """Return whether a Node is that of an instance; an empty provider id is any.
 
     One that was restored without a provider id is its claim's by name: see `Node.is_restored`.
     """
@@ -130,7 +130,7 @@ def is_of(node: Manifest, provider_id: str) -> bool:
 
 
 def is_left_of(node: Manifest, provider_id: str) -> bool:
-    """Tell whether a Node is what an instance has left; an empty provider id is that of a Node that has none."""
+    """Return whether a Node is what an instance has left; an empty provider id is that of a Node that has none."""
     return is_of(node, provider_id) and bool(provider_id or not _provider_id(node))
 
 
@@ -147,7 +147,7 @@ def _taints(current: Iterable[Manifest], patch: NodePatch) -> list[Manifest]:
 
 
 def difference(current: Manifest, wanted: Manifest) -> dict[str, Any]:
-    """Give the JSON merge patch (RFC 7396) that turns `current` into `wanted`, empty when they are equal."""
+    """Return the JSON merge patch (RFC 7396) that turns `current` into `wanted`, empty when they are equal."""
     patch: dict[str, Any] = {key: None for key in current if key not in wanted}
     for key, value in wanted.items():
         known = current.get(key)

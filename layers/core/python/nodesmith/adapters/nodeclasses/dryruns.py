@@ -122,7 +122,7 @@ def _run_request(template: LaunchTemplate, tags: Mapping[str, str], override: Ov
 
 
 def _denied(action: str, ask: Callable[[], object]) -> tuple[str, str] | None:
-    """Give the condition's reason and message where EC2 denies a call. Raises Transient for what may pass."""
+    """Return the condition's reason and message where EC2 denies a call. Raises Transient for what may pass."""
     try:
         with transient_errors(f"ec2:{action} (dry run)"):
             ask()

@@ -34,7 +34,7 @@ class ImageParameter:
 
 
 def alias_parameters(alias: str, kubernetes: str) -> tuple[ImageParameter, ...]:
-    """Give the parameters of an alias for a Kubernetes minor version such as `1.33`. Raises Unresolved."""
+    """Return the parameters of an alias for a Kubernetes minor version such as `1.33`. Raises Unresolved."""
     fault = version_fault(alias)
     if fault:
         raise Unresolved("AMINotFound", fault)

@@ -34,7 +34,7 @@ class _Found:
 def images(
     client: Callable[[str], Any], terms: Sequence[AMISelectorTerm], kubernetes: str, now: datetime
 ) -> tuple[Image, ...]:
-    """Give the images that any term selects, newest first, one for each set of requirements. Raises Unresolved.
+    """Return the images that any term selects, newest first, one for each set of requirements. Raises Unresolved.
 
     Of several with equal requirements the one that is not deprecated is kept, then the newest, then the greatest name.
     """

@@ -22,12 +22,12 @@ def profile_name(nodeclass: EC2NodeClass, cluster: str, region: str) -> str:
 
 
 def profile_path(cluster: str, region: str) -> str:
-    """Give the path under which all profiles of a cluster are, one folder per EC2NodeClass, by its uid."""
+    """Return the path under which all profiles of a cluster are, one folder per EC2NodeClass, by its uid."""
     return f"/nodesmith/{region}/{cluster}/"
 
 
 def ensure_profile(iam: Any, nodeclass: EC2NodeClass, cluster: str, region: str) -> str:
-    """Give the name of a profile that holds the NodeClass's role, made and tagged if need be. Idempotent.
+    """Return the name of a profile that holds the NodeClass's role, made and tagged if need be. Idempotent.
 
     Raises Unresolved for a role that does not exist, or that we may not use.
     """

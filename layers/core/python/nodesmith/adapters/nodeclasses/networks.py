@@ -14,7 +14,7 @@ Filter = dict[str, Any]
 
 
 def subnets(ec2: Any, terms: Sequence[SubnetSelectorTerm]) -> tuple[Subnet, ...]:
-    """Give the subnets that any term selects, those with most free addresses first. Raises Unresolved."""
+    """Return the subnets that any term selects, those with most free addresses first. Raises Unresolved."""
     queries = [*_by_id("subnet-id", terms), *(tag_filters(term.tags) for term in terms if not term.id)]
     found = {
         raw["SubnetId"]: Subnet(
@@ -35,7 +35,7 @@ def subnets(ec2: Any, terms: Sequence[SubnetSelectorTerm]) -> tuple[Subnet, ...]
 
 
 def security_groups(ec2: Any, terms: Sequence[SecurityGroupSelectorTerm]) -> tuple[SecurityGroup, ...]:
-    """Give the security groups that any term selects, by id. Raises Unresolved."""
+    """Return the security groups that any term selects, by id. Raises Unresolved."""
     names = sorted({term.name for term in terms if term.name and not term.id})
     queries = [
         *_by_id("group-id", terms),

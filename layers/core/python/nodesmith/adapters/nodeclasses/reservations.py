@@ -23,7 +23,7 @@ BLOCK_ENDS_EARLY = timedelta(minutes=40)
 def capacity_reservations(
     ec2: Any, terms: Sequence[CapacityReservationSelectorTerm], now: datetime
 ) -> tuple[CapacityReservation, ...]:
-    """Give the active reservations that any term selects, by id; none is no error, for they come and go."""
+    """Return the active reservations that any term selects, by id; none is no error, for they come and go."""
     selected = [*_named(ec2, terms), *_filtered(ec2, terms)]
     found = {
         raw["CapacityReservationId"]: _reservation(raw, now)

@@ -61,7 +61,7 @@ class MetricsWriter:
         self._waiting, self._is_tried, self._is_left = Recorded(), False, False
 
     def _is_due(self, now: datetime) -> bool:
-        """Tell whether to write: what is left of a write that failed is tried again soon, but not with each run."""
+        """Return whether to write: what is left of a write that failed is tried again soon, but not with each run."""
         patience = SOON if self._is_left else self._metrics.patience
         if patience is None:
             return False

@@ -14,12 +14,12 @@ from nodesmith.model.snapshot import Snapshot
 
 
 def no_heartbeat() -> Heartbeat | None:
-    """Give no word."""
+    """Return no word."""
     return None
 
 
 def vouched_for(inputs: Inputs, last_heartbeat: Callable[[], Heartbeat | None]) -> Inputs:
-    """Give inputs whose snapshot is as young as the forwarder says.
+    """Return inputs whose snapshot is as young as the forwarder says.
 
     It is asked only where that matters; where it cannot be asked, users' NodeClaims wait. Raises Rejected.
     """

@@ -128,7 +128,7 @@ def _created_for(claim: NodeClaim, reason: Reason) -> NodeClaim:
 
 
 def committable(nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:
-    """Give as many of the first nodes as one transaction holds, at least one. Names of pods may be long."""
+    """Return as many of the first nodes as one transaction holds, at least one. Names of pods may be long."""
     length = 0
     for number, node in enumerate(nodes[:COMMIT_NODES]):
         length += sum(map(len, node.claim.nominated)) + _ATTEMPT_LENGTH * len(node.claim.attempts)

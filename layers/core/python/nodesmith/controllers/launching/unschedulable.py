@@ -164,7 +164,7 @@ def _show_refusal(cluster: Cluster, event: ObjectEvent) -> None:
 
 
 def _messages(written: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Give pods, an Event's reason and its message, one of each group in turn.
+    """Yield pods, an Event's reason and its message, one of each group in turn.
 
     Many of one kind must not silence the others.
     """

@@ -91,11 +91,11 @@ class Look:
     """when to look again although nothing changes; None for never"""
 
     def scene(self) -> Scene:
-        """Give what the steps of moves are decided from."""
+        """Return what the steps of moves are decided from."""
         return Scene.of(self.snapshot, self.ledger, self.run.clock())
 
     def inputs(self, about: str = "") -> Inputs:
-        """Give what moves are decided from; decisions `about` different things have different ids."""
+        """Return what moves are decided from; decisions `about` different things have different ids."""
         now, ledger = self.run.clock(), replace(self.ledger, learned=self._learned)
         decision = decision_id(self.digest + about, ledger.version, now)
         return Inputs(self.snapshot, ledger, self._catalog, self.run.settings, now, decision)
@@ -118,7 +118,7 @@ class Look:
         self.ledger = self.run.store.load()
 
     def claims(self, names: Sequence[str]) -> list[NodeClaim]:
-        """Give those of these claims that there are."""
+        """Return those of these claims that there are."""
         return [claim for claim in self.ledger.claims if claim.name in names]
 
     def write_down(self, decision: str, written: Mapping[str, Any]) -> None:

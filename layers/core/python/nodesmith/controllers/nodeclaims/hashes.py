@@ -37,5 +37,5 @@ def renew_hashes(
     cluster: Cluster,
     failures: Failures,
 ) -> int:
-    """Give claims of another version today's hashes, in the ledger and on their objects; count them."""
+    """Return claims of another version today's hashes, in the ledger and on their objects; count them."""
     return rewrite(rehashed(claims, pools, nodeclasses, ca_bundle), store, cluster, failures)

@@ -56,7 +56,7 @@ def _shows(before: RegistrationHealth | None, now: RegistrationHealth) -> bool:
 
 
 def _frees(before: RegistrationHealth | None, now: RegistrationHealth) -> bool:
-    """Tell whether something was left alone and is not any more."""
+    """Return whether something was left alone and is not any more."""
     if before is None or now.backoff is not None:
         return False
     return before.backoff is not None or bool(before.offerings.keys() - now.offerings.keys())

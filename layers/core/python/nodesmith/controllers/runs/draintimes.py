@@ -25,7 +25,7 @@ class Drains:
     def ended(
         self, commands: Sequence[TerminationCommand], snapshot: Snapshot, now: datetime
     ) -> Iterator[tuple[str, timedelta]]:
-        """Give the NodePool of each drain that has just ended, and how much longer than that grace it took."""
+        """Yield the NodePool of each drain that has just ended, and how much longer than that grace it took."""
         going = {pod.pod for each in commands if isinstance(each, Evict | DeletePods) for pod in each.pods}
         told = (pod for pod in snapshot.pods if pod.key in going) if going else ()
         graces = {pod.key: timedelta(seconds=pod.shape.grace_seconds) for pod in told}

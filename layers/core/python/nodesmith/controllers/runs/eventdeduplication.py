@@ -33,7 +33,7 @@ def tell(
 
 
 def unsaid(events: Iterable[ObjectEvent], told: Told, now: datetime) -> list[ObjectEvent]:
-    """Give what is news, each once."""
+    """Return what is news, each once."""
     for event in [event for event, until in told.items() if until <= now]:
         del told[event]
     return [event for event in dict.fromkeys(events) if event not in told]

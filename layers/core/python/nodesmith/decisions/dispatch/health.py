@@ -36,7 +36,7 @@ def findings(
     since: datetime,
     now: datetime,
 ) -> list[Finding]:
-    """Say what is wrong, in a total order.
+    """Return what is wrong, in a total order.
 
     `registrations` come with when each was first seen, `since` is when this deployment began to look. Nothing is
     expected of a concern before it has had its time.

@@ -56,7 +56,7 @@ def due_concerns(
 
 
 def is_quiet(marks: Marks, at: datetime) -> bool:
-    """Tell whether a cluster has not changed lately, as its forwarder and its ledger say.
+    """Return whether a cluster has not changed lately, as its forwarder and its ledger say.
 
     A ledger without a mark has not been written to since ledgers are marked.
     """
@@ -65,7 +65,7 @@ def is_quiet(marks: Marks, at: datetime) -> bool:
 
 
 def is_away(heartbeat: Heartbeat | None, stale_after: timedelta, at: datetime) -> bool:
-    """Tell whether the forwarder gives no sign of life, so that the observation function has to stand in."""
+    """Return whether the forwarder gives no sign of life, so that the observation function has to stand in."""
     return heartbeat is None or not heartbeat.is_fresh(at, stale_after)
 
 

@@ -28,7 +28,7 @@ def judge(trial: Trial, records: Iterable[Record], now: datetime) -> Trial:
 
 
 def fails(record: Record, now: datetime) -> bool:
-    """Tell whether a concern has been due for so long without a run that succeeded."""
+    """Return whether a concern has been due for so long without a run that succeeded."""
     if record.due is None or now - record.due < PATIENCE:
         return False
     return record.succeeded_at is None or record.succeeded_at < record.due

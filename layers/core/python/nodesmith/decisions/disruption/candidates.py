@@ -83,7 +83,7 @@ class Survey:
                 self.candidates.append(found)
 
     def kept(self, policy: str) -> Iterator[tuple[str, float, float]]:
-        """Give NodePool, price and harm of each node that is no candidate, nor ends, where NodePools have a policy."""
+        """Yield NodePool, price and harm of each node that is no candidate, nor ends, where NodePools have a policy."""
         pools = {name for name, pool in self.pools.items() if pool.disruption.consolidation_policy == policy}
         for claim in self._claims if pools else ():
             node = self._snapshot.node_of(claim) if claim.name in self.blocked else None
@@ -136,7 +136,7 @@ class Survey:
 
 
 def by_node(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
-    """Give the pods of every node, by its name."""
+    """Return the pods of every node, by its name."""
     found: dict[str, list[Pod]] = {}
     for pod in pods:
         if pod.node:
@@ -145,7 +145,7 @@ def by_node(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
 
 
 def holder(pods: Iterable[Pod], allowances: Allowances, now: datetime) -> Blocker | None:
-    """Give the rule that keeps a node's pods where they are now; None where all may be evicted, one after the other.
+    """Return the rule that keeps a node's pods where they are now; None where all may be evicted, one after the other.
 
     Any pod may ask for it, a DaemonSet's and a static one, too; budgets count for those that would be evicted, and
     first those that never allow it.
@@ -167,7 +167,7 @@ def holder(pods: Iterable[Pod], allowances: Allowances, now: datetime) -> Blocke
 
 
 def consolidation_blocker(candidate: Candidate, now: datetime) -> Blocker | None:
-    """Give what keeps a candidate from being consolidated, be it empty or not; None where nothing does."""
+    """Return what keeps a candidate from being consolidated, be it empty or not; None where nothing does."""
     pool, node = candidate.pool, candidate.node
     on = f"NodePool/{pool.name}"
     if candidate.held is not None:
@@ -194,13 +194,13 @@ def consolidation_blocker(candidate: Candidate, now: datetime) -> Blocker | None
 
 
 def quiet_since(claim: NodeClaim, node: Node) -> datetime:
-    """Give when a pod last came to a node or went, or when it was ready for the first."""
+    """Return when a pod last came to a node or went, or when it was ready for the first."""
     moments = node.last_pod_event_at, claim.initialized_at
     return max((at for at in moments if at is not None), default=claim.phase_since)
 
 
 def is_settling(claim: NodeClaim, node: Node, pool: NodePool | None, now: datetime) -> bool:
-    """Tell whether a node's pods have lately come or gone, so that it is no destination for those of others."""
+    """Return whether a node's pods have lately come or gone, so that it is no destination for those of others."""
     after = pool.disruption.consolidate_after_seconds if pool is not None else None
     if not after or pool is None or pool.is_static:
         return False

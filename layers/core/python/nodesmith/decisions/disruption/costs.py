@@ -27,12 +27,12 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
 def moves(shape: Shape) -> bool:
-    """Tell whether pods of a shape need another node when theirs goes: all but those that belong to each node."""
+    """Return whether pods of a shape need another node when theirs goes: all but those that belong to each node."""
     return not (shape.is_daemon or shape.is_static)
 
 
 def moving(pods: Iterable[Pod]) -> tuple[Pod, ...]:
-    """Give those of a node's pods that need another node when theirs goes.
+    """Return those of a node's pods that need another node when theirs goes.
 
     One that is being deleted does not, unless it is a StatefulSet's: that comes back as soon as it is gone, no sooner.
     """
@@ -44,7 +44,7 @@ def _comes_back(pod: Pod) -> bool:
 
 
 def eviction_cost(shape: Shape) -> float:
-    """Give what evicting one pod of a shape costs, from -10 to 10. A deletion cost that is no number counts as 0."""
+    """Return what evicting one pod of a shape costs, from -10 to 10. A deletion cost that is no number counts as 0."""
     text = shape.annotations.get(DELETION_COST, "")
     deletion = int(text) if _INTEGER.fullmatch(text) else 0
     cost = 1.0 + deletion / _DELETION_SCALE + shape.priority / _PRIORITY_SCALE
@@ -52,12 +52,12 @@ def eviction_cost(shape: Shape) -> float:
 
 
 def harm_of(pods: Iterable[Pod]) -> float:
-    """Give what evicting these pods costs. One that costs less than nothing makes up for no other."""
+    """Return what evicting these pods costs. One that costs less than nothing makes up for no other."""
     return sum(max(0.0, eviction_cost(pod.shape)) for pod in pods)
 
 
 def startups(pods: Iterable[Pod]) -> dict[Shape, int]:
-    """Give how many minutes pods of a shape take to be at work, the median of those that are; 0 is left out.
+    """Return how many minutes pods of a shape take to be at work, the median of those that are; 0 is left out.
 
     This is learned from what runs now, anew each time: nothing is kept of what has gone.
     """
@@ -73,7 +73,7 @@ def startups(pods: Iterable[Pod]) -> dict[Shape, int]:
 def lost_usd(
     pods: Iterable[Pod], node: Node, price_hourly_usd: float, now: datetime, learned: Mapping[Shape, int]
 ) -> float:
-    """Give what is lost beside the evictions where a node's pods are moved, USD.
+    """Return what is lost beside the evictions where a node's pods are moved, USD.
 
     Pods of Jobs begin anew: what they have done since they were made is lost; so they are left to finish, the longer
     they have run the more. Others are lost for as long as they take to be at work, beyond the ten minutes that are in
@@ -95,7 +95,7 @@ def _share(requests: Resources, offered: Resources) -> float:
 
 
 def price_of(claim: NodeClaim, node: Node, catalog: Catalog) -> float:
-    """Give what a node costs today, USD an hour, whether or not another like it can be had; 0 where nobody knows.
+    """Return what a node costs today, USD an hour, whether or not another like it can be had; 0 where nobody knows.
 
     What is reserved is paid for anyway, and costs nothing.
     """
@@ -107,7 +107,7 @@ def price_of(claim: NodeClaim, node: Node, catalog: Catalog) -> float:
 
 
 def unpriced(claim: NodeClaim, node: Node, catalog: Catalog) -> str:
-    """Say why nobody knows what a node costs; empty where it is known."""
+    """Return why nobody knows what a node costs; empty where it is known."""
     kind, zone, sold = _sold_as(claim, node)
     if sold == RESERVED or price_of(claim, node, catalog) > 0:
         return ""
@@ -117,7 +117,7 @@ def unpriced(claim: NodeClaim, node: Node, catalog: Catalog) -> str:
 
 
 def _sold_as(claim: NodeClaim, node: Node) -> tuple[str, str, str]:
-    """Give instance type, zone and capacity type."""
+    """Return instance type, zone and capacity type."""
     labels = node.labels
     return (
         labels.get(INSTANCE_TYPE) or claim.instance_type,

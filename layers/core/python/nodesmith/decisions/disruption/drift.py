@@ -93,7 +93,7 @@ def judged(snapshot: Snapshot, ledger: Ledger) -> list[NodeClaim]:
 
 
 def noted(claims: Iterable[NodeClaim], drift: Mapping[str, str], now: datetime) -> list[NodeClaim]:
-    """Give the claims whose drift is not what the ledger says, as they are to be written."""
+    """Return the claims whose drift is not what the ledger says, as they are to be written."""
     found = ((claim, drift.get(claim.name, "")) for claim in claims if claim.phase in _LIVING)
     return [replace(claim, drift=why, drifted_at=now) for claim, why in found if why != claim.drift]
 
@@ -108,7 +108,7 @@ def _refuses(wanted: Requirement, claim: NodeClaim) -> bool:
 
 
 def _is_sold(claim: NodeClaim, catalog: Catalog) -> bool:
-    """Tell whether its instance type is sold this way at all, be there stock of it or not.
+    """Return whether its instance type is sold this way at all, be there stock of it or not.
 
     A reserved one need not be for sale in its zone: whether its reservation is still there is looked at apart.
     """
@@ -140,7 +140,7 @@ def _selected(claim: NodeClaim, status: NodeClassStatus, today: Today) -> str:
 
 
 def _image(claim: NodeClaim, status: NodeClassStatus, today: Today) -> str:
-    """Give the image that a claim's instance type would be booted from; empty where none would do."""
+    """Return the image that a claim's instance type would be booted from; empty where none would do."""
     key = status.name, claim.instance_type
     found = today.images.get(key, "")
     if not found:

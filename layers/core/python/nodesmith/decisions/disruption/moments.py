@@ -58,7 +58,7 @@ def next_search(inputs: Inputs) -> datetime | None:
 
 
 def _lives(pools: Mapping[str, NodePool], inputs: Inputs) -> Iterator[datetime]:
-    """Give when a move of a node may be worth more than it is now."""
+    """Yield when a move of a node may be worth more than it is now."""
     full = {pod.node for pod in inputs.snapshot.pods if moves(pod.shape)}
     for claim, node, pool in _served(pools, inputs):
         if node.name in full and pool.disruption.consolidation_policy != WHEN_EMPTY:
@@ -70,7 +70,7 @@ def _limits(pools: Mapping[str, NodePool], inputs: Inputs) -> Iterator[datetime]
 
 
 def _nodes(pools: Mapping[str, NodePool], inputs: Inputs) -> Iterator[datetime]:
-    """Give when nodes have been quiet for long enough, and when their pods may be disrupted."""
+    """Yield when nodes have been quiet for long enough, and when their pods may be disrupted."""
     for claim, node, pool in _served(pools, inputs):
         since, after = quiet_since(claim, node), pool.disruption.consolidate_after_seconds
         yield since + timedelta(seconds=after or 0)

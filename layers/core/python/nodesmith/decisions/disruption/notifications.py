@@ -42,7 +42,7 @@ def of_launches(move: Move) -> list[ObjectEvent]:
 
 
 def of_waiting(move: Move, names: Iterable[str]) -> list[ObjectEvent]:
-    """Say which replacements are waited for."""
+    """Return which replacements are waited for."""
     message = f"{', '.join(move.sources)} go on until this is ready"
     return [ObjectEvent("NodeClaim", name, "DisruptionWaitingReadiness", message) for name in names]
 
@@ -53,13 +53,13 @@ def of_ends(move: Move, claims: Iterable[NodeClaim]) -> list[ObjectEvent]:
 
 
 def of_abandoning(move: Move, sources: Iterable[NodeClaim]) -> list[ObjectEvent]:
-    """Say why nodes that were to be disrupted stay."""
+    """Return why nodes that were to be disrupted stay."""
     reason = "DisruptionBlocked" if move.reason is Reason.DRIFTED else "ConsolidationRejected"
     return list(_both(sources, reason, f"it stays: {move.why}"))
 
 
 def of_staying(found: Proposals, claims: Sequence[NodeClaim]) -> list[ObjectEvent]:
-    """Say why nodes stay: first of those that a rule keeps, last of those that it keeps only for a moment."""
+    """Return why nodes stay: first of those that a rule keeps, last of those that it keeps only for a moment."""
     lasting = {name: one for name, one in found.blocked.items() if one.rule not in _PASSING}
     passing = {name: one for name, one in found.blocked.items() if one.rule in _PASSING}
     needed = [

@@ -30,7 +30,7 @@ MOST = 90
 
 
 def garbage(facts: Facts) -> tuple[list[Garbage], int]:
-    """Give what is to be done, dearest first, and how many deletions are left for the next run."""
+    """Return what is to be done, dearest first, and how many deletions are left for the next run."""
     instances = superfluous(facts)
     others: list[Garbage] = [*ended_claims(facts), *left_nodes(facts), *left_nodeclaims(facts)]
     others += [Remove(owned) for owned in unneeded(facts)]

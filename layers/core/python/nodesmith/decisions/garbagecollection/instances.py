@@ -17,7 +17,7 @@ UNCLAIMED, DOUBLED = "Unclaimed", "Doubled"
 
 
 def superfluous(facts: Facts) -> list[tuple[Instance, str]]:
-    """Give, each with a reason, the living instances without a claim, and those beside the one that their claim names.
+    """Yield running instances without a claim, and second instances of a claim, each with the reason.
 
     Of two instances for a claim that names none yet, provisioning will adopt one; the other goes once it has.
     """
@@ -25,7 +25,7 @@ def superfluous(facts: Facts) -> list[tuple[Instance, str]]:
 
 
 def in_service(facts: Facts, instance: Instance) -> Node | None:
-    """Give the registered Node of an instance: pods may run there, and must be drained. Others let no pod in.
+    """Return the registered Node of an instance: pods may run there, and must be drained. Others let no pod in.
 
     None too for an instance whose tag names no claim, for termination finds instances by that tag.
     """
@@ -37,7 +37,7 @@ def in_service(facts: Facts, instance: Instance) -> Node | None:
 
 
 def _restored(facts: Facts, instance: Instance) -> Node | None:
-    """Give a Node that may be this instance's, and does not say so any more.
+    """Return a Node that may be this instance's, and does not say so any more.
 
     Nothing but zone and type tells: rather a node is drained that need not be than an instance with pods terminated.
     """
@@ -52,7 +52,7 @@ def _restored(facts: Facts, instance: Instance) -> Node | None:
 
 
 def taken_back(instance: Instance, node: Node, now: datetime) -> NodeClaim:
-    """Give a claim for an instance in service that has none: as much of it as instance and Node tell, and ending."""
+    """Return a claim for an instance in service that has none: as much of it as instance and Node tell, and ending."""
     claim = NodeClaim(
         name=instance.claim,
         nodepool=node.labels.get(NODEPOOL, ""),

@@ -25,7 +25,7 @@ def next_change(facts: Facts) -> datetime | None:
 
 
 def _is_ending(facts: Facts) -> bool:
-    """Tell whether a node ends or has failed, or an object is left of one whose instance still lives."""
+    """Return whether a node ends or has failed, or an object is left of one whose instance still lives."""
     claims, known = facts.ledger.claims, {claim.name for claim in facts.ledger.claims}
     nodes = (node for claim in claims if claim.phase in SERVING for node in facts.snapshot.nodes_of(claim))
     left = (m for m in facts.snapshot.nodeclaims if is_marked(m) and m["metadata"].get("name") not in known)
@@ -37,7 +37,7 @@ def _is_ending(facts: Facts) -> bool:
 
 
 def _is_loose(facts: Facts) -> bool:
-    """Tell whether a volume or interface waits to be collected that belongs to no claim or instance."""
+    """Return whether a volume or interface waits to be collected that belongs to no claim or instance."""
     standing = {claim.name for claim in facts.ledger.claims} | {one.claim for one in facts.instances}
     kinds = (Kind.VOLUME, Kind.NETWORK_INTERFACE)
     loose = (owned for kind in kinds for owned in facts.owned.get(kind, ()))
@@ -45,7 +45,7 @@ def _is_loose(facts: Facts) -> bool:
 
 
 def _moments(facts: Facts) -> Iterator[datetime]:
-    """Give when what is young now is so no longer."""
+    """Yield when what is young now is so no longer."""
     for instance in facts.instances:
         yield instance.launched_at + YOUNG
         yield instance.launched_at + UNUSED  # its launch template has not been used since

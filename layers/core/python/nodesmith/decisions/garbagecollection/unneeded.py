@@ -19,7 +19,7 @@ Needs = Callable[[Owned], bool]
 
 
 def unneeded(facts: Facts) -> list[Owned]:
-    """Give what may be deleted, by kind and id."""
+    """Return what may be deleted, by kind and id."""
     found: list[Owned] = []
     for kind in sorted(facts.owned):
         needs = _needs(kind, facts)

@@ -60,7 +60,7 @@ def launch_plan(
     cluster: ClusterInfo,
     known: Templates | None = None,
 ) -> tuple[LaunchRequest, tuple[LaunchTemplate, ...]]:
-    """Give what EC2 is asked for one claim, and the templates (by name) that the request refers to.
+    """Return what EC2 is asked for one claim, and the templates (by name) that the request refers to.
 
     `known` goes from claim to claim of one decision.
     `options` share one capacity type. Those in a zone without a subnet, or of a type that no image boots, are left

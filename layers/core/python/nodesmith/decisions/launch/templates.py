@@ -41,7 +41,7 @@ def launch_template(
     status: NodeClassStatus,
     cluster: ClusterInfo,
 ) -> LaunchTemplate:
-    """Give the launch template of one build. Raises MalformedUserData."""
+    """Return the launch template of one build. Raises MalformedUserData."""
     text = user_data(claim, capacity_type, build.max_pods, nodeclass, cluster)
     tags = shared_tags(claim, nodeclass, cluster.name)
     data = _data(nodeclass, status, cluster, build)
@@ -56,13 +56,13 @@ def launch_template(
 
 
 def template_identity(claim: NodeClaim) -> tuple[object, ...]:
-    """Give what of a claim goes into its templates: claims with the same have the same templates."""
+    """Return what of a claim goes into its templates: claims with the same have the same templates."""
     labels = tuple(sorted(claim.labels.items()))
     return claim.nodepool, labels, claim.taints, claim.startup_taints, needs_dedicated_tenancy(claim)
 
 
 def needs_dedicated_tenancy(claim: NodeClaim) -> bool:
-    """Tell whether the claim rules out shared hardware."""
+    """Return whether the claim rules out shared hardware."""
     tenancy = claim.requirements.get(_TENANCY)
     return tenancy is not None and not tenancy.allows("default") and tenancy.allows("dedicated")
 
@@ -107,7 +107,7 @@ def _reserved(reservation: str) -> dict[str, Any]:
 
 
 def reservation_kind(reservation: str, status: NodeClassStatus) -> str:
-    """Tell what a reservation is to EC2: default, capacity-block or interruptible; empty for none."""
+    """Return what a reservation is to EC2: default, capacity-block or interruptible; empty for none."""
     if not reservation:
         return ""
     found = next((r for r in status.capacity_reservations if r.id == reservation), None)

@@ -41,7 +41,7 @@ class MalformedUserData(ValueError):
 def user_data(
     claim: NodeClaim, capacity_type: str, max_pods: int, nodeclass: EC2NodeClass, cluster: ClusterInfo
 ) -> str:
-    """Give the plain text of the user data. Family Custom: the NodeClass's own, verbatim.
+    """Return the plain text of the user data. Family Custom: the NodeClass's own, verbatim.
 
     Raises MalformedUserData.
     """
@@ -55,7 +55,7 @@ def user_data(
 def node_config(
     claim: NodeClaim, capacity_type: str, max_pods: int, nodeclass: EC2NodeClass, cluster: ClusterInfo
 ) -> dict[str, Any]:
-    """Give nodeadm's NodeConfig (node.eks.aws/v1alpha1) for one claim."""
+    """Return nodeadm's NodeConfig (node.eks.aws/v1alpha1) for one claim."""
     spec: dict[str, Any] = {
         "cluster": {
             "name": cluster.name,
@@ -79,7 +79,7 @@ def node_config(
 
 
 def node_labels(claim: NodeClaim, capacity_type: str) -> dict[str, str]:
-    """Give the labels that the kubelet sets itself; NodeRestriction forbids it Kubernetes' own domains.
+    """Return the labels that the kubelet sets itself; NodeRestriction forbids it Kubernetes' own domains.
 
     One that is no label is left out: quotes and commas in it would be read as further flags of the kubelet.
     """
@@ -90,7 +90,7 @@ def node_labels(claim: NodeClaim, capacity_type: str) -> dict[str, str]:
 
 
 def registered_taints(claim: NodeClaim) -> list[Taint]:
-    """Give the taints that the node registers with, once each; the last keeps pods off until it is in our books."""
+    """Return the taints that the node registers with, once each; the last keeps pods off until it is in our books."""
     taints = {taint.identity: taint for taint in (*claim.taints, *claim.startup_taints, UNREGISTERED)}
     return [taints[identity] for identity in sorted(taints)]
 

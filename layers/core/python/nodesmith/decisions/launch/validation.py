@@ -42,7 +42,7 @@ class Obstacle:
 
 
 def launch_obstacle(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
-    """Give the first thing in the NodeClass that stands in the way of any launch, None when nothing does."""
+    """Return the first thing in the NodeClass that stands in the way of any launch, None when nothing does."""
     return (
         _unsupported(nodeclass)
         or _no_such_image(nodeclass)

@@ -15,7 +15,7 @@ _LEAST_SHARE = 0.9
 
 
 def shortfalls(claim: NodeClaim, node: Node) -> dict[str, str]:
-    """Give the requested resources of which a Node shows less than 90 % of what its claim expects, each with why."""
+    """Return the requested resources of which a Node shows less than 90 % of what its claim expects, each with why."""
     found: dict[str, str] = {}
     for name, asked in claim.requests.items():
         expected, shown = claim.capacity.of(name), node.capacity.of(name)
@@ -37,7 +37,7 @@ def capacity_of(claim: NodeClaim, node: Node) -> Resources:
 
 
 def checked(claim: NodeClaim, node: Node) -> NodeClaim:
-    """Give the claim with what its Node lacks; the claim itself where it says so already."""
+    """Return the claim with what its Node lacks; the claim itself where it says so already."""
     lacking = "; ".join(why for _, why in sorted(shortfalls(claim, node).items()))
     return claim if lacking == claim.inconsistency else replace(claim, inconsistency=lacking)
 

@@ -15,7 +15,7 @@ _WARNED_OF = frozenset({"MultipleNodesFound", MISNAMED})
 
 
 def trouble(before: NodeClaim, command: Command, node: Node | None) -> tuple[str, str] | None:
-    """Give reason and message of the Event that goes with a command, None where nothing is wrong.
+    """Return reason and message of the Event that goes with a command, None where nothing is wrong.
 
     `before` is the claim as the ledger holds it: a command that is repeated says nothing new.
     """
@@ -36,5 +36,5 @@ def trouble(before: NodeClaim, command: Command, node: Node | None) -> tuple[str
 
 
 def _came_open(node: Node) -> bool:
-    """Tell whether pods may have been bound before the Node had its claim's taints."""
+    """Return whether pods may have been bound before the Node had its claim's taints."""
     return REGISTERED not in node.labels and all(t.identity != UNREGISTERED.identity for t in node.taints)

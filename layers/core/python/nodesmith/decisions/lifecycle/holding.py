@@ -16,12 +16,12 @@ from nodesmith.model.snapshot import Snapshot
 
 
 def is_held(claim: NodeClaim) -> bool:
-    """Tell whether a claim's Node is cordoned for its DaemonSets; initializing ends that."""
+    """Return whether a claim's Node is cordoned for its DaemonSets; initializing ends that."""
     return claim.phase is Phase.REGISTERED and claim.held_until is not None
 
 
 def awaited(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> dict[str, tuple[str, ...]]:
-    """Give the DaemonSets (namespace/name) whose pods a held Node waits for, by claim; none once its time is up."""
+    """Return the DaemonSets (namespace/name) whose pods a held Node waits for, by claim; none once its time is up."""
     held = {c.node_name: c for c in claims if is_held(c) and c.held_until is not None and now < c.held_until}
     if not held:
         return {}

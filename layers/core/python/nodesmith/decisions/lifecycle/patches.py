@@ -10,7 +10,7 @@ from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Node, Nod
 
 
 def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
-    """Give what registering puts on the Node: the claim's labels, annotations, taints, and itself as its owner.
+    """Return what registering puts on the Node: the claim's labels, annotations, taints, and itself as its owner.
 
     The taint `unregistered` goes. A Node that is to be held is cordoned. One labelled
     `karpenter.sh/do-not-sync-taints=true` has its taints from the kubelet already, and one that is registered had them:
@@ -32,7 +32,7 @@ def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
 
 
 def initialization_patch(claim: NodeClaim) -> NodePatch:
-    """Give what marks the Node as ready for pods, and opens it where it was held."""
+    """Return what marks the Node as ready for pods, and opens it where it was held."""
     held = claim.held_until is not None
     return NodePatch(
         labels={labels.INITIALIZED: "true"},

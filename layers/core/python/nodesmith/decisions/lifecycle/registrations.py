@@ -29,7 +29,7 @@ _BLAMELESS = frozenset(
 def registrations(
     commands: Iterable[Command], ledger: Ledger, pools: Mapping[str, NodePool], now: datetime
 ) -> dict[str, RegistrationHealth]:
-    """Give, by NodePool, what is known of it once these commands are carried out; those of which nothing changes
+    """Return, by NodePool, what is known of it once these commands are carried out; those of which nothing changes
     are left out.
     """
     known = {
@@ -59,7 +59,7 @@ def _renewed(health: RegistrationHealth | None, basis: str, now: datetime) -> Re
 
 
 def _ending(command: Command) -> bool | None:
-    """Tell whether a claim's node joins with this command, or never will; None where it says neither."""
+    """Return whether a claim's node joins with this command, or never will; None where it says neither."""
     claim = command.claim
     match command:
         case Register():

@@ -22,12 +22,12 @@ _JOINED = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
 
 
 def is_stranger(claim: NodeClaim, nodes: Sequence[Node]) -> bool:
-    """Tell whether a claim that has joined has a Node that does not know of it."""
+    """Return whether a claim that has joined has a Node that does not know of it."""
     return claim.phase in _JOINED and _is_ours_to_open(nodes) and REGISTERED not in nodes[0].labels
 
 
 def is_unmarked(claim: NodeClaim, nodes: Sequence[Node], shown: Manifest | None) -> bool:
-    """Tell whether a Node in service lacks what it is known, held and owned by: somebody has taken it off.
+    """Return whether a Node in service lacks what it is known, held and owned by: somebody has taken it off.
 
     Those that older versions made lack the label of their NodeClass, or their NodeClaim as owner. A NodeClaim that was
     made anew, and is `shown` with another uid, becomes the owner in place of the old one.

@@ -95,7 +95,7 @@ def _multiple(claim: NodeClaim, nodes: Iterable[Node]) -> tuple[str, str]:
 
 
 def obstacle_of(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
-    """Give the reason why a Node takes no pods yet, and in a sentence; None where it can."""
+    """Return the reason why a Node takes no pods yet, and in a sentence; None where it can."""
     if not node.is_ready:
         return "NodeNotReady", f"Node {node.name} is not Ready"
     identities = {t.identity for t in node.taints}

@@ -67,7 +67,7 @@ def next_steps(
     checked: Iterable[str],
     now: datetime,
 ) -> list[Command]:
-    """Give what is to be done, in order; claims that are as they should be need nothing.
+    """Return what is to be done, in order; claims that are as they should be need nothing.
 
     First nominations are made and cleared, of all claims, then Nodes are opened to all pods: kube-scheduler would put
     them onto whichever it sees first. After that comes the next step of each claim that has one, by claim name.
@@ -116,7 +116,7 @@ def next_steps(
 
 
 def _opening(claim: NodeClaim, nodes: Sequence[Node], command: Command | None) -> Open | None:
-    """Give what lets pods onto a Node that registers, or that its kubelet has made anew."""
+    """Return what lets pods onto a Node that registers, or that its kubelet has made anew."""
     if isinstance(command, Register):
         return Open(replace(claim, held_until=command.claim.held_until), nodes[0].name)
     return Open(claim, nodes[0].name) if is_stranger(claim, nodes) else None
@@ -133,20 +133,20 @@ def _owned(claim: NodeClaim, owners: set[str], shown: Mapping[str, object]) -> N
 
 
 def _was_withdrawn(claim: NodeClaim, present: bool, snapshot: Snapshot) -> bool:
-    """Tell whether a user has deleted the object before our finalizer was on it: nothing shall come of it."""
+    """Return whether a user has deleted the object before our finalizer was on it: nothing shall come of it."""
     if not claim.is_by_hand or present or claim.is_ending or claim.phase is Phase.GIVEN_UP:
         return False
     return snapshot.taken_at > claim.created_at
 
 
 def _named(claim: NodeClaim, found: Sequence[Instance]) -> NodeClaim:
-    """Give a claim with the name that EC2 tells of its instance, if that is news."""
+    """Return a claim with the name that EC2 tells of its instance, if that is news."""
     name = next((i.private_dns_name for i in found if i.id == claim.instance_id), "")
     return replace(claim, private_dns_name=name) if name and _is_unnamed(claim) else claim
 
 
 def _stays_closed(claim: NodeClaim, command: Command | None) -> bool:
-    """Tell whether the Node is held beyond this run: pods that were nominated for it would be tried in vain."""
+    """Return whether the Node is held beyond this run: pods that were nominated for it would be tried in vain."""
     return is_held(command.claim if command is not None else claim)
 
 
@@ -177,12 +177,12 @@ def _next_step(
 
 
 def _is_last(claim: NodeClaim, shown: Mapping[str, object]) -> bool:
-    """Tell whether a claim ends and its object is gone: nobody needs to see it again."""
+    """Return whether a claim ends and its object is gone: nobody needs to see it again."""
     return claim.is_ending and claim.name not in shown
 
 
 def _is_stale(claim: NodeClaim, shown: Manifest | None) -> bool:
-    """Tell whether the NodeClaim object does not say what the ledger says, or lacks what it is known and held by."""
+    """Return whether the NodeClaim object does not say what the ledger says, or lacks what it is known and held by."""
     if shown is None:
         return True
     metadata, status = shown.get("metadata") or {}, shown.get("status") or {}

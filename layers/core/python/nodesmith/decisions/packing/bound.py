@@ -24,12 +24,12 @@ _AVERAGES = 2
 
 
 def resource_prices(items: Sequence[Item], bins: Sequence[Bin]) -> tuple[float, ...]:
-    """Give the prices of a unit of each resource at which the items are worth most and no bin's room is a bargain."""
+    """Return the prices of a unit of each resource at which the items are worth most and no bin's room is a bargain."""
     return _prices(_demand(items), bins)
 
 
 def even_prices(items: Sequence[Item], bins: Sequence[Bin]) -> tuple[float, ...]:
-    """Give prices of a unit of each resource, between those that a shortage of cpu and one of memory would make.
+    """Return prices of a unit of each resource, between those that a shortage of cpu and one of memory would make.
 
     Bins too small for a few average items are not asked: what they hold at a low price is soon gone.
     """
@@ -57,7 +57,7 @@ def _prices(demand: Sequence[float], bins: Sequence[Bin]) -> tuple[float, ...]:
 
 
 def lower_bound(items: Sequence[Item], bins: Sequence[Bin]) -> float:
-    """Give a price that no packing of all items into these bins can undercut; 0 where there is nothing to pack."""
+    """Return a price that no packing of all items into these bins can undercut; 0 where there is nothing to pack."""
     return fsum(_part_bound(part, items, bins) for part in _parts(bins))
 
 
@@ -86,7 +86,7 @@ def _part_bound(part: int, items: Sequence[Item], bins: Sequence[Bin]) -> float:
 
 
 def _most_worth(known: Sequence[Measure], bins: Sequence[Bin]) -> float:
-    """Give what all items are worth at the best prices of these measures."""
+    """Return what all items are worth at the best prices of these measures."""
     cheapest: dict[tuple[float, ...], float] = {}
     for candidate, *room in zip(bins, *(m.room for m in known), strict=True):
         if any(room):
@@ -101,7 +101,7 @@ def _most_worth(known: Sequence[Measure], bins: Sequence[Bin]) -> float:
 
 
 def _cheapest_cover(item: Item, bins: Sequence[Bin]) -> float:
-    """Give the price of the cheapest bins that hold all of one item; 0 where none holds it."""
+    """Return the price of the cheapest bins that hold all of one item; 0 where none holds it."""
     cheapest: dict[int, float] = {}
     for candidate in bins:
         held = [room // size for room, size in zip(candidate.room, item.size, strict=True) if size]

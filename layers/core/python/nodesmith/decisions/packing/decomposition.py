@@ -21,7 +21,7 @@ class Part:
 
 
 def parts(items: Sequence[Item], bins: Sequence[Bin]) -> list[Part]:
-    """Give the parts in order of their first items. What no bin admits is in none."""
+    """Return the parts in order of their first items. What no bin admits is in none."""
     masks = sorted({b.admits for b in bins if b.admits})
     signatures = admitted_by(len(items), masks)
     found: dict[_Class, list[int]] = {}
@@ -34,7 +34,7 @@ def parts(items: Sequence[Item], bins: Sequence[Bin]) -> list[Part]:
 
 
 def admitted_by(number_of_items: int, masks: Sequence[int]) -> list[tuple[str, ...]]:
-    """Give for each item, mask by mask, whether that admits it: "1" or "0". What is equal may go to the same bins."""
+    """Return for each item, mask by mask, whether that admits it: "1" or "0". What is equal may go to the same bins."""
     spelled = [f"{mask & ((1 << number_of_items) - 1):0{number_of_items}b}"[::-1] for mask in masks]
     return list(zip(*spelled, strict=True)) if spelled else [()] * number_of_items
 

@@ -19,12 +19,12 @@ A_NODE = 1e-7  # counted beside each node's price: of plans at one price, that w
 
 
 def transitions(counts: Sequence[int]) -> int:
-    """Tell how much work it is: the number of pairs of a state and a part of it."""
+    """Return how much work it is: the number of pairs of a state and a part of it."""
     return prod((n + 1) * (n + 2) // 2 for n in counts)
 
 
 def number_of_fillings(items: Sequence[Item]) -> int:
-    """Tell how many fillings there may be, the empty one among them."""
+    """Return how many fillings there may be, the empty one among them."""
     return prod(min(item.count, item.most) + 1 for item in items)
 
 
@@ -39,7 +39,10 @@ class Cheapest:
         """what `exact` has found, by how many of each item are packed"""
 
     def of(self, counts: Sequence[int], radix: Sequence[int]) -> list[Bin | None]:
-        """Give for every state the cheapest bin that holds all of it. What holds more is never earlier in the order."""
+        """Return for every state the cheapest bin that holds all of it.
+
+        What holds more is never earlier in the order.
+        """
         at = [0]
         for state, vector in _states(counts):
             if state:
@@ -69,7 +72,7 @@ class Cheapest:
 
 
 def exact(cheapest: Cheapest, counts: Vector) -> Sequence[Choice] | None:
-    """Give the cheapest nodes that hold so many of each item, or None where there are none. Purses are not asked."""
+    """Return the cheapest nodes that hold so many of each item, or None where there are none. Purses are not asked."""
     if counts not in cheapest.plans:
         cheapest.plans[counts] = _solved(cheapest, counts)
     return cheapest.plans[counts]
@@ -104,7 +107,7 @@ def _solved(cheapest: Cheapest, counts: Vector) -> Sequence[Choice] | None:
 
 
 def _states(counts: Sequence[int]) -> Iterator[tuple[int, Vector]]:
-    """Give every state with its number, in order of numbers: the first item counts fastest."""
+    """Yield every state with its number, in order of numbers: the first item counts fastest."""
     for number, reverse in enumerate(product(*(range(n + 1) for n in reversed(counts)))):
         yield number, reverse[::-1]
 

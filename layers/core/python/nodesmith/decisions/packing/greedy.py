@@ -70,7 +70,7 @@ class _Most:
         self._slack = _LEAST_WORTH * (1 + sum(left))
 
     def value(self, candidate: Bin) -> float:
-        """Give what all room would be worth, or all that is left if that is less."""
+        """Return what all room would be worth, or all that is left if that is less."""
         room, value = candidate.room, self._slack
         for axis, price, total in self._priced:
             have = room[axis]

@@ -16,7 +16,10 @@ class Spending:
         self.purses: dict[int, Vector] = dict(purses)
 
     def affords(self, candidate: Bin) -> int:
-        """Tell how many of a bin its purse pays for; UNLIMITED without one. Overdrawn in anything, it pays for none."""
+        """Return how many of a bin its purse pays for; UNLIMITED without one.
+
+        Overdrawn in anything, it pays for none.
+        """
         purse = self.purses.get(candidate.purse)
         if purse is None:
             return UNLIMITED

@@ -32,7 +32,7 @@ class Measure(NamedTuple):
 
 
 def measures(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]) -> list[Measure]:
-    """Give measures of some of these items, each of which is there at least once."""
+    """Return measures of some of these items, each of which is there at least once."""
     holding = _Holding(items, members, bins)
     found = [holding.resource(axis, members) for axis in range(len(items[0].size))]
     found += [holding.shares(shares, 1.0) for shares in _apart(items, members)]
@@ -55,7 +55,7 @@ class _Holding:
         self._items, self._members, self._bins = items, members, bins
 
     def resource(self, axis: int, members: Sequence[int]) -> Measure:
-        """Give one resource of some items as a measure."""
+        """Return one resource of some items as a measure."""
         demand = sum(self._items[n].size[axis] * self._items[n].count for n in members)
         if len(self._members) > _FEW_KINDS:
             return Measure(demand, [b.room[axis] if holds else 0 for b, holds in self._holding_any(members)])
@@ -69,7 +69,7 @@ class _Holding:
         )
 
     def shares(self, shares: Mapping[int, float], most: float) -> Measure:
-        """Give a measure of which one of each item has a share and a bin holds a certain amount at most."""
+        """Return a measure of which one of each item has a share and a bin holds a certain amount at most."""
         demand = fsum(self._items[n].count * share for n, share in shares.items())
         if len(self._members) > _FEW_KINDS:
             mask = sum(1 << n for n in shares)
@@ -90,7 +90,7 @@ class _Holding:
 
     @cached_property
     def _most(self) -> list[dict[int, int]]:
-        """Give for each bin how many of each item it holds if it holds nothing else."""
+        """Return for each bin how many of each item it holds if it holds nothing else."""
         kinds = [
             (n, min(self._items[n].count, self._items[n].most), self._items[n].size) for n in self._members
         ]
@@ -109,7 +109,7 @@ class _Holding:
 
 
 def _apart(items: Sequence[Item], members: Sequence[int]) -> list[dict[int, float]]:
-    """Give for groups that cap themselves, those of the most nodes first, what part of a node's company each member is.
+    """Return for groups that cap themselves, those of most nodes first, the share of a node that each member takes.
 
     A node that holds items with caps m1, m2… of their own group has no more of them than the least of these caps, so
     that their parts 1/m1, 1/m2… are together no more than 1.
@@ -128,7 +128,7 @@ def _apart(items: Sequence[Item], members: Sequence[int]) -> list[dict[int, floa
 
 
 def _larger(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]) -> Iterator[Members]:
-    """Give the items that are too large for some bins, in cpu and in memory."""
+    """Yield the items that are too large for some bins, in cpu and in memory."""
     for axis in range(_MAIN_AXES):
         sizes = sorted(items[n].size[axis] for n in members)
         rooms = sorted({b.room[axis] for b in bins})
@@ -139,7 +139,7 @@ def _larger(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]) 
 
 
 def _elsewhere(members: Sequence[int], bins: Sequence[Bin]) -> Iterator[Members]:
-    """Give the items that bins do not admit, beginning with what most bins admit."""
+    """Yield the items that bins do not admit, beginning with what most bins admit."""
     often = Counter(b.admits for b in bins)
     for admits in sorted(often, key=lambda mask: (-often[mask], mask))[:_MOST_MASKS]:
         admitted = f"{admits:0{members[-1] + 1}b}"[::-1]

@@ -10,7 +10,7 @@ from nodesmith.decisions.packing.problem import Bin, Vector
 
 
 def undominated(bins: Iterable[Bin]) -> list[Bin]:
-    """Give the bins that no other equals in everything and beats in something, cheapest first.
+    """Return the bins that no other equals in everything and beats in something, cheapest first.
 
     A bin is dominated by one that admits the same items or more, has as much room or more, and costs no more, both
     drawing on the same purse.
@@ -54,7 +54,7 @@ class _Rivals:
         return place < len(self._cpu) and self._memory[place] >= memory
 
     def dominate(self, candidate: Bin) -> bool:
-        """Tell whether one of these, all known to cost no more, is as good. The nearest in price is the likeliest."""
+        """Return whether one of these, all known to cost no more, is as good. The nearest in price is the likeliest."""
         room, cost = candidate.room, candidate.cost
         if not self._have(*_main(room)):
             return False

@@ -33,7 +33,7 @@ class Basket:
         return sum(self.left), self.price
 
     def repeats(self, counts: Vector) -> int:
-        """Tell how many nodes what is left fills with these."""
+        """Return how many nodes what is left fills with these."""
         return min([have // count for have, count in zip(self.left, counts, strict=True) if count], default=0)
 
     def buy(self, candidate: Bin, counts: Vector, repeats: int) -> None:
@@ -57,5 +57,5 @@ class Basket:
 
 
 def holds(counts: Vector) -> Holds:
-    """Give a filling as pairs of item and number, without what is not in it."""
+    """Return a filling as pairs of item and number, without what is not in it."""
     return tuple(compress(enumerate(counts), counts))

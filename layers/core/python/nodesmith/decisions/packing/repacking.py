@@ -63,7 +63,7 @@ def _price(choices: Sequence[Choice]) -> float:
 
 
 def _is_paid(basket: Basket, part: _Part, better: Sequence[Choice]) -> bool:
-    """Tell whether the purses pay for these instead of those."""
+    """Return whether the purses pay for these instead of those."""
     left = {purse: list(amounts) for purse, amounts in basket.spending.purses.items()}
     for sign, choices in ((1, part), (-1, better)):
         for bin_, _ in choices:

@@ -25,7 +25,7 @@ class Sharing:
         self.most: dict[int, int] = {}
 
     def room(self, item: Ruled, count: int) -> int:
-        """Tell how many of so many more of an item the rules allow."""
+        """Return how many of so many more of an item the rules allow."""
         if count <= 0:
             return 0
         for group, most in item.caps:

@@ -15,7 +15,7 @@ _Row = list[float]
 def shadow_prices(
     demand: Sequence[float], offers: Sequence[Sequence[float]], prices: Sequence[float]
 ) -> list[float]:
-    """Give prices of a unit of each thing, at which all that is in demand is worth most and no offer too cheap.
+    """Return prices of a unit of each thing, at which all that is in demand is worth most and no offer too cheap.
 
     Maximises `demand · y` for y >= 0 with `offer · y <= price` for every offer. Demands are above 0, prices not below;
     of each thing some offer has any. Rounding may leave y a little beyond what is allowed. Most offers never matter, so
@@ -59,7 +59,7 @@ def _optimum(rows: list[_Row], unknowns: int) -> _Row:
 
 
 def _tightest(rows: Sequence[_Row], column: int) -> int | None:
-    """Give the offer that is first worth its price as one unknown grows."""
+    """Return the offer that is first worth its price as one unknown grows."""
     steps = [(row[-1] / row[column], number) for number, row in enumerate(rows) if row[column] > _TOLERANCE]
     return min(steps)[1] if steps else None
 

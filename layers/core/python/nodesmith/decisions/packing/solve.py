@@ -118,7 +118,7 @@ def _plan(basket: Basket, bound: float) -> _Plan:
 
 
 def _packed_many(part: Part, purses: Purses, most_steps: int) -> _Plan:
-    """Give a plan without a bound."""
+    """Return a plan without a bound."""
     from nodesmith.decisions.packing.sequential.sequential import buy_for_many  # numpy: a tenth of a second
 
     spending = Spending(purses)
@@ -135,7 +135,7 @@ def _packed_many(part: Part, purses: Purses, most_steps: int) -> _Plan:
 
 
 def _proved(basket: Basket, cheapest: Cheapest, purses: Purses, most_transitions: int) -> Basket | None:
-    """Give the cheapest packing of what the basket holds, if that is little, and the purses pay for it."""
+    """Return the cheapest packing of what the basket holds, if that is little, and the purses pay for it."""
     held = tuple(item.count - left for item, left in zip(basket.items, basket.left, strict=True))
     work = transitions(held)
     best = exact(cheapest, held) if work <= most_transitions else None
@@ -148,7 +148,7 @@ def _proved(basket: Basket, cheapest: Cheapest, purses: Purses, most_transitions
 
 
 def _thrifty(basket: Basket, bound: float, bins: Sequence[Bin], purses: Purses) -> tuple[Basket, float]:
-    """Give the plan that makes most of the purses, where few things want what they pay for; and its bound."""
+    """Return the plan that makes most of the purses, where few things want what they pay for; and its bound."""
     if not any(map(Spending(purses).affords, bins)) or number_of_fillings(basket.items) > _MOST_FILLINGS:
         return basket, bound
     from nodesmith.decisions.packing.columngeneration.solve import (
@@ -173,7 +173,7 @@ def _improved(
     most_steps: int,
     good_enough: float,
 ) -> tuple[Basket, float]:
-    """Give a better plan for all that can be packed, if one is found, and a better bound."""
+    """Return a better plan for all that can be packed, if one is found, and a better bound."""
     shrink(basket, bins)
     repack(basket, cheapest, _PROVABLE_TOGETHER, _MENDING)
     if basket.price <= bound * good_enough:
@@ -199,7 +199,7 @@ def _bound(items: Sequence[Item], left: Sequence[int], bins: Sequence[Bin]) -> f
 
 
 def _nodes(bin_: Bin, members: Sequence[Vector], held: Holds, repeats: int, left: list[int]) -> list[Node]:
-    """Give what was bought in the numbers of the whole problem, and take it from what is left."""
+    """Return what was bought in the numbers of the whole problem, and take it from what is left."""
     nodes: list[Node] = []
     while repeats:
         shared = _share(members, held, left)

@@ -15,7 +15,7 @@ _MOST_SUMS = 4096
 
 
 def usable(items: Sequence[Item], bins: Sequence[Bin]) -> list[Bin]:
-    """Give the bins with so much room as items can use."""
+    """Return the bins with so much room as items can use."""
     axes = [
         _Axis({i.size[axis] for i in items}, max(b.room[axis] for b in bins))
         for axis in range(len(items[0].size))
@@ -28,7 +28,7 @@ def usable(items: Sequence[Item], bins: Sequence[Bin]) -> list[Bin]:
 
 
 def filled(items: Sequence[Item], bins: Sequence[Bin]) -> list[Bin]:
-    """Give the bins with no more room than all items need, or as many of the largest as of the smallest it holds."""
+    """Return the bins with no more room than all items need, or as many of the largest as of the smallest it holds."""
     if not items:
         return list(bins)
     return [_with_room(b, room) for b, room in zip(bins, _filled(items, bins), strict=True)]
@@ -68,7 +68,7 @@ class _Axis:
         self._known: dict[int, int] = {}
 
     def used(self, room: int) -> int:
-        """Give the largest sum that is no more than a room, or something between them."""
+        """Return the largest sum that is no more than a room, or something between them."""
         if not self._unit:
             return 0
         if room not in self._known:

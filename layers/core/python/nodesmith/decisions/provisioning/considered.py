@@ -75,7 +75,7 @@ def _others(removed: dict[str, frozenset[str]], condition: str) -> frozenset[str
 def _removed(
     pool: NodePool, types: Sequence[InstanceType], inputs: Inputs, nodeclass: str
 ) -> dict[str, frozenset[str]]:
-    """Give the names of the types that each condition removes."""
+    """Return the names of the types that each condition removes."""
     requirements = pool.requirements.union(Requirements.from_labels(template_labels(pool)))
     removed = {
         str(requirement): frozenset(t.name for t in types if _refuses(requirement, t))

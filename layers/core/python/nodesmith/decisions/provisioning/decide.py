@@ -144,7 +144,7 @@ def _waiting(pods: Iterable[Pod], nominated: Mapping[str, str]) -> dict[str, str
 
 
 def _spares(pods: Iterable[Pod], inputs: Inputs) -> bool:
-    """Tell whether some pods run already and have wishes that may cost nothing.
+    """Return whether some pods run already and have wishes that may cost nothing.
 
     Where zones are rebalanced their wishes are kept: what is crowded now would be mended by another move later.
     """
@@ -155,12 +155,12 @@ def _spares(pods: Iterable[Pod], inputs: Inputs) -> bool:
 
 
 def without_ending(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot:
-    """Give the snapshot in which the Nodes of claims that end are being deleted, though it may not show yet."""
+    """Return the snapshot in which the Nodes of claims that end are being deleted, though it may not show yet."""
     return without(snapshot, {claim.provider_id for claim in claims if claim.is_ending and claim.provider_id})
 
 
 def without(snapshot: Snapshot, providers: Collection[str]) -> Snapshot:
-    """Give the snapshot in which the Nodes of these instances are being deleted."""
+    """Return the snapshot in which the Nodes of these instances are being deleted."""
     if not providers:
         return snapshot
     nodes = tuple(replace(n, deleting=True) if n.provider_id in providers else n for n in snapshot.nodes)
@@ -214,7 +214,7 @@ def _told(pods: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, Reason]]:
 
 
 def _stuck(attempt: Attempt, offers: Pools) -> list[tuple[Pod, Reason]]:
-    """Give the pods that no node was demanded for; why none could be bought, when it was tried, says most."""
+    """Return the pods that no node was demanded for; why none could be bought, when it was tried, says most."""
     tried = {pod.shape: why for pod, why in _refused(attempt.tried, offers)} if attempt.tried else {}
     stuck = attempt.assignment.stuck
     return [(pod, tried.get(pod.shape) or by_rule(why)) for pods, why in stuck for pod in pods]

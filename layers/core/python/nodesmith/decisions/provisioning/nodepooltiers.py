@@ -97,7 +97,7 @@ def _nodeclasses(snapshot: Snapshot) -> tuple[dict[str, EC2NodeClass], list[Prob
 def pool_obstacle(
     pool: NodePool, nodeclasses: Mapping[str, EC2NodeClass], ledger: Ledger, now: datetime
 ) -> str:
-    """Say why this NodePool may not buy now, whatever is asked of it; nothing where it may."""
+    """Return why this NodePool may not buy now, whatever is asked of it; nothing where it may."""
     backoff = ledger.nodepool_backoffs.get(pool.name)
     if pool.deleting:
         return "it is being deleted"
@@ -114,7 +114,7 @@ def pool_obstacle(
 
 
 def nodeclass_obstacle(ref: NodeClassRef, nodeclasses: Mapping[str, EC2NodeClass], ledger: Ledger) -> str:
-    """Say why nothing can be launched from a NodeClass now; nothing where it can."""
+    """Return why nothing can be launched from a NodeClass now; nothing where it can."""
     nodeclass, status = nodeclasses.get(ref.name), ledger.nodeclasses.get(ref.name)
     if ref.label != NODECLASS:
         return f"its NodeClass is a {ref.kind}.{ref.group}; only EC2NodeClass.karpenter.k8s.aws is known here"
@@ -140,7 +140,7 @@ def template_of(
     settings: NodeSettings,
     now: datetime,
 ) -> Template:
-    """Give what a NodePool may buy now, its EC2NodeClass being ready."""
+    """Return what a NodePool may buy now, its EC2NodeClass being ready."""
     configuration, status = NodeConfiguration.of(nodeclass), ledger.nodeclasses[nodeclass.name]
     known = known_types(catalog, configuration, settings, status, ledger.learned)
     types = type_set(attaching(known, snapshot.attach_limits))

@@ -93,7 +93,7 @@ def _asked_price(claim: NodeClaim, instance: Instance) -> float:
 def backoffs(
     outcomes: Collection[LaunchOutcome], ledger: Ledger, now: datetime
 ) -> dict[OfferingKey, Backoff]:
-    """Give the back-offs of offerings that had no capacity; one that served another claim had some."""
+    """Return the back-offs of offerings that had no capacity; one that served another claim had some."""
     answers = [outcome for outcome in outcomes if isinstance(outcome, (NoCapacity, Launched))]
     codes = {s.offering: s.code for answer in answers for s in answer.shortfalls}
     return {
@@ -113,7 +113,7 @@ def subnet_backoffs(outcomes: Iterable[LaunchOutcome], now: datetime) -> dict[st
 
 
 def served(outcomes: Iterable[LaunchOutcome]) -> set[OfferingKey]:
-    """Give the offerings that instances came from."""
+    """Return the offerings that instances came from."""
     instances = [outcome.instance for outcome in outcomes if isinstance(outcome, Launched)]
     return {OfferingKey(i.capacity_type, i.instance_type, i.zone) for i in instances}
 

@@ -23,7 +23,7 @@ from nodesmith.model.karpenter.nodepools import NODES, NodePool, parsed_nodepool
 
 
 def replicas(inputs: Inputs) -> tuple[list[PlannedNode], dict[str, str]]:
-    """Give the nodes that static NodePools lack, and why some get none, by NodePool."""
+    """Return the nodes that static NodePools lack, and why some get none, by NodePool."""
     found: list[PlannedNode] = []
     refused: dict[str, str] = {}
     static = {n: p for n, p in parsed_nodepools(inputs.snapshot.nodepools).items() if p.is_static}
@@ -74,7 +74,7 @@ def planned(pool: NodePool, lacking: int, mine: Sequence[NodeClaim], inputs: Inp
 
 
 def _by_zone(offers: Template) -> dict[str, tuple[Ware, ...]]:
-    """Give what is for sale in each zone, cheapest first, of the way to pay that is cheapest there."""
+    """Return what is for sale in each zone, cheapest first, of the way to pay that is cheapest there."""
     plain = [choice for choice in offers.choices if not choice.is_exotic] or offers.choices
     wares = [Ware(offers, choice, offering, (), 0) for choice in plain for offering in choice.offerings]
     found: dict[str, list[Ware]] = {}
@@ -90,5 +90,5 @@ def _price(ware: Ware) -> tuple[bool, float, str]:
 
 
 def _zone(claim: NodeClaim) -> str:
-    """Give where a claim's node is, or will be."""
+    """Return where a claim's node is, or will be."""
     return claim.zone or claim.requirements.settled.get(ZONE, "")

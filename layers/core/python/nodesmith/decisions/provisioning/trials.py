@@ -16,13 +16,13 @@ _UNDER_WAY = frozenset({Phase.PENDING, Phase.LAUNCHED})
 
 
 def health_of(pool: NodePool, ledger: Ledger) -> RegistrationHealth | None:
-    """Give what is known of a NodePool as it is now."""
+    """Return what is known of a NodePool as it is now."""
     status = ledger.nodeclasses.get(pool.nodeclass.name)
     return current(ledger.health.get(pool.name), basis_of(pool, status))
 
 
 def trial_obstacle(pool: NodePool, ledger: Ledger, now: datetime) -> str:
-    """Say why a NodePool whose nodes do not join may not buy now; nothing where it may."""
+    """Return why a NodePool whose nodes do not join may not buy now; nothing where it may."""
     health = health_of(pool, ledger)
     if health is None or health.backoff is None:
         return ""

@@ -39,7 +39,7 @@ class Statement(NamedTuple):
 def unstated(
     manifest: Mapping[str, Any], parsed: NodePool | EC2NodeClass | None, ca_bundle: str
 ) -> Statement | None:
-    """Give the hash that an object does not state of itself yet; None where it does, or cannot be read.
+    """Return the hash that an object does not state of itself yet; None where it does, or cannot be read.
 
     `ca_bundle` is the cluster's, in base64.
     """
@@ -63,7 +63,7 @@ def rehashed(
     nodeclasses: Mapping[str, EC2NodeClass],
     ca_bundle: str,
 ) -> list[NodeClaim]:
-    """Give claims that have a hash of another version with that of this one, `MOST_AT_ONCE` of them.
+    """Return claims that have a hash of another version with that of this one, `MOST_AT_ONCE` of them.
 
     A hash whose NodePool or EC2NodeClass cannot be read is left until it can.
     """
@@ -78,7 +78,7 @@ def rehashed(
 def _renewed(
     claim: NodeClaim, pool: NodePool | None, nodeclass: EC2NodeClass | None, ca_bundle: str
 ) -> NodeClaim:
-    """Give a claim with today's hashes; one that has drifted keeps its old ones, which then differ from today's."""
+    """Return a claim with today's hashes; one that has drifted keeps its old ones, which then differ from today's."""
     if pool and claim.nodepool_hash_version != NODEPOOL_HASH_VERSION:
         stated = claim.nodepool_hash if claim.drift else pool.hash
         claim = replace(claim, nodepool_hash=stated, nodepool_hash_version=NODEPOOL_HASH_VERSION)

@@ -23,7 +23,7 @@ _ALWAYS_SHOWN = Resources(dict.fromkeys((CPU, EPHEMERAL_STORAGE, MEMORY, PODS), 
 
 
 def usage(nodepool: str, claims: Sequence[NodeClaim], snapshot: Snapshot) -> dict[str, Any]:
-    """Give `status.nodes` and `status.resources` of a NodePool.
+    """Return `status.nodes` and `status.resources` of a NodePool.
 
     Nodes that are to go do not count, as in Karpenter. A Node that no claim stands for counts by what it shows.
     """

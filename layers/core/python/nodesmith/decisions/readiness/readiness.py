@@ -48,7 +48,7 @@ class StatusUpdate:
 def nodeclass_update(
     manifest: Mapping[str, Any], parsed: Parsed[EC2NodeClass], status: NodeClassStatus | None, now: datetime
 ) -> StatusUpdate | None:
-    """Give the status an EC2NodeClass should show, None where it shows it already.
+    """Return the status an EC2NodeClass should show, None where it shows it already.
 
     A Ready that somebody else has denied stays so until one of the conditions changes that it rests on, as with
     Karpenter, or the EC2NodeClass does.
@@ -77,7 +77,7 @@ def nodepool_update(
     paused: Pause | None = None,
     claims: Sequence[NodeClaim] = (),
 ) -> StatusUpdate | None:
-    """Give the status a NodePool should show, None where it shows it already.
+    """Return the status a NodePool should show, None where it shows it already.
 
     `nodeclass_states` are the Ready conditions of all EC2NodeClasses by name, `health` is what is known of whether its
     nodes join, as it is now, `claims` are the ledger's. What is wrong with it and harms it little is the message of its
@@ -103,7 +103,7 @@ def nodepool_update(
 
 
 def of_provisioner(update: StatusUpdate, manifest: Mapping[str, Any], now: datetime) -> StatusUpdate:
-    """Give the status of a NodePool as its Provisioner shows it: with when its number of nodes last changed."""
+    """Return the status of a NodePool as its Provisioner shows it: with when its number of nodes last changed."""
     shown = manifest.get("status") or {}
     has_scaled = update.status["nodes"] != (shown.get("nodes") or 0)
     scaled = {"lastScaleTime": format_time(now)} if has_scaled else {}
@@ -111,7 +111,7 @@ def of_provisioner(update: StatusUpdate, manifest: Mapping[str, Any], now: datet
 
 
 def ready_condition(update: StatusUpdate | None, manifest: Mapping[str, Any]) -> StatusCondition:
-    """Give the Ready condition that an object shows once `update` is written."""
+    """Return the Ready condition that an object shows once `update` is written."""
     statuses = (update.status if update else {}, manifest.get("status") or {})
     conditions: Iterable[Mapping[str, Any]] = chain(*(each.get("conditions") or () for each in statuses))
     found: Mapping[str, Any] = next((c for c in conditions if c.get("type") == "Ready"), {})
@@ -124,7 +124,7 @@ def ready_condition(update: StatusUpdate | None, manifest: Mapping[str, Any]) ->
 
 
 def _observed(pool: NodePool | None, snapshot: Snapshot) -> dict[str, int]:
-    """Say which generation of its EC2NodeClass a NodePool was looked at with; nothing where there is none."""
+    """Return which generation of its EC2NodeClass a NodePool was looked at with; nothing where there is none."""
     of = pool.nodeclass.name if pool and pool.nodeclass.label == NODECLASS else ""
     found = next((_generation(each) for each in snapshot.nodeclasses if _name(each) == of), 0)
     return {"nodeClassObservedGeneration": found} if found else {}
@@ -187,7 +187,7 @@ def _root(conditions: Sequence[StatusCondition]) -> StatusCondition:
 
 
 def _is_denied(manifest: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether an object shows all these conditions, each True, and still a Ready that is not."""
+    """Return whether an object shows all these conditions, each True, and still a Ready that is not."""
     shown, rests_on = _conditions(manifest.get("status") or {}), _conditions({"conditions": wanted})
     says_no = shown.get("Ready", ("True",))[0] != "True"
     return says_no and all(c[0] == "True" and shown.get(type_) == c for type_, c in rests_on.items())

@@ -16,7 +16,7 @@ RESOLVE_AGAIN_SOON = timedelta(minutes=1)
 
 
 def to_resolve(nodeclasses: Iterable[EC2NodeClass], ledger: Ledger, now: datetime) -> list[EC2NodeClass]:
-    """Give the EC2NodeClasses whose resolution is missing, of another content, or old."""
+    """Return the EC2NodeClasses whose resolution is missing, of another content, or old."""
     due: list[EC2NodeClass] = []
     for nodeclass in sorted(nodeclasses, key=lambda n: n.name):
         known = ledger.nodeclasses.get(nodeclass.name)

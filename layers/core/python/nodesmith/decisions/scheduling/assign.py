@@ -203,7 +203,7 @@ class _Round:
         return [*left, *(pod for pod in pods if pod.node)]
 
     def _returning(self) -> list[Shape]:
-        """Give the shapes with pods left after which others have found a place; of very many none."""
+        """Return the shapes with pods left after which others have found a place; of very many none."""
         grown = self._ground.topology.size
         found = [shape for shape, seen in self._left_at.items() if seen < grown and not shares_node(shape)]
         for one in self._begun:  # whoever it follows, and comes only now, would have to be where it is
@@ -220,7 +220,7 @@ class _Round:
                     moved = True
 
     def _values(self, key: str) -> frozenset[str]:
-        """Give the values of a key that nodes have, or may have that will be bought."""
+        """Return the values of a key that nodes have, or may have that will be bought."""
         found = {room.labels[key] for room in self._ground.vacancies.rooms.values() if key in room.labels}
         for demand in self._ground.result.demands:
             if key in demand.pins:
@@ -240,7 +240,10 @@ class _Round:
         return self._ground.domains(shape).follows_nobody
 
     def _begins(self, shape: Shape) -> bool:
-        """Tell whether none of the pods that these must follow has a place yet: then these may be the first of all."""
+        """Return whether none of the pods that these must follow has a place yet.
+
+        Then these may be the first of all.
+        """
         return not followed(shape, self._ground.neighbours.sets) & self._ground.topology.numbers
 
     def _is_followed_by(self, follower: Shape) -> Callable[[Shape], bool]:

@@ -30,7 +30,7 @@ class Choices:
         self.met: dict[Name, int] = {}
 
     def pick(self, name: Name, options: int) -> int:
-        """Give the number of the option to take."""
+        """Return the number of the option to take."""
         if options < 2:
             return 0
         self.met.setdefault(name, options)
@@ -38,19 +38,19 @@ class Choices:
         return picked if picked < options else 0
 
     def first(self, name: Name, things: Iterable[_T]) -> list[_T]:
-        """Give things in their order, but for the one that is to come first."""
+        """Return things in their order, but for the one that is to come first."""
         ordered = list(things)
         picked = self.pick(name, len(ordered))
         return [ordered[picked], *ordered[:picked], *ordered[picked + 1 :]] if picked else ordered
 
     def one(self, name: Name, things: Iterable[_T]) -> _T | None:
-        """Give the one thing that is preferred, usually none."""
+        """Return the one thing that is preferred, usually none."""
         ordered = list(things)
         picked = self.pick(name, len(ordered) + 1)
         return ordered[picked - 1] if picked else None
 
     def some(self, name: Name, count: int) -> int:
-        """Give how many of so many are had: all, none, all but one, or one."""
+        """Return how many of so many are had: all, none, all but one, or one."""
         if not count:
             return 0
         options: Sequence[int] = tuple(dict.fromkeys((count, 0, count - 1, 1)))
@@ -61,7 +61,7 @@ class Choices:
         self.met.setdefault(_without(source, demand), 2)
 
     def bars(self, source: str, demand: Demand) -> bool:
-        """Tell whether a demand has to do without a source of nodes."""
+        """Return whether a demand has to do without a source of nodes."""
         return _without(source, demand) in self.script
 
     @property

@@ -25,7 +25,7 @@ _MOST_ALTERNATIVES = 32
 
 
 def type_refusal(requirements: Requirements, instance_type: InstanceType) -> Requirement | None:
-    """Give the first requirement (by key) that the type cannot meet. Keys that no type has are the NodePool's own."""
+    """Return the first requirement (by key) that the type cannot meet. Keys that no type has are the NodePool's own."""
     for key in sorted(requirements):
         wanted = requirements[key]
         value = instance_type.labels.get(key)
@@ -42,13 +42,13 @@ def type_refusal(requirements: Requirements, instance_type: InstanceType) -> Req
 
 
 def allows_offering(requirements: Mapping[str, Requirement], offering: Offering) -> bool:
-    """Tell whether the offering has what the requirements say of the labels in `OFFERING_KEYS`."""
+    """Return whether the offering has what the requirements say of the labels in `OFFERING_KEYS`."""
     values = offering_labels(offering.zone, offering.zone_id, offering.capacity_type)
     return all(requirements[key].allows(value) for key, value in values.items() if key in requirements)
 
 
 def offering_labels(zone: str, zone_id: str, capacity_type: str) -> dict[str, str]:
-    """Give the labels in `OFFERING_KEYS`; the zone id is empty where nobody knows it."""
+    """Return the labels in `OFFERING_KEYS`; the zone id is empty where nobody knows it."""
     return {
         ZONE: zone,
         ZONE_ID: zone_id,
@@ -91,20 +91,23 @@ def _grouped(types: Iterable[InstanceType]) -> dict[str, list[tuple[InstanceType
 
 @lru_cache(maxsize=64)
 def type_set(types: tuple[InstanceType, ...]) -> TypeSet:
-    """Give the set of these types."""
+    """Return the set of these types."""
     return TypeSet(types)
 
 
 @lru_cache(maxsize=512)
 def matching_types(types: TypeSet, requirements: Requirements) -> TypeSet:
-    """Give the types that meet all requirements. Cached: NodePools and shapes repeat from run to run."""
+    """Return the types that meet all requirements. Cached: NodePools and shapes repeat from run to run."""
     refused = frozenset().union(*(types.refused(wanted) for wanted in requirements.values()))
     return TypeSet(tuple(t for t in types.types if t.name not in refused))
 
 
 @lru_cache(maxsize=512)
 def types_for_pods(types: TypeSet, term: Requirements, given: frozenset[str] = frozenset()) -> TypeSet:
-    """Give the types whose nodes have what pods ask for: labels that a type lacks they lack, but for those `given`."""
+    """Return the types whose nodes have what pods ask for.
+
+    Labels that a type lacks they lack, but for those `given`.
+    """
     asked = [k for k, r in term.items() if k in TYPE_KEYS and k not in given and not r.tolerates_absence]
     matching = matching_types(types, term)
     if all(key in t.requirements for t in matching.types for key in asked):
@@ -115,7 +118,7 @@ def types_for_pods(types: TypeSet, term: Requirements, given: frozenset[str] = f
 def compatible_terms(
     offered: Requirements, shape: Shape, *, undefined: frozenset[str] = WELL_KNOWN
 ) -> tuple[Requirements, ...]:
-    """Give the alternatives of the shape's node affinity that go with `offered`.
+    """Return the alternatives of the shape's node affinity that go with `offered`.
 
     Shapes that were joined because they must share a node may leave no alternative at all.
     """
@@ -123,7 +126,7 @@ def compatible_terms(
 
 
 def joined_terms(some: Iterable[Requirements], others: Sequence[Requirements]) -> tuple[Requirements, ...]:
-    """Give the alternatives of pods that ask for one of `some` and one of `others`; none where these contradict."""
+    """Return the alternatives of pods that ask for one of `some` and one of `others`; none where these contradict."""
     return tuple(
         one.union(other)
         for one in some
@@ -133,7 +136,7 @@ def joined_terms(some: Iterable[Requirements], others: Sequence[Requirements]) -
 
 
 def agreeing_terms(offered: Requirements, shape: Shape) -> tuple[Requirements, ...]:
-    """Give the compatible alternatives that a node can meet with one set of labels.
+    """Return the compatible alternatives that a node can meet with one set of labels.
 
     Where alternatives want different values of labels that only the NodePool defines, those that agree with the first.
     """
@@ -145,17 +148,17 @@ def agreeing_terms(offered: Requirements, shape: Shape) -> tuple[Requirements, .
 
 
 def own_wishes(offered: Requirements, term: Requirements) -> dict[str, Requirement]:
-    """Give what a term asks of labels that only the NodePool defines, and that not every node of it has."""
+    """Return what a term asks of labels that only the NodePool defines, and that not every node of it has."""
     own = {key: r for key, r in term.items() if key not in WELL_KNOWN and key in offered}
     return {key: r for key, r in own.items() if not is_given(offered[key], r)}
 
 
 def is_given(offered: Requirement, wanted: Requirement) -> bool:
-    """Tell whether a label has what is wanted whichever of the offered values a node gets."""
+    """Return whether a label has what is wanted whichever of the offered values a node gets."""
     return not offered.complement and offered.intersection(wanted) == offered
 
 
 def label_refusal(labels: Mapping[str, str], terms: Iterable[Requirements]) -> str | None:
-    """Say which requirement a node with these labels does not meet, None when one alternative is met."""
+    """Return which requirement a node with these labels does not meet, None when one alternative is met."""
     refusals = [term.first_refusal(labels) for term in terms]
     return None if any(r is None for r in refusals) else f"pods need {refusals[0]}"

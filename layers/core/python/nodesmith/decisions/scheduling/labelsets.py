@@ -44,7 +44,7 @@ class LabelSets:
         return len(self._numbers)
 
     def number(self, shape: Shape) -> int:
-        """Give the number of a shape's label set."""
+        """Return the number of a shape's label set."""
         return self._number_of[shape]
 
     def liken(self, shape: Shape, other: Shape) -> None:
@@ -52,7 +52,7 @@ class LabelSets:
         self._number_of[shape] = self._number_of[other]
 
     def selected(self, selector: Selector | None, namespaces: Namespaces) -> int:
-        """Give the label sets that a selector selects in these namespaces. No selector selects nothing."""
+        """Return the label sets that a selector selects in these namespaces. No selector selects nothing."""
         if selector is None:
             return 0
         key = selector.key, namespaces
@@ -64,7 +64,7 @@ class LabelSets:
         return self._selected[key]
 
     def selects(self, selector: Selector | None, namespaces: Namespaces, shape: Shape) -> bool:
-        """Tell whether a selector selects pods of a shape."""
+        """Return whether a selector selects pods of a shape."""
         return self.selected(selector, namespaces) >> self._number_of[shape] & 1 == 1
 
     def _within(self, namespaces: frozenset[str]) -> int:
@@ -80,7 +80,7 @@ class LabelSets:
 
 
 def bits(numbers: int) -> Iterator[int]:
-    """Give the numbers in a set, ascending."""
+    """Yield the numbers in a set, ascending."""
     while numbers:
         lowest = numbers & -numbers
         yield lowest.bit_length() - 1
@@ -88,7 +88,7 @@ def bits(numbers: int) -> Iterator[int]:
 
 
 def selectors_of(shape: Shape) -> list[Selector]:
-    """Give the selectors of all constraints of a shape."""
+    """Return the selectors of all constraints of a shape."""
     found = [*(spread.selector for spread in shape.spreads), *(term.selector for term in shape.affinities)]
     return [selector for selector in found if selector is not None]
 

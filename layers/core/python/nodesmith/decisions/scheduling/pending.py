@@ -56,7 +56,7 @@ def _state_refusal(pod: Pod) -> str:
 
 
 def shape_refusal(shape: Shape) -> str:
-    """Say why no node can be bought for such pods whatever the NodePools offer, empty when one can."""
+    """Return why no node can be bought for such pods whatever the NodePools offer, empty when one can."""
     if shape.refusal:
         return shape.refusal
     negative = next((name for name, amount in sorted(shape.requests.items()) if amount < 0), None)

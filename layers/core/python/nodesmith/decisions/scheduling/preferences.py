@@ -42,7 +42,7 @@ RULES = frozenset({Wishes.RULE, Wishes.ZONES})
 
 
 def has_wishes(shape: Shape) -> bool:
-    """Tell whether pods prefer anything of nodes, or of who is near."""
+    """Return whether pods prefer anything of nodes, or of who is near."""
     soft = any(not spread.hard for spread in shape.spreads)
     return soft or bool(shape.preferred_terms) or any(term.weight for term in shape.affinities)
 
@@ -50,7 +50,7 @@ def has_wishes(shape: Shape) -> bool:
 def variants(
     shape: Shape, policy: PreferencePolicy, launching: Launching, *, zones_only: bool = False
 ) -> tuple[Shape, ...]:
-    """Give a shape with its wishes as rules, then with ever fewer of them, at last the shape itself.
+    """Return a shape with its wishes as rules, then with ever fewer of them, at last the shape itself.
 
     With `zones_only` it wishes for nothing but to be spread over zones.
     """
@@ -77,7 +77,7 @@ def variants(
 
 
 def _spread_over_zones(shape: Shape) -> Shape:
-    """Give a shape without any wish but its spreads over zones."""
+    """Return a shape without any wish but its spreads over zones."""
     return replace(
         shape,
         preferred_terms=(),
@@ -98,7 +98,7 @@ def _variant(
     wished: list[Requirements],
     spreads: int,
 ) -> Shape | None:
-    """Give a shape that requires these, and as many of its spreads (the last ones); None where it could never be."""
+    """Return a shape that requires these, and as many of its spreads (the last ones); None where it could never be."""
     terms = shape.terms
     if wished:
         terms = tuple(

@@ -29,7 +29,7 @@ def shared(
     templates: Iterable[Template],
     daemonsets: Sequence[Shape],
 ) -> list[Demand]:
-    """Give the demands with their rules; those that differ in nothing that matters for a node become one."""
+    """Return the demands with their rules; those that differ in nothing that matters for a node become one."""
     found = [d for d in demands if d.pods]
     fallbacks = [d.fallback for d in found if d.fallback is not None]
     labels = _open_labels(templates)
@@ -46,7 +46,7 @@ def shared(
 def _ruled(
     demands: Sequence[Demand], neighbours: Neighbours, labels: _Open, daemonsets: Sequence[Shape]
 ) -> list[tuple[tuple[int, ...], Demand]]:
-    """Give demands with their rules, each with the groups of which it limits its own number."""
+    """Return demands with their rules, each with the groups of which it limits its own number."""
     rules = [neighbours.rules(demand.shape) for demand in demands]
     wished = [
         Rules((*rule.groups, *groups), (*rule.caps, *((group ^ 1, 0) for group in groups)))
@@ -106,11 +106,11 @@ class _Busy:
         return [cap for cap in rules.caps if self._members[cap[0]] > (cap[0] in rules.groups)]
 
     def caps(self, rules: Rules) -> tuple[Cap, ...]:
-        """Give those of these caps."""
+        """Return those of these caps."""
         return tuple([(self._numbers[group], most) for group, most in self._stopping(rules)])
 
     def groups(self, rules: Rules) -> tuple[int, ...]:
-        """Give those of these groups."""
+        """Return those of these groups."""
         return tuple([self._numbers[group] for group in rules.groups if group in self._numbers])
 
 
@@ -124,7 +124,7 @@ def _open_labels(templates: Iterable[Template]) -> _Open:
 
 
 def _wishes(demands: Sequence[Demand], labels: _Open) -> list[list[int]]:
-    """Give each demand's groups of wishes: negative, for the others are not; group ^ 1 is the opposite."""
+    """Return each demand's groups of wishes: negative, for the others are not; group ^ 1 is the opposite."""
     found: list[list[int]] = [[] for _ in demands]
     first = -2
     for key, offered in labels.items():

@@ -39,7 +39,7 @@ class Tally:
     """tells the domains in which no node of these pods counts"""
 
     def admits(self, domain: Domain) -> bool:
-        """Tell whether one more pod may go to a domain."""
+        """Return whether one more pod may go to a domain."""
         value = domain[self.axis]
         if self.most is not None:
             return not value or self.counts.get(value, 0) + self.counts_self <= self.most
@@ -51,7 +51,7 @@ class Tally:
         return there is not None and there + self.counts_self - self.fewest() <= self.spread.max_skew
 
     def fewest(self, beside: frozenset[str] = frozenset()) -> int:
-        """Give what the emptiest value has, some values aside; 0 where there are fewer values than minDomains."""
+        """Return what the emptiest value has, some values aside; 0 where there are fewer values than minDomains."""
         if self.spread is not None and len(self.counts) < self.spread.min_domains:
             return 0
         sure = (n - self.unsure.get(value, 0) for value, n in self.counts.items() if value not in beside)
@@ -110,7 +110,7 @@ def share_out(
 
 
 def _alike(tally: Tally, equals: Sequence[Domain], others: Iterable[Domain], most: int) -> int:
-    """Give how many pods each of the emptiest domains can take, before others are as empty or the skew is reached."""
+    """Return how many pods each of the emptiest domains can take, before others are as empty or the skew is reached."""
     level = tally.of(equals[0])
     values = frozenset(domain[tally.axis] for domain in equals)
     bounds = [most, *(tally.of(d) - level for d in others if tally.of(d) > level)]

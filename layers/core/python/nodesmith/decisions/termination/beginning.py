@@ -21,7 +21,7 @@ from nodesmith.model.snapshot import Snapshot
 
 
 def to_end(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> list[End]:
-    """Give the ends that begin now, by claim name."""
+    """Return the ends that begin now, by claim name."""
     objects = snapshot.shown_nodeclaims()
     pace = _Pace(claims, snapshot, now)
     found = []
@@ -40,7 +40,7 @@ def to_end(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> li
 
 
 def to_end_later(claims: Sequence[NodeClaim], snapshot: Snapshot) -> bool:
-    """Tell whether a claim is deleted, or its Node, whose end has not begun: budgets may not let it go yet."""
+    """Return whether a claim is deleted, or its Node, whose end has not begun: budgets may not let it go yet."""
     objects = snapshot.shown_nodeclaims()
     serving = (claim for claim in claims if not claim.is_ending and claim.phase is not Phase.GIVEN_UP)
     return any(_why(claim, objects.get(claim.name), snapshot.node_of(claim)) for claim in serving)
@@ -63,7 +63,7 @@ class _Pace:
         self._now = now
 
     def allows(self, claim: NodeClaim) -> bool:
-        """Tell whether a deleted claim may end now; if so, count it."""
+        """Return whether a deleted claim may end now; if so, count it."""
         pool = claim.nodepool
         if pool in self._pools or not claim.instance_id:
             return True
@@ -83,7 +83,7 @@ def _why(claim: NodeClaim, shown: Mapping[str, Any] | None, node: Node | None) -
 
 
 def deadline_of(claim: NodeClaim, shown: Mapping[str, Any] | None, now: datetime) -> datetime | None:
-    """Give when the instance goes at the latest: the NodePool's terminationGracePeriod after the deletion.
+    """Return when the instance goes at the latest: the NodePool's terminationGracePeriod after the deletion.
 
     The annotation `karpenter.sh/nodeclaim-termination-timestamp` on the NodeClaim may make it sooner. None is never.
     """

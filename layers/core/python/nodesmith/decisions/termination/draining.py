@@ -78,17 +78,17 @@ def drain(
 
 
 def must_go(shape: Shape) -> bool:
-    """Tell whether pods of a shape leave a node that is drained."""
+    """Return whether pods of a shape leave a node that is drained."""
     return not shape.is_static and first_untolerated((DISRUPTED,), shape.tolerations) is not None
 
 
 def is_stuck(pod: Pod, now: datetime) -> bool:
-    """Tell whether a pod should long have ended."""
+    """Return whether a pod should long have ended."""
     return pod.deletion_at is not None and now - pod.deletion_at > STUCK_AFTER
 
 
 def tier(pod: Pod) -> int:
-    """Give when it is a pod's turn: daemons after the others of their kind, those critical to the system last."""
+    """Return when it is a pod's turn: daemons after the others of their kind, those critical to the system last."""
     return 2 * pod.shape.critical + pod.shape.is_daemon
 
 
@@ -105,7 +105,7 @@ def pressing_from(
 
 
 def _is_overdue(pod: Pod, deadline: datetime, now: datetime, head_start: timedelta) -> bool:
-    """Tell whether a pod would outlive the deadline unless it is deleted now."""
+    """Return whether a pod would outlive the deadline unless it is deleted now."""
     if pod.deleting:
         return pod.deletion_at is not None and pod.deletion_at > deadline + OVERSHOOT
     return now >= last_moment(pod, deadline, head_start)

@@ -13,7 +13,7 @@ from nodesmith.model.snapshot import Snapshot
 
 
 def obstacles(node: str, snapshot: Snapshot, now: datetime) -> list[Waiting]:
-    """Give what the node's end would wait for until somebody helps, in the words in which it would be told then.
+    """Return what the node's end would wait for until somebody helps, in the words in which it would be told then.
 
     What time may mend is left out: a budget that allows nothing just now, a protection for some hours.
     """

@@ -35,7 +35,7 @@ class Toll:
 def toll(
     commands: Iterable[TerminationCommand], claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime
 ) -> Toll:
-    """Give what the commands of one look say of interruptions."""
+    """Return what the commands of one look say of interruptions."""
     pods = {pod.key: pod for pod in snapshot.pods}
     launched: list[float] = []
     ready: list[float] = []
@@ -63,7 +63,7 @@ def toll(
 
 
 def noticed_at(claim: NodeClaim, now: datetime) -> datetime:
-    """Give when EC2 gave notice of a claim's end, as far as that is known.
+    """Return when EC2 gave notice of a claim's end, as far as that is known.
 
     A deadline that is over says nothing of it: it may be the moment at which the instance was gone.
     """
@@ -74,7 +74,7 @@ def noticed_at(claim: NodeClaim, now: datetime) -> datetime:
 
 
 def displaced(claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
-    """Give since when pods may be without a node because EC2 takes theirs; None where it takes none."""
+    """Return since when pods may be without a node because EC2 takes theirs; None where it takes none."""
     return min((noticed_at(c, now) for c in claims if c.is_ending and c.cause in WARNED), default=None)
 
 
@@ -87,14 +87,14 @@ def waiting_since(moment: datetime, pods: Iterable[Pod]) -> int:
 
 
 def _bought_for(claim: NodeClaim, claims: Iterable[NodeClaim]) -> list[NodeClaim]:
-    """Give what the first decision after the notice has bought."""
+    """Return what the first decision after the notice has bought."""
     since = claim.terminating_at or claim.phase_since
     later = sorted((c for c in claims if c.created_at >= since), key=lambda c: (c.created_at, c.name))
     return [c for c in later if c.decision == later[0].decision]
 
 
 def _last(moments: Iterable[datetime | None], since: datetime) -> list[float]:
-    """Give the seconds until the last of these moments; none while one is still to come, or where there is none."""
+    """Return the seconds until the last of these moments; none while one is still to come, or where there is none."""
     known = list(moments)
     reached = [at for at in known if at is not None]
     return [(max(reached) - since).total_seconds()] if reached and len(reached) == len(known) else []
@@ -105,5 +105,5 @@ def _is_cut_short(pod: Pod | None, grace_seconds: int | None) -> bool:
 
 
 def _dies(pod: Pod, now: datetime) -> bool:
-    """Tell whether a pod still has some of its grace before it when its instance is gone."""
+    """Return whether a pod still has some of its grace before it when its instance is gone."""
     return must_go(pod.shape) and pod.deletion_at is not None and pod.deletion_at > now

@@ -36,7 +36,7 @@ def protected_for(annotation: str | None) -> timedelta | None:
 
 
 def refuses_disruption(pod: Pod, now: datetime) -> bool:
-    """Tell whether a pod asks not to be disrupted; one that has not started is still protected."""
+    """Return whether a pod asks not to be disrupted; one that has not started is still protected."""
     span = protected_for(pod.shape.annotations.get(DO_NOT_DISRUPT))
     if span is None:
         return False
@@ -65,22 +65,22 @@ class Allowances:
         return bool(self._budgets)
 
     def guards(self, shape: Shape) -> tuple[PodDisruptionBudget, ...]:
-        """Give the budgets that guard pods of a shape."""
+        """Return the budgets that guard pods of a shape."""
         if shape not in self._guards:
             self._guards[shape] = tuple(budget for budget in self._budgets if budget.selects(shape))
         return self._guards[shape]
 
     def are_hopeless(self, pod: Pod) -> bool:
-        """Tell whether a budget guards the pod that will never allow an eviction, as it is written."""
+        """Return whether a budget guards the pod that will never allow an eviction, as it is written."""
         return any(budget.never_allows for budget in self.guards(pod.shape))
 
     def never_let_go(self, pod: Pod) -> bool:
-        """Tell whether no eviction of the pod will ever be allowed, unless it, a budget or its replicas change."""
+        """Return whether no eviction of the pod will ever be allowed, unless it, a budget or its replicas change."""
         guards = self.guards(pod.shape)
         return len(guards) > 1 or any(b.never_allows and not _is_free(pod, b) for b in guards)
 
     def take(self, pod: Pod) -> bool:
-        """Tell whether the pod may be evicted, by the API server's rules; if so, count it.
+        """Return whether the pod may be evicted, by the API server's rules; if so, count it.
 
         More than one budget refuses always. A pod that is not ready is free where its budget says so, or where enough
         others are healthy.
@@ -91,7 +91,7 @@ class Allowances:
         return True
 
     def permits(self, pod: Pod, spent: Mapping[str, int] = _NONE) -> bool:
-        """Tell whether the pod may be evicted, once so many of each budget have been `spent` beside."""
+        """Return whether the pod may be evicted, once so many of each budget have been `spent` beside."""
         guards = self.guards(pod.shape)
         if len(guards) > 1:
             return False
@@ -132,5 +132,5 @@ def _is_free(pod: Pod, budget: PodDisruptionBudget) -> bool:
 
 
 def is_met(budget: PodDisruptionBudget) -> bool:
-    """Tell whether as many pods are healthy as the budget demands."""
+    """Return whether as many pods are healthy as the budget demands."""
     return budget.current_healthy >= budget.desired_healthy > 0

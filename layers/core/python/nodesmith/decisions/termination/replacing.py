@@ -44,7 +44,7 @@ def replacement(claim: NodeClaim) -> Waiting:
 def awaits_replacement(
     claim: NodeClaim, node: Node | None, pods: Iterable[Pod], claims: Collection[NodeClaim], now: datetime
 ) -> bool:
-    """Tell whether the pods of a node that ends are to stay on it for now."""
+    """Return whether the pods of a node that ends are to stay on it for now."""
     if claim.phase is not Phase.TERMINATING or claim.cause not in CHOSEN or now >= _longest(claim):
         return False
     if node is None or not node.is_ready:
@@ -77,7 +77,7 @@ def _longest(claim: NodeClaim) -> datetime:
 
 
 def _is_replaced(claim: NodeClaim, moving: Collection[str], claims: Iterable[NodeClaim]) -> bool:
-    """Tell whether what was bought for pods of the node is ready, before its end began or since.
+    """Return whether what was bought for pods of the node is ready, before its end began or since.
 
     A pod may run on another node than the one that was bought for it once: what is older than the end says nothing.
     """

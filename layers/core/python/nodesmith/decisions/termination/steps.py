@@ -68,7 +68,7 @@ def next_steps(
     denied: Collection[str] = (),
     drain_times: Mapping[str, DrainTime] = FrozenMap(),
 ) -> list[TerminationCommand]:
-    """Give what is to be done, in order: all of one claim's commands before the next claim's.
+    """Return what is to be done, in order: all of one claim's commands before the next claim's.
 
     Budgets are spent on the node whose deadline, then whose end came first, so that nodes empty one after the other.
     `instances` are those found for the claims in `checked`, `denied` pods whose eviction a webhook has denied of late,
@@ -201,7 +201,7 @@ def _is_gone(claim: NodeClaim, instances: Sequence[Instance], now: datetime) -> 
 
 
 def _is_settled(claim: NodeClaim, now: datetime) -> bool:
-    """Tell whether no launch can still bring an instance about that nobody has seen yet."""
+    """Return whether no launch can still bring an instance about that nobody has seen yet."""
     return bool(claim.instance_id) or now - (claim.terminating_at or now) >= LAUNCH_MAY_STILL_COME
 
 
@@ -234,17 +234,20 @@ def _onward(claim: NodeClaim, view: _View, found: Drain, snapshot: Snapshot, now
 
 
 def _cut_short(left: int, what: str) -> tuple[str, ...]:
-    """Say what a step has left undone because the deadline has come; nothing where all is done."""
+    """Return what a step has left undone because the deadline has come; nothing where all is done."""
     return (DEADLINE_PASSED, f"{what} left at the deadline: {left}") if left else ()
 
 
 def _is_seen_tainted(node: Node | None) -> bool:
-    """Tell whether the snapshot is of later than the taint: only then does it hold the node's last pods and volumes."""
+    """Return whether the snapshot is of later than the taint.
+
+    Only then does it hold the node's last pods and volumes.
+    """
     return node is not None and any(taint.identity == DISRUPTED.identity for taint in node.taints)
 
 
 def closing_patch(claim: NodeClaim) -> NodePatch:
-    """Give what keeps new pods and load balancers off a Node, and its object until we let go of it."""
+    """Return what keeps new pods and load balancers off a Node, and its object until we let go of it."""
     return NodePatch(
         labels={EXCLUDE_FROM_LOAD_BALANCERS: "karpenter"},
         add_taints=(DISRUPTED,),

@@ -36,7 +36,7 @@ class Waiting:
 
 
 def is_told(waiting: Waiting, message: str) -> bool:
-    """Tell whether a message names what is waited for: while it does, its figures are not worth another write.
+    """Return whether a message names what is waited for: while it does, its figures are not worth another write.
 
     Pods that are leaving come and go with every look.
     """
@@ -53,7 +53,7 @@ def why_not_gone(
     allowances: Allowances | None = None,
     left: Sequence[Pod] | None = None,
 ) -> Waiting | None:
-    """Give what an ending claim waits for; None for one that does not end, or goes on at the next look.
+    """Return what an ending claim waits for; None for one that does not end, or goes on at the next look.
 
     `allowances` are what nodes that end before it have left of the snapshot's budgets; without them, all there is.
     `left` are the pods that must still go, where that has been looked at.
@@ -75,12 +75,12 @@ def why_not_gone(
 
 
 def is_let_go(node: Node) -> bool:
-    """Tell whether a Node is being deleted, and held by other finalizers than ours only."""
+    """Return whether a Node is being deleted, and held by other finalizers than ours only."""
     return node.deleting and bool(node.finalizers) and TERMINATION_FINALIZER not in node.finalizers
 
 
 def awaiting_node(claim: NodeClaim, node: str, finalizers: Sequence[str]) -> Waiting:
-    """Say which finalizers of other controllers hold the Node of a claim whose instance is gone."""
+    """Return which finalizers of other controllers hold the Node of a claim whose instance is gone."""
     since = claim.instance_gone_at or claim.phase_since
     several, names = len(finalizers) > 1, " and ".join(finalizers)
     held_by = (
@@ -134,7 +134,7 @@ def protected(pods: Iterable[Pod], since: datetime, now: datetime) -> Waiting | 
 
 
 def guarded(pods: Iterable[Pod], allowances: Allowances, since: datetime) -> Waiting | None:
-    """Give the budget that allows none of these pods to go; None where one of them may, and the others after it."""
+    """Return the budget that allows none of these pods to go; None where one of them may, and the others after it."""
     held = [pod for pod in pods if not pod.deleting]
     if not held or any(allowances.permits(pod) for pod in held):
         return None
@@ -166,7 +166,7 @@ def _fix(budget: PodDisruptionBudget) -> str:
 
 
 def arithmetic(budget: PodDisruptionBudget) -> str:
-    """Say how a budget comes to what it allows."""
+    """Return how a budget comes to what it allows."""
     asked = (
         f"maxUnavailable {budget.max_unavailable}"
         if budget.max_unavailable

@@ -66,7 +66,7 @@ def parse_cron(text: str) -> Cron:
 
 @lru_cache(maxsize=256)
 def is_schedule(text: str) -> bool:
-    """Tell whether a text can be read as a schedule."""
+    """Return whether a text can be read as a schedule."""
     try:
         return bool(parse_cron(text))
     except CronError:
@@ -74,7 +74,7 @@ def is_schedule(text: str) -> bool:
 
 
 def last_hit(schedule: Cron, after: datetime, until: datetime, zone: tzinfo = UTC) -> datetime | None:
-    """Give the newest moment of a schedule that is later than `after` and not later than `until`, in UTC.
+    """Return the newest moment of a schedule that is later than `after` and not later than `until`, in UTC.
 
     The schedule goes by the clock of `zone`. What the clock shows twice when summer ends is the first of both; what it
     leaves out when summer begins comes as much later as the clock is put forward.

@@ -19,7 +19,7 @@ _MOST_GO_DIGITS = 19
 
 
 def duration_seconds(text: str | None) -> int | None:
-    """Give the length of `text`; None for `Never` and for None.
+    """Return the length of `text`; None for `Never` and for None.
 
     Expects text that has passed its field's pattern; anything between the parts is not looked at.
     """
@@ -31,7 +31,7 @@ def duration_seconds(text: str | None) -> int | None:
 
 
 def nanoseconds(text: str) -> int:
-    """Give the length of a Go duration, rounded as Go's time.ParseDuration does; 0 for `Never`.
+    """Return the length of a Go duration, rounded as Go's time.ParseDuration does; 0 for `Never`.
 
     Expects text that has passed its field's pattern.
     """
@@ -44,7 +44,7 @@ def nanoseconds(text: str) -> int:
 
 
 def _part_of(digits: str, unit: int) -> int:
-    """Give a decimal fraction of a unit: Go counts in float64, and only the digits that fit an int64."""
+    """Return a decimal fraction of a unit: Go counts in float64, and only the digits that fit an int64."""
     number, scale = 0, 1.0
     for digit in digits:
         if number > _MOST_NANOSECONDS // 10:

@@ -38,14 +38,14 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def freeze(value: object) -> object:
-    """Give JSON data as hashable data: objects as FrozenMap, arrays as tuples."""
+    """Return JSON data as hashable data: objects as FrozenMap, arrays as tuples."""
     if isinstance(value, Mapping):
         return FrozenMap({str(key): freeze(item) for key, item in value.items()})
     return tuple(freeze(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
 def thaw(value: object) -> object:
-    """Give frozen data as plain dicts and lists again, ready for JSON."""
+    """Return frozen data as plain dicts and lists again, ready for JSON."""
     if type(value) in _PLAIN:  # most of what comes, and asking a Mapping's ABC is slow
         return value
     if isinstance(value, Mapping):

@@ -87,23 +87,23 @@ _NODE_RESTRICTED_DOMAINS = ("kubernetes.io", "k8s.io", "node-restriction.kuberne
 
 
 def normalised(key: str) -> str:
-    """Give today's spelling of a label key."""
+    """Return today's spelling of a label key."""
     return ALIASES.get(key, key)
 
 
 def is_label_value(text: str) -> bool:
-    """Tell whether a label can have this value. Not every API server asks that of the values in a node affinity."""
+    """Return whether a label can have this value. Not every API server asks that of the values in a node affinity."""
     return len(text) <= LONGEST_LABEL_VALUE and _LABEL_VALUE.fullmatch(text) is not None
 
 
 def in_domain(key: str, domain: str) -> bool:
-    """Tell whether `key` belongs to `domain` or one of its sub-domains."""
+    """Return whether `key` belongs to `domain` or one of its sub-domains."""
     prefix = key.partition("/")[0] if "/" in key else ""
     return prefix == domain or prefix.endswith(f".{domain}")
 
 
 def restriction(key: str) -> str | None:
-    """Say why users may not constrain or set `key`, None when they may.
+    """Return why users may not constrain or set `key`, None when they may.
 
     Restricted are `kubernetes.io/hostname` and Karpenter's own domains but for their well-known keys.
     """
@@ -119,5 +119,5 @@ def restriction(key: str) -> str | None:
 
 
 def kubelet_may_set(key: str) -> bool:
-    """Tell whether the kubelet's --node-labels may carry `key` (NodeRestriction forbids Kubernetes' own domains)."""
+    """Return whether the kubelet's --node-labels may carry `key` (NodeRestriction forbids Kubernetes' own domains)."""
     return not any(in_domain(key, domain) for domain in _NODE_RESTRICTED_DOMAINS)

@@ -21,7 +21,7 @@ class Selector:
     key: str
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether a pod with these labels is selected."""
+        """Return whether a pod with these labels is selected."""
         return self.requirements.allow_labels(labels)
 
     def __str__(self) -> str:

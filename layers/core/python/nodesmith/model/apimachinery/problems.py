@@ -51,7 +51,7 @@ class ParseOnce(Generic[T_co]):
         self._last: tuple[tuple[Mapping[str, object], ...], tuple[Parsed[T_co], ...]] = (), ()
 
     def __call__(self, manifests: tuple[Mapping[str, object], ...]) -> tuple[Parsed[T_co], ...]:
-        """Give what each manifest says, in their order."""
+        """Return what each manifest says, in their order."""
         of, parsed = self._last
         if manifests is not of:
             parsed = tuple(map(self._parse, manifests))

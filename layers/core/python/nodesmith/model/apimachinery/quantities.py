@@ -45,7 +45,7 @@ class QuantityError(ValueError):
 
 @lru_cache(maxsize=4096)
 def parse_quantity(text: str) -> Fraction:
-    """Give the exact value of `text` in base units (cores, bytes, counts).
+    """Return the exact value of `text` in base units (cores, bytes, counts).
 
     Raises QuantityError, with the likely spelling where one suggests itself (`1gb` → `1G`).
     """
@@ -57,7 +57,7 @@ def parse_quantity(text: str) -> Fraction:
 
 
 def whole_units(value: object, *, per_unit: int = 1) -> int:
-    """Give `value` (text or number, as manifests carry both) in whole units, rounded away from zero as Kubernetes does.
+    """Return `value` (text or number, as in manifests) in whole units, rounded away from zero as Kubernetes does.
 
     `per_unit` is the number of wanted units in a base unit: 1000 for milli-cores. Raises QuantityError.
     """
@@ -79,7 +79,7 @@ def _rounded(exact: Fraction) -> int:
 
 
 def cpu_milli(value: object) -> int:
-    """Give a cpu quantity in milli-cores: `'1.5'` → 1500, `'100m'` → 100, `'1n'` → 1."""
+    """Return a cpu quantity in milli-cores: `'1.5'` → 1500, `'100m'` → 100, `'1n'` → 1."""
     return whole_units(value, per_unit=1000)
 
 

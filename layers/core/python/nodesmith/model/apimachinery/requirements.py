@@ -66,7 +66,7 @@ class Requirement:
         return self.is_empty or (excludes and not self.exists)
 
     def allows(self, value: str) -> bool:
-        """Tell whether a label with this value satisfies the requirement."""
+        """Return whether a label with this value satisfies the requirement."""
         return (value in self.values) != self.complement and self._within_bounds(value)
 
     def _within_bounds(self, value: str) -> bool:
@@ -78,7 +78,7 @@ class Requirement:
         return (self.gte is None or number >= self.gte) and (self.lte is None or number <= self.lte)
 
     def intersection(self, other: Requirement) -> Requirement:
-        """Give the requirement that allows exactly what both allow."""
+        """Return the requirement that allows exactly what both allow."""
         gte, lte = _tightest(self.gte, other.gte, max), _tightest(self.lte, other.lte, min)
         min_values = _tightest(self.min_values, other.min_values, max)
         if gte is not None and lte is not None and gte > lte:
@@ -94,7 +94,7 @@ class Requirement:
         return Requirement(self.key, allowed, min_values=min_values)
 
     def intersects(self, other: Requirement) -> bool:
-        """Tell whether some value satisfies both."""
+        """Return whether some value satisfies both."""
         if self.complement and other.complement:
             return not self.intersection(other).is_exhausted
         concrete, rest = (other, self) if self.complement else (self, other)
@@ -211,7 +211,7 @@ class Requirements(Mapping[str, Requirement]):
         return hash(frozenset(self.by_key.values()))
 
     def adding(self, *requirements: Requirement) -> Requirements:
-        """Give these requirements narrowed by more of them."""
+        """Return these requirements narrowed by more of them."""
         merged = dict(self.by_key)
         for new in requirements:
             known = merged.get(new.key)
@@ -228,15 +228,15 @@ class Requirements(Mapping[str, Requirement]):
         }
 
     def union(self, other: Requirements) -> Requirements:
-        """Give all requirements of both, intersected key by key."""
+        """Return all requirements of both, intersected key by key."""
         return self.adding(*other.by_key.values())
 
     def allow_labels(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether a node with exactly these labels satisfies all requirements."""
+        """Return whether a node with exactly these labels satisfies all requirements."""
         return self.first_refusal(labels) is None
 
     def first_refusal(self, labels: Mapping[str, str]) -> Requirement | None:
-        """Give the requirement (first by key) that a node with these labels does not satisfy, None when all hold."""
+        """Return the requirement (first by key) that a node with these labels does not satisfy, None when all hold."""
         for key in sorted(self.by_key):
             needed, value = self.by_key[key], labels.get(key)
             if not (needed.tolerates_absence if value is None else needed.allows(value)):
@@ -244,7 +244,7 @@ class Requirements(Mapping[str, Requirement]):
         return None
 
     def conflict(self, other: Requirements, *, undefined: frozenset[str] = WELL_KNOWN) -> Conflict | None:
-        """Give the first key (in order) on which `other` cannot be placed on these, None when compatible.
+        """Return the first key (in order) on which `other` cannot be placed on these, None when compatible.
 
         A key that only `other` names must be in `undefined` (the well-known keys for new nodes, none for existing
         ones) unless `other` accepts its absence. NotIn and DoesNotExist never clash with each other.
@@ -262,7 +262,7 @@ class Requirements(Mapping[str, Requirement]):
 
 
 def contradiction(parts: Sequence[Requirement]) -> str:
-    """Give the first key on which no node can meet all parts, empty where one can.
+    """Return the first key on which no node can meet all parts, empty where one can.
 
     An intersection without values left reads as DoesNotExist; that is right for step-by-step narrowing, but not for
     what one object demands together: `In [a]` and `NotIn [a]` do not ask for a node without the label.

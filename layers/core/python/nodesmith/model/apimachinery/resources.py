@@ -42,7 +42,7 @@ class Resources(Mapping[str, int]):
         return hash(frozenset(self.nonzero().items()))
 
     def of(self, name: str) -> int:
-        """Give the amount of `name`, 0 where it is not listed."""
+        """Return the amount of `name`, 0 where it is not listed."""
         return self.amounts.get(name, 0)
 
     @property
@@ -70,11 +70,11 @@ class Resources(Mapping[str, int]):
         return Resources({name: amount * count for name, amount in self.amounts.items()})
 
     def at_least(self, other: Resources) -> Resources:
-        """Give the element-wise maximum."""
+        """Return the element-wise maximum."""
         return Resources({n: max(self.of(n), other.of(n)) for n in {**self.amounts, **other.amounts}})
 
     def fits_in(self, room: Resources) -> bool:
-        """Tell whether every non-zero amount is available in `room`. A negative total never fits."""
+        """Return whether every non-zero amount is available in `room`. A negative total never fits."""
         return all(amount >= 0 and amount <= room.of(name) for name, amount in self.amounts.items() if amount)
 
 

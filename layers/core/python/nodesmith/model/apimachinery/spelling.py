@@ -11,7 +11,7 @@ _NEAR = 0.75
 
 
 def meant(word: str, known: Iterable[str], most: int = 1) -> list[str]:
-    """Give those of `known` that are nearest to a word, none where none is near."""
+    """Return those of `known` that are nearest to a word, none where none is near."""
     if len(word) > _LONGEST_TYPO:
         return []
     alike = [each for each in sorted(known) if each.lower() == word.lower()]
@@ -19,5 +19,5 @@ def meant(word: str, known: Iterable[str], most: int = 1) -> list[str]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Give `, did you mean 'x'?` for the closest of `known`, or nothing."""
+    """Return `, did you mean 'x'?` for the closest of `known`, or nothing."""
     return "".join(f", did you mean {each!r}?" for each in meant(word, known))

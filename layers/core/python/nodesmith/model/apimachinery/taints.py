@@ -45,7 +45,7 @@ class Toleration:
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Tell whether the taint does not hinder a pod with this toleration."""
+        """Return whether the taint does not hinder a pod with this toleration."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -61,7 +61,7 @@ class Toleration:
                 return False
 
     def covers(self, other: Toleration) -> bool:
-        """Tell whether it tolerates whatever the other does, as far as that shows from how they are written."""
+        """Return whether it tolerates whatever the other does, as far as that shows from how they are written."""
         if self.effect not in {"", other.effect}:
             return False
         if self.operator == "Exists":
@@ -77,7 +77,7 @@ class Toleration:
 
 
 def common(some: Sequence[Toleration], others: Sequence[Toleration]) -> tuple[Toleration, ...]:
-    """Give what both tolerate."""
+    """Return what both tolerate."""
     found = [one for one in some if any(other.covers(one) for other in others)]
     found += [other for other in others if other not in found and any(one.covers(other) for one in some)]
     return tuple(found)
@@ -97,14 +97,17 @@ _EPHEMERAL = frozenset(
 
 
 def is_ephemeral(taint: Taint) -> bool:
-    """Tell whether a starting node sheds this taint by itself (Karpenter's known ephemeral taints)."""
+    """Return whether a starting node sheds this taint by itself (Karpenter's known ephemeral taints)."""
     return taint.identity in _EPHEMERAL or taint.key.startswith("readiness.k8s.io/")
 
 
 def first_untolerated(
     taints: Iterable[Taint], tolerations: Iterable[Toleration], *, soft: bool = False
 ) -> Taint | None:
-    """Give the first taint that no toleration covers. PreferNoSchedule hinders nobody, unless `soft` ones count too."""
+    """Return the first taint that no toleration covers.
+
+    PreferNoSchedule hinders nobody, unless `soft` ones count too.
+    """
     tolerations = tuple(tolerations)
     asked = (taint for taint in taints if soft or taint.effect != Effect.PREFER_NO_SCHEDULE)
     return next((t for t in asked if not any(toleration.tolerates(t) for toleration in tolerations)), None)

@@ -12,7 +12,7 @@ def parse_time(text: str) -> datetime:
 
 
 def is_time(text: str) -> bool:
-    """Tell whether a text is a time with its zone."""
+    """Return whether a text is a time with its zone."""
     try:
         return datetime.fromisoformat(text).tzinfo is not None
     except ValueError:

@@ -64,7 +64,7 @@ class Converted(NamedTuple):
     """By field of `manifest`; what is not named, nor inside of what is, stands where it stood."""
 
     def origin(self, field: str) -> Origin | None:
-        """Give where a field was, or the nearest field that it is in; None for what was added."""
+        """Return where a field was, or the nearest field that it is in; None for what was added."""
         ends = [at for at in range(len(field), 0, -1) if at == len(field) or field[at] in ".["]
         for end in ends:
             known = self.origins.get(field[:end])

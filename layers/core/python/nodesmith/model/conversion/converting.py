@@ -34,7 +34,7 @@ class _Drafts(NamedTuple):
 
 
 def is_converted(manifest: Mapping[str, Any]) -> bool:
-    """Tell whether an object is of a kind and version that is read as one of today."""
+    """Return whether an object is of a kind and version that is read as one of today."""
     group, _, _ = str(manifest.get("apiVersion")).partition("/")
     return (group, manifest.get("kind")) in KINDS and manifest.get("apiVersion") in OLD_VERSIONS
 
@@ -42,7 +42,7 @@ def is_converted(manifest: Mapping[str, Any]) -> bool:
 def convert(
     manifests: Sequence[Mapping[str, Any]], around: Surroundings = UNKNOWN, *, workloads: bool = False
 ) -> Conversion:
-    """Give every object as it is written today; with `workloads`, with today's label keys in pods as well.
+    """Return every object as it is written today; with `workloads`, with today's label keys in pods as well.
 
     An object of a kind or version that is none of Karpenter's stays as it is, as does one that cannot be read, for
     whoever reads v1 to refuse. Where two become one of the same kind and name, that of today holds.
@@ -90,13 +90,13 @@ def _finish_provisioners(olds: Sequence[Old], drafts: _Drafts, around: Surroundi
 
 
 def _attach(drafts: _Drafts) -> list[Draft]:
-    """Give the further EC2NodeClasses that disagreeing pools need."""
+    """Return the further EC2NodeClasses that disagreeing pools need."""
     named = {draft.name: (draft, kubelet) for draft, kubelet in drafts.pools.values()}
     return attach_kubelets(named, [each for made in drafts.classes.values() for each in made])
 
 
 def _without_doubles(olds: Sequence[Old], drafts: _Drafts, made: Sequence[Draft]) -> Iterator[Converted]:
-    """Give the objects in order, each followed by those made from it; an old one yields to one of today."""
+    """Yield the objects in order, each followed by those made from it; an old one yields to one of today."""
     today = {
         (str(old.manifest.get("kind")), old.name)
         for old in olds
@@ -132,5 +132,5 @@ def _with_settings(around: Surroundings, olds: Sequence[Old]) -> Surroundings:
 
 
 def loud(changes: Sequence[Change]) -> tuple[Change, ...]:
-    """Give what somebody should hear of before nodes come."""
+    """Return what somebody should hear of before nodes come."""
     return tuple(change for change in changes if not change.is_quiet)

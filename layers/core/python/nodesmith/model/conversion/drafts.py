@@ -16,14 +16,14 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def entries(value: object) -> Mapping[str, Any]:
-    """Give a map's entries with text for keys; none for what is no map."""
+    """Return a map's entries with text for keys; none for what is no map."""
     if not isinstance(value, Mapping):
         return {}
     return value if all(isinstance(key, str) for key in value) else {str(k): v for k, v in value.items()}
 
 
 def items(value: object) -> list[Any]:
-    """Give a list's items; none for what is no list."""
+    """Return a list's items; none for what is no list."""
     return value if isinstance(value, list) else []
 
 
@@ -40,7 +40,7 @@ class Old:
         self.changes: list[Change] = []
 
     def get(self, field: str) -> Any:
-        """Give the value of a dotted field, None where there is none."""
+        """Return the value of a dotted field, None where there is none."""
         value: Any = self.manifest
         for step in field.split("."):
             value = entries(value).get(step)
@@ -95,7 +95,7 @@ class Draft:
         return str(self.body["metadata"].get("name") or "")
 
     def get(self, field: str) -> Any:
-        """Give what is at a dotted field by now, None for nothing."""
+        """Return what is at a dotted field by now, None for nothing."""
         value: Any = self.body
         for step in field.split("."):
             value = value.get(step) if isinstance(value, Mapping) else None
@@ -122,7 +122,7 @@ class Draft:
         return place.pop(last)
 
     def _place(self, field: str) -> tuple[dict[str, Any], str]:
-        """Give the map that holds a field, made where there is none."""
+        """Return the map that holds a field, made where there is none."""
         *path, last = field.split(".")
         place = self.body
         for step in path:
@@ -150,7 +150,7 @@ class Draft:
         self.old.note(Fate.REFUSED, field, why)
 
     def converted(self) -> Converted:
-        """Give the object; the one that was given where nothing came of it."""
+        """Return the object; the one that was given where nothing came of it."""
         body = self.old.manifest if self.body == self.old.manifest else self.body
         return Converted(self.old.number, body, self.origins)
 

@@ -88,7 +88,7 @@ def _ubuntu(draft: Draft, selected: Any) -> None:
 
 
 def _selector(draft: Draft) -> str:
-    """Say how images are selected, where the object is of its age and today."""
+    """Return how images are selected, where the object is of its age and today."""
     today = f"amiSelectorTerms, for instance with an ssmParameter such as {_SSM}"
     if draft.old.manifest.get("kind") == draft.kind:
         return today
@@ -98,7 +98,7 @@ def _selector(draft: Draft) -> str:
 
 
 def _family(draft: Draft) -> Any:
-    """Give the family as it is spelled."""
+    """Return the family as it is spelled."""
     given = draft.old.get(_FAMILY)
     if not isinstance(given, str) or given in _FAMILIES:
         return given

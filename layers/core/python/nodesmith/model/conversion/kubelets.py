@@ -23,7 +23,7 @@ class KubeletOf(NamedTuple):
 
 
 def attach_kubelets(pools: Mapping[str, tuple[Draft, KubeletOf | None]], classes: list[Draft]) -> list[Draft]:
-    """Give the EC2NodeClasses with what pools say of the kubelet; further ones where pools of one class disagree.
+    """Return the EC2NodeClasses with what pools say of the kubelet; further ones where pools of one class disagree.
 
     `pools` are all that there are, by name; one that says something is pointed to the class that says so today.
     """
@@ -66,7 +66,7 @@ def _split(nodeclass: Draft, sharing: list[tuple[Draft, KubeletOf | None]], take
 
 
 def _settings(kubelet: KubeletOf | None) -> Any:
-    """Give the settings without the container runtime; the same object where it is not in them."""
+    """Return the settings without the container runtime; the same object where it is not in them."""
     if kubelet is None or not isinstance(kubelet.value, Mapping):
         return kubelet.value if kubelet else None
     given = entries(kubelet.value)

@@ -96,7 +96,7 @@ def _is_category(value: str) -> bool:
 
 
 def unknown_key(key: str) -> str:
-    """Say what to do instead of a key of AWS's domains that no node has; empty for all other keys."""
+    """Return what to do instead of a key of AWS's domains that no node has; empty for all other keys."""
     hint = WITHOUT_EQUIVALENT.get(key, "")
     if key.startswith(_AUTO_MODE) and key not in MISTAKEN:
         hint = f"EKS Auto Mode has it, and nothing here is like it{did_you_mean(key, frozenset(MISTAKEN))}"

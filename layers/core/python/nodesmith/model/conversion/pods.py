@@ -91,7 +91,7 @@ def _node_selector(draft: Draft, field: str) -> None:
 
 
 def _read(old: Old, key: str, values: tuple[str, ...], field: str) -> tuple[str, tuple[str, ...]]:
-    """Give today's key and values, of those keys that no node has today."""
+    """Return today's key and values, of those keys that no node has today."""
     if hint := unknown_key(key):
         old.note(Fate.REFUSED, field, hint)
     if key not in MISTAKEN and key not in RENAMED:

@@ -89,7 +89,7 @@ def _ref(name: object) -> dict[str, object]:
 
 
 def kubelet_of(old: Old) -> KubeletOf | None:
-    """Give what a Provisioner says of the kubelet, by either of its names."""
+    """Return what a Provisioner says of the kubelet, by either of its names."""
     for name in ("kubeletConfiguration", "kubelet"):
         value = old.spec.get(name)
         if value is not None:
@@ -141,7 +141,7 @@ def _consolidate(draft: Draft) -> None:
 
 
 def _seconds(old: Old, field: str) -> object:
-    """Give seconds as a duration, as a number in quotes too; what is none is refused."""
+    """Return seconds as a duration, as a number in quotes too; what is none is refused."""
     given = old.get(field)
     if isinstance(given, str) and given.isdecimal() and given.isascii():
         old.note(Fate.REPAIRED, field, f"is text, and is read as the number {given}")

@@ -24,7 +24,7 @@ _BOUNDS = frozenset({"Gt", "Lt", "Gte", "Lte"})
 
 
 def repaired_requirements(old: Old, given: Any, field: str, *, rename: bool) -> Any:
-    """Give requirements as they are read today; the same list where nothing is amiss.
+    """Return requirements as they are read today; the same list where nothing is amiss.
 
     `rename` says whether keys that were right once, and are still understood, are to be written in today's way.
     """
@@ -49,7 +49,7 @@ def _repaired(old: Old, item: Any, field: str, rename: bool) -> Any:
 
 
 def repaired_labels(old: Old, given: Any, field: str) -> Any:
-    """Give the labels of nodes with today's keys and values; the same map where nothing is amiss."""
+    """Return the labels of nodes with today's keys and values; the same map where nothing is amiss."""
     new: dict[Any, Any] = {}
     for key, value in entries(given).items():
         reading = read_label(key, (value,)) if isinstance(value, str) and _may_mean(key) else None

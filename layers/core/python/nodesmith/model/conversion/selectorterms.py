@@ -33,7 +33,7 @@ def carry_selector(draft: Draft, field: str, target: str) -> None:
 
 
 def _of_text(draft: Draft, given: object, field: str) -> Mapping[str, str] | None:
-    """Give a selector with alternatives behind commas, those of a list too; None where it is of anything but text."""
+    """Return a selector with alternatives behind commas, those of a list too; None where it is of anything but text."""
     found: dict[str, str] = {}
     for key, value in entries(given).items():
         if isinstance(value, list) and value and all(isinstance(each, str) for each in value):

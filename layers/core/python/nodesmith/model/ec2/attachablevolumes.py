@@ -26,7 +26,7 @@ _USUAL_LIMIT = 27
 
 
 def attachable_volumes(facts: InstanceFacts, configuration: NodeConfiguration) -> int:
-    """Give how many EBS volumes a new node will take from pods; never less than 1, as the driver never says less.
+    """Return how many EBS volumes a new node will take from pods; never less than 1, as the driver never says less.
 
     Of a shared limit the VPC CNI's spare network interface (WARM_ENI_TARGET 1) takes one place when the driver counts.
     """

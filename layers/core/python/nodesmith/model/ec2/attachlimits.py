@@ -19,7 +19,7 @@ class AttachLimits:
     stated: FrozenMap[FrozenMap[int]]
 
     def on(self, instance_type: str) -> Resources:
-        """Give a new node's places; of a type that no node has, as many as the node that states fewest of any."""
+        """Return a new node's places; of a type that no node has, as many as the node that states fewest of any."""
         return Resources(
             {
                 ATTACHABLE + driver: known.get(instance_type, max(_AT_LEAST, min(known.values())))

@@ -30,7 +30,7 @@ PRIVATE_IPV4 = "vpc.amazonaws.com/PrivateIPv4Address"
 
 
 def capacity(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings) -> Resources:
-    """Give what the kubelet will report as `status.capacity`, and places for EBS volumes, which its CSINode will.
+    """Return what the kubelet will report as `status.capacity`, and places for EBS volumes, which its CSINode will.
 
     Memory is an estimate until a node has told.
     """
@@ -55,7 +55,7 @@ def capacity(facts: InstanceFacts, configuration: NodeConfiguration, settings: N
 
 
 def pods(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings) -> int:
-    """Give the most pods it may run: maxPods, else what its interfaces carry, capped by podsPerCore."""
+    """Return the most pods it may run: maxPods, else what its interfaces carry, capped by podsPerCore."""
     kubelet = configuration.kubelet
     if kubelet.max_pods is not None:
         most = kubelet.max_pods
@@ -69,7 +69,7 @@ def pods(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeS
 
 
 def overhead(facts: InstanceFacts, configuration: NodeConfiguration, capacity: Resources) -> Resources:
-    """Give what the node keeps for itself: kube-reserved, system-reserved, hard eviction thresholds."""
+    """Return what the node keeps for itself: kube-reserved, system-reserved, hard eviction thresholds."""
     kubelet = configuration.kubelet
     if configuration.ami_family == BOTTLEROCKET or configuration.windows:
         counted_pods = capacity.pods
@@ -90,7 +90,7 @@ def overhead(facts: InstanceFacts, configuration: NodeConfiguration, capacity: R
 
 
 def eviction_threshold(capacity: Resources, kubelet: KubeletConfiguration) -> Resources:
-    """Give the memory and storage below which the kubelet evicts at once. Soft thresholds never count."""
+    """Return the memory and storage below which the kubelet evicts at once. Soft thresholds never count."""
     memory = kubelet.eviction_hard.get("memory.available", "100Mi")
     storage = kubelet.eviction_hard.get("nodefs.available", "10%")
     return Resources(
@@ -102,7 +102,7 @@ def eviction_threshold(capacity: Resources, kubelet: KubeletConfiguration) -> Re
 
 
 def allocatable(capacity: Resources, overhead: Resources) -> Resources:
-    """Give what is left for pods; never negative.
+    """Return what is left for pods; never negative.
 
     A node whose reservations exceed what it has takes no pods at all, whatever they ask for.
     """

@@ -14,7 +14,7 @@ _SPOT_SHARE = 0.35
 
 
 def estimated_spot_price(on_demand_hourly: float) -> float:
-    """Give the price that stands in for an unknown spot price; rounded where floats would show their noise."""
+    """Return the price that stands in for an unknown spot price; rounded where floats would show their noise."""
     return round(on_demand_hourly * _SPOT_SHARE, 9)
 
 

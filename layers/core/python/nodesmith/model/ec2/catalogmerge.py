@@ -34,7 +34,7 @@ class News:
 
 
 def merge(known: Catalog, news: News, list_prices: ListPrices, made_at: datetime) -> Catalog:
-    """Give the catalogue brought up to date.
+    """Return the catalogue brought up to date.
 
     An on-demand price is today's, else the known one, else the list's. A spot price is today's, else the known one;
     an estimate stands in only until spot prices have been learned once. What has no price is not offered.

@@ -78,7 +78,7 @@ def read_event(body: str, account: str, now: datetime) -> tuple[Notice, ...]:
 
 
 def event_id(body: str) -> str:
-    """Give the id that EventBridge has given an event; the same event has it each time. Raises Rejected."""
+    """Return the id that EventBridge has given an event; the same event has it each time. Raises Rejected."""
     event = _parsed(body)
     id_ = event.get("id")
     if not isinstance(id_, str) or not _ID.fullmatch(id_):
@@ -117,7 +117,7 @@ def _expiry(detail: Detail, at: datetime) -> tuple[Notice, ...]:
 
 
 def expiry(reservation: str, ends_at: datetime) -> Notice:
-    """Give the notice of a Capacity Block's end: EC2 begins to take its instances half an hour earlier."""
+    """Return the notice of a Capacity Block's end: EC2 begins to take its instances half an hour earlier."""
     why = f"Capacity Block {reservation} ends at {format_time(ends_at)}"
     return Notice(Fate.EXPIRING, "", ends_at - BLOCK_LEAD, why, reservation)
 

@@ -27,7 +27,7 @@ _TENANCY = Requirement("karpenter.k8s.aws/instance-tenancy", frozenset({"default
 
 
 def ec2_labels(facts: InstanceFacts, region: str, configuration: NodeConfiguration) -> dict[str, str | None]:
-    """Give the labels of every node of an EC2 instance type; None for those it cannot have.
+    """Return the labels of every node of an EC2 instance type; None for those it cannot have.
 
     Zone, zone id and capacity type come with the offering and are not among them.
     """
@@ -69,12 +69,12 @@ def ec2_labels(facts: InstanceFacts, region: str, configuration: NodeConfigurati
 
 
 def ec2_requirements(labels: Mapping[str, str | None], offered: Iterable[Offering]) -> Requirements:
-    """Give labels as requirements, and what the offerings add; a label that is None must be absent."""
+    """Return labels as requirements, and what the offerings add; a label that is None must be absent."""
     return Requirements({**_fixed(labels), _TENANCY.key: _TENANCY, **_offered(offered)})
 
 
 def stated_labels(facts: StatedFacts, region: str) -> dict[str, str | None]:
-    """Give the labels of every node of a stated type; one for several operating systems has no OS label."""
+    """Return the labels of every node of a stated type; one for several operating systems has no OS label."""
     systems = facts.operating_systems
     system = systems[0] if len(systems) == 1 else None
     named = {INSTANCE_TYPE: facts.name, ARCH: facts.arch, OS: system}
@@ -84,7 +84,7 @@ def stated_labels(facts: StatedFacts, region: str) -> dict[str, str | None]:
 def stated_requirements(
     facts: StatedFacts, labels: Mapping[str, str | None], offered: Iterable[Offering]
 ) -> Requirements:
-    """Give labels as requirements, and what the operating systems and the offerings add."""
+    """Return labels as requirements, and what the operating systems and the offerings add."""
     systems = Requirement(OS, frozenset(facts.operating_systems))
     return Requirements({**_fixed(labels), OS: systems, **_offered(offered)})
 

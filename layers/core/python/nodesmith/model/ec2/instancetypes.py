@@ -55,7 +55,7 @@ def instance_types(
 
 
 def image_for(kind: InstanceType, images: Iterable[Image]) -> Image | None:
-    """Give the first image that boots on this type, None when none does."""
+    """Return the first image that boots on this type, None when none does."""
     return next((image for image in images if kind.requirements.conflict(image.requirements) is None), None)
 
 
@@ -85,7 +85,7 @@ def _resolve(
 
 
 def runs_on(facts: InstanceFacts, configuration: NodeConfiguration) -> bool:
-    """Tell whether an instance of this type can be launched and run with the NodeClass's configuration."""
+    """Return whether an instance of this type can be launched and run with the NodeClass's configuration."""
     if configuration.windows and facts.arch != "amd64":
         return False
     if configuration.ami_family == AL2023 and facts.name.startswith("a1."):

@@ -34,12 +34,12 @@ class Fate(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """Tell whether nothing runs any more, so that no pod can be given its grace."""
+        """Return whether nothing runs any more, so that no pod can be given its grace."""
         return self in {Fate.TERMINATED, Fate.STOPPED}
 
     @property
     def is_certain(self) -> bool:
-        """Tell whether EC2 takes the instance in minutes at most, or has taken it, whatever anybody's budgets say."""
+        """Return whether EC2 takes the instance in minutes at most, or has taken it, whatever anybody's budgets say."""
         return self not in {Fate.SCHEDULED, Fate.REBALANCE}
 
 

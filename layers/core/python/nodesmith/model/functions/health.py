@@ -53,7 +53,7 @@ class Record:
     due: datetime | None = None
 
     def is_due(self, now: datetime) -> bool:
-        """Tell whether the concern has to look again."""
+        """Return whether the concern has to look again."""
         return self.due is not None and self.due <= now
 
     def after(

@@ -20,7 +20,7 @@ class Heartbeat:
     changed: datetime
 
     def is_fresh(self, now: datetime, stale_after: timedelta) -> bool:
-        """Tell whether the forwarder counts as alive."""
+        """Return whether the forwarder counts as alive."""
         return now - stale_after < self.at <= now + CLOCK_SKEW
 
 

@@ -24,7 +24,7 @@ FIRST_HASH_VERSION = f"{OWN_VERSIONS}v1"
 
 
 def stated_hash(annotation: str, value: str, version: str) -> dict[str, str]:
-    """Give the annotations that state a hash and its version."""
+    """Return the annotations that state a hash and its version."""
     return {annotation: value, f"{annotation}-version": version}
 
 

@@ -27,7 +27,7 @@ class ClaimedNodes:
         self._nodes = nodes
 
     def of(self, claim: NodeClaim) -> Node | None:
-        """Give the claim's Node, None where it has none."""
+        """Return the claim's Node, None where it has none."""
         found = self.all_of(claim)
         if len(found) < 2:
             return found[0] if found else None
@@ -35,7 +35,7 @@ class ClaimedNodes:
         return min(found, key=lambda n: (n.name != claim.node_name, n.labels.get(REGISTERED) != "true"))
 
     def all_of(self, claim: NodeClaim) -> Sequence[Node]:
-        """Give all Nodes with the claim's provider id; where none has it, the one that came back without it.
+        """Return all Nodes with the claim's provider id; where none has it, the one that came back without it.
 
         Those that cannot be its instance's by their name are left out.
         """

@@ -25,12 +25,12 @@ KEEP_VOLUMES_TAG = "nodesmith.dev/keep-volumes"
 
 
 def owned_tag(cluster: str) -> str:
-    """Give the key by which Kubernetes marks what belongs to a cluster (its value is `owned`)."""
+    """Return the key by which Kubernetes marks what belongs to a cluster (its value is `owned`)."""
     return f"kubernetes.io/cluster/{cluster}"
 
 
 def shared_tags(claim: NodeClaim, nodeclass: EC2NodeClass, cluster: str) -> dict[str, str]:
-    """Give the tags that all instances of one NodePool and NodeClass share."""
+    """Return the tags that all instances of one NodePool and NodeClass share."""
     return {
         **nodeclass.tags,
         owned_tag(cluster): "owned",
@@ -42,7 +42,7 @@ def shared_tags(claim: NodeClaim, nodeclass: EC2NodeClass, cluster: str) -> dict
 
 
 def instance_tags(claim: NodeClaim, nodeclass: EC2NodeClass, cluster: str) -> dict[str, str]:
-    """Give the tags of one instance, its volumes and its fleet. A Name that the NodeClass sets is kept."""
+    """Return the tags of one instance, its volumes and its fleet. A Name that the NodeClass sets is kept."""
     mappings = (mapping.ebs for mapping in nodeclass.block_devices)
     kept = any(ebs is not None and ebs.delete_on_termination is False for ebs in mappings)
     keep = {KEEP_VOLUMES_TAG: "true"} if kept else {}

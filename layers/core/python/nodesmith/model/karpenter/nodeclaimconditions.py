@@ -106,7 +106,7 @@ def _consistent(claim: NodeClaim, since: datetime) -> ObjectCondition:
 
 
 def _end(claim: NodeClaim, since: datetime) -> Iterator[ObjectCondition]:
-    """Say how far its end has come, and what for; the step that it is at carries the claim's reason."""
+    """Yield how far its end has come, and what for; the step that it is at carries the claim's reason."""
     if claim.cause not in {"", DELETED}:
         yield ObjectCondition(DISRUPTION_REASON, "True", since, claim.cause, "")
     at_work = True

@@ -40,13 +40,16 @@ PROVISIONED = "provisioned"
 
 
 def marks_of(claim: NodeClaim) -> dict[str, str]:
-    """Give the labels by which the objects of a claim are found; they are put back where somebody has removed them."""
+    """Return the labels by which the objects of a claim are found.
+
+    They are put back where somebody has removed them.
+    """
     named = {labels.NODEPOOL: claim.nodepool, claim.nodeclass.label: claim.nodeclass.name}
     return {key: value for key, value in named.items() if value}
 
 
 def labels_of(claim: NodeClaim) -> dict[str, str]:
-    """Give the labels of the NodeClaim object, which its Node gets as well.
+    """Return the labels of the NodeClaim object, which its Node gets as well.
 
     The template's, whatever the requirements leave one value for, and what is known of the instance.
     """
@@ -62,7 +65,7 @@ def labels_of(claim: NodeClaim) -> dict[str, str]:
 
 
 def annotations_of(claim: NodeClaim) -> dict[str, str]:
-    """Give the annotations of the NodeClaim object: the template's, the hashes for drift, who asked for it."""
+    """Return the annotations of the NodeClaim object: the template's, the hashes for drift, who asked for it."""
     made = {DECISION: claim.decision, ORIGIN: claim.origin}
     if claim.nodepool_hash:
         made |= stated_hash(NODEPOOL_HASH, claim.nodepool_hash, claim.nodepool_hash_version)

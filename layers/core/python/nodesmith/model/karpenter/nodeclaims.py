@@ -200,12 +200,15 @@ class NodeClaim:
         )
 
     def waiting(self, reason: str, message: str) -> NodeClaim:
-        """Give the claim with what it waits for; itself where it has been said."""
+        """Return the claim with what it waits for; itself where it has been said."""
         said = (self.reason, self.message) == (reason, message)
         return self if said else replace(self, reason=reason, message=message)
 
     def advanced(self, phase: Phase, now: datetime, reason: str = "", message: str = "") -> NodeClaim:
-        """Give the claim in its next phase, with what is said of it there. Raises ValueError where none leads there."""
+        """Return the claim in its next phase, with what is said of it there.
+
+        Raises ValueError where none leads there.
+        """
         if phase not in SUCCESSORS[self.phase]:
             raise ValueError(f"NodeClaim {self.name}: no step leads from {self.phase} to {phase}")
         step = Transition(phase, now, ": ".join(filter(None, (reason, message))))
@@ -221,17 +224,17 @@ class NodeClaim:
         )
 
     def cause_of(self, phase: Phase) -> str:
-        """Give why a phase was come to, where there is more to say than its name."""
+        """Return why a phase was come to, where there is more to say than its name."""
         return next((step.cause for step in self.history if step.phase is phase), "")
 
     def given_up(self, reason: str, message: str, now: datetime) -> NodeClaim:
-        """Give the claim as it ends: EC2 is not asked for it again."""
+        """Return the claim as it ends: EC2 is not asked for it again."""
         return replace(self.advanced(Phase.GIVEN_UP, now, reason, message), launch=FrozenMap())
 
     def terminating(
         self, cause: str, message: str, now: datetime, deadline: datetime | None = None
     ) -> NodeClaim:
-        """Give the claim as its end begins. `deadline` is None for however long its pods take."""
+        """Return the claim as its end begins. `deadline` is None for however long its pods take."""
         ending = self.advanced(Phase.TERMINATING, now, cause, message)
         return replace(ending, cause=cause, deadline=deadline, launch=FrozenMap())
 

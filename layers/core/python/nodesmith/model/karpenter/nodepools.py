@@ -108,12 +108,15 @@ def parsed_nodepools(manifests: tuple[Mapping[str, object], ...]) -> dict[str, N
 
 
 def rebalances_zones(pools: Iterable[NodePool]) -> bool:
-    """Tell whether any NodePool asks for zones to be rebalanced: then all of the cluster heed them."""
+    """Return whether any NodePool asks for zones to be rebalanced: then all of the cluster heed them."""
     return any(pool.disruption.rebalances_zones for pool in pools)
 
 
 def owner_uid(manifest: Mapping[str, Any]) -> str:
-    """Give the uid of what owns a NodePool's NodeClaims, whether the NodePool can be read or not; empty for nothing."""
+    """Return the uid of what owns a NodePool's NodeClaims, whether the NodePool can be read or not.
+
+    Empty for nothing.
+    """
     metadata = manifest.get("metadata") or {}
     return str(metadata.get("uid") or (metadata.get("annotations") or {}).get(PROVISIONER_UID) or "")
 

@@ -78,7 +78,7 @@ def _drift(annotations: Mapping[str, str], condition: Mapping[str, Any]) -> dict
 
 
 def _is_over(condition: Mapping[str, Any]) -> bool:
-    """Tell whether a step is behind the claim: done, or cut short by its deadline."""
+    """Return whether a step is behind the claim: done, or cut short by its deadline."""
     return condition.get("status") == "True" or condition.get("reason") == DEADLINE_PASSED
 
 

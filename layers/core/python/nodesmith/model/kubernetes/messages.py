@@ -9,5 +9,5 @@ AWAITING = "AwaitingReconciliation", "object is awaiting reconciliation"
 
 
 def shortened(message: str) -> str:
-    """Give a message, its end cut off where it is too long."""
+    """Return a message, its end cut off where it is too long."""
     return message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…"

@@ -19,7 +19,7 @@ class Namespaces:
     _selected: dict[str, frozenset[str]] = field(default_factory=dict, repr=False, compare=False)
 
     def selected(self, selector: Selector) -> frozenset[str]:
-        """Give the names of those that a selector means. Asked for every pod's shape, worked out once."""
+        """Return the names of those that a selector means. Asked for every pod's shape, worked out once."""
         if selector.key not in self._selected:
             names = (name for name, labels in self.labels.items() if selector.matches(labels))
             self._selected[selector.key] = frozenset(names)

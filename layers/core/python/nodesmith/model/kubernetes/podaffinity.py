@@ -73,7 +73,7 @@ def at_odds(terms: Sequence[PodAffinityTerm], namespace: str, labels: Mapping[st
 
 
 def read_weight(preferred: Manifest) -> int:
-    """Give the weight of a preferred term. Raises ValueError where that is not 1 to 100."""
+    """Return the weight of a preferred term. Raises ValueError where that is not 1 to 100."""
     weight = preferred.get("weight")
     if type(weight) is not int or not 1 <= weight <= _HEAVIEST:
         raise ValueError(f"the weight of a preferred affinity term is {weight!r}: must be 1 to {_HEAVIEST}")
@@ -96,7 +96,7 @@ def _term(term: Manifest, pod: _Whose, *, anti: bool, weight: int) -> PodAffinit
 
 
 def _namespaces(term: Manifest, pod: _Whose) -> frozenset[str] | None:
-    """Give the namespaces named and selected together; the pod's own where it says neither, None for all."""
+    """Return the namespaces named and selected together; the pod's own where it says neither, None for all."""
     named = frozenset(map(str, term.get("namespaces") or ()))
     selector = parse_selector(term.get("namespaceSelector"))
     if selector is None:

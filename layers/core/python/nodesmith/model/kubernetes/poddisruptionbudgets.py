@@ -40,7 +40,7 @@ class PodDisruptionBudget:
         return self.key.partition("/")[0]
 
     def selects(self, shape: Shape) -> bool:
-        """Tell whether it guards pods of a shape. No selector selects nothing, an empty one all of the namespace."""
+        """Return whether it guards pods of a shape. No selector selects nothing, an empty one all of the namespace."""
         return (
             self.selector is not None
             and self.namespace == shape.namespace

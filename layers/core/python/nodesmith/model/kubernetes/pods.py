@@ -50,7 +50,7 @@ class Pod:
 
 
 def pod_requests(spec: Manifest, container_statuses: Sequence[Manifest] = ()) -> Resources:
-    """Give what a pod takes from a node, itself (`pods: 1`) included. Raises QuantityError."""
+    """Return what a pod takes from a node, itself (`pods: 1`) included. Raises QuantityError."""
     allocated = {
         str(status.get("name")): _allocated(status)
         for status in container_statuses
@@ -85,7 +85,7 @@ def _container(container: Manifest, allocated: Mapping[str, Resources]) -> Resou
 
 
 def _requests(resources: Manifest) -> Resources:
-    """Give the requests; a limit without a request is the request, as the API server defaults it."""
+    """Return the requests; a limit without a request is the request, as the API server defaults it."""
     return Resources(
         {
             **parse_resources(resources.get("limits")).amounts,

@@ -94,7 +94,7 @@ def _owner(references: Sequence[Manifest]) -> str:
 
 
 def _terms(selector: Mapping[str, str], affinity: Manifest) -> tuple[tuple[Requirements, ...], str]:
-    """Give the OR terms, each with the node selector in it, and why they are refused (empty when they are not)."""
+    """Return the OR terms, each with the node selector in it, and why they are refused (empty when they are not)."""
     base = Requirements.from_labels({str(k): str(v) for k, v in selector.items()})
     required = affinity.get(REQUIRED) or {}
     raw_terms: list[Manifest] = list(required.get("nodeSelectorTerms") or [{}])
@@ -109,7 +109,7 @@ def _terms(selector: Mapping[str, str], affinity: Manifest) -> tuple[tuple[Requi
 
 
 def _preferred_terms(affinity: Manifest) -> tuple[tuple[int, Requirements], ...]:
-    """Give preferred node affinity. A term without expressions prefers nothing; one that no node can meet neither."""
+    """Return preferred node affinity. A term without expressions prefers nothing; one that no node can meet neither."""
     read = [
         (read_weight(each), _expressions(_by_hostname(each.get("preference") or {})))
         for each in affinity.get(PREFERRED) or ()
@@ -163,7 +163,7 @@ def _restricted(terms: tuple[Requirements, ...], what: str) -> str:
 
 
 def _claiming(spec: Manifest) -> str:
-    """Say why nothing is bought for pods that claim devices: nobody here knows which types have them."""
+    """Return why nothing is bought for pods that claim devices: nobody here knows which types have them."""
     if not spec.get("resourceClaims"):
         return ""
     return (
@@ -193,7 +193,7 @@ def _toleration(raw: Manifest) -> Toleration:
 
 
 def _host_ports(spec: Manifest) -> tuple[tuple[str, int, str], ...]:
-    """Give the ports of what runs as long as the pod does: containers and sidecars (kube-scheduler: NodePorts)."""
+    """Return the ports of what runs as long as the pod does: containers and sidecars (kube-scheduler: NodePorts)."""
     sidecars = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
     ports = (
         port for each in (*(spec.get("containers") or ()), *sidecars) for port in each.get("ports") or ()

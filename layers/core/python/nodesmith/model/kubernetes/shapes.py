@@ -27,7 +27,7 @@ class Spread:
     honor_taints: bool = False
 
     def selects(self, other: Shape, namespace: str) -> bool:
-        """Tell whether it counts pods of a shape, as one of pods in `namespace`."""
+        """Return whether it counts pods of a shape, as one of pods in `namespace`."""
         return (
             self.selector is not None and other.namespace == namespace and self.selector.matches(other.labels)
         )
@@ -47,7 +47,7 @@ class PodAffinityTerm:
     weight: int = 0
 
     def selects(self, other: Shape) -> bool:
-        """Tell whether it looks at pods of a shape."""
+        """Return whether it looks at pods of a shape."""
         return (
             self.selector is not None
             and (self.namespaces is None or other.namespace in self.namespaces)
@@ -99,5 +99,5 @@ class Shape:
         return self.owner.startswith("Node/")
 
     def untolerated(self, taints: Iterable[Taint]) -> Taint | None:
-        """Give the first of a new node's taints that keeps these pods off it."""
+        """Return the first of a new node's taints that keeps these pods off it."""
         return first_untolerated(taints, self.tolerations, soft=self.shuns_soft_taints)

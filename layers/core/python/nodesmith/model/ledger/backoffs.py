@@ -18,14 +18,14 @@ class Backoff:
     reason: str = ""
 
     def holds(self, now: datetime) -> bool:
-        """Tell whether it is still to be left alone."""
+        """Return whether it is still to be left alone."""
         return now < self.until
 
 
 def next_backoff(
     previous: Backoff | None, reason: str, now: datetime, first: timedelta = FIRST_BACKOFF
 ) -> Backoff:
-    """Give the back-off after one more failure: `first` (3 min), doubling to 30 min.
+    """Return the back-off after one more failure: `first` (3 min), doubling to 30 min.
 
     A failure reported while the former still holds is the same failure seen again: it neither doubles nor extends.
     """

@@ -10,10 +10,10 @@ HALF_LIFE = timedelta(hours=24)
 
 
 def left(amount: float, since: datetime, now: datetime) -> float:
-    """Give what is left of an amount; a clock that is behind changes nothing."""
+    """Return what is left of an amount; a clock that is behind changes nothing."""
     return amount * exp2(-max(timedelta(0), now - since) / HALF_LIFE)
 
 
 def until(least: float, amount: float, since: datetime) -> datetime:
-    """Tell when no more than `least` is left of an amount."""
+    """Return when no more than `least` is left of an amount."""
     return since + HALF_LIFE * log2(max(least, amount) / least)

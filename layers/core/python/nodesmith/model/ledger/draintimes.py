@@ -23,17 +23,17 @@ class DrainTime:
     at: datetime
 
     def left(self, now: datetime) -> timedelta:
-        """Give what is still to be reckoned with."""
+        """Return what is still to be reckoned with."""
         return timedelta(seconds=decay.left(self.beyond_seconds, self.at, now))
 
     @property
     def forgotten_at(self) -> datetime:
-        """Tell when it comes to less than a second."""
+        """Return when it comes to less than a second."""
         return decay.until(_LEAST_SECONDS, self.beyond_seconds, self.at)
 
 
 def learned(known: DrainTime | None, beyond: timedelta, now: datetime) -> DrainTime | None:
-    """Give what a drain teaches; None where it took no longer than was to be reckoned with."""
+    """Return what a drain teaches; None where it took no longer than was to be reckoned with."""
     seconds = min(MOST_SECONDS, beyond.total_seconds())
     if seconds < _LEAST_SECONDS or (known is not None and timedelta(seconds=seconds) <= known.left(now)):
         return None

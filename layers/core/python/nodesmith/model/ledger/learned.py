@@ -46,7 +46,7 @@ def boot_of(claim: NodeClaim) -> Boot | None:
 
 
 def learned(known: Offered | None, claim: NodeClaim, expected_bytes: int, ca_bundle: str) -> Offered | None:
-    """Give what is known with what a claim's node shows, the less of both; None where that teaches nothing.
+    """Return what is known with what a claim's node shows, the less of both; None where that teaches nothing.
 
     `expected_bytes` is the memory that the node was thought to have, `ca_bundle` the cluster's.
     """

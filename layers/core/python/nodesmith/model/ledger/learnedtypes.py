@@ -91,7 +91,7 @@ def _is_credible(shown: Resources, computed: Resources, capacity: Resources) -> 
 
 
 def attaching(types: tuple[InstanceType, ...], limits: AttachLimits) -> tuple[InstanceType, ...]:
-    """Give types with places for the volumes that nodes limit, see `AttachLimits`. Cached as `known_types`."""
+    """Return types with places for the volumes that nodes limit, see `AttachLimits`. Cached as `known_types`."""
     return types if limits == NO_LIMITS else _attaching(types, limits)
 
 

@@ -84,7 +84,7 @@ class Move:
         return self.stage is Stage.ABANDONED
 
     def at(self, stage: Stage, now: datetime, **changes: Any) -> Move:
-        """Give the move in its next stage. Raises ValueError where none leads there."""
+        """Return the move in its next stage. Raises ValueError where none leads there."""
         if stage not in ONWARD[self.stage]:
             raise ValueError(f"move {self.id}: no step leads from {self.stage} to {stage}")
         return replace(self, stage=stage, stage_since=now, **changes)

@@ -53,12 +53,12 @@ class RegistrationHealth:
 
     @property
     def is_unhealthy(self) -> bool:
-        """Tell whether too many of its last nodes did not join."""
+        """Return whether too many of its last nodes did not join."""
         return self.failures >= _UNHEALTHY
 
     @property
     def has_registered(self) -> bool:
-        """Tell whether one of its last nodes did join."""
+        """Return whether one of its last nodes did join."""
         return any(ending.registered for ending in self.endings)
 
 
@@ -70,5 +70,5 @@ def basis_of(pool: NodePool, status: NodeClassStatus | None) -> str:
 
 
 def current(health: RegistrationHealth | None, basis: str) -> RegistrationHealth | None:
-    """Give what is known, None where it was learned with something else."""
+    """Return what is known, None where it was learned with something else."""
     return health if health is not None and health.basis == basis else None

@@ -32,20 +32,20 @@ class Risk:
     at: datetime
 
     def losses_at(self, now: datetime) -> float:
-        """Give what is left of them."""
+        """Return what is left of them."""
         return left(self.losses, self.at, now)
 
     def after(self, share: float, now: datetime) -> Risk:
-        """Give the risk after one more interruption that took this share of our nodes in the pool, up to 1."""
+        """Return the risk after one more interruption that took this share of our nodes in the pool, up to 1."""
         return Risk(self.losses_at(now) + share, now)
 
     def surcharge_percent(self, now: datetime, cost_hours: float) -> int:
-        """Give what an hour of a node is dearer by, in whole percent of its price: finer, nothing could be kept."""
+        """Return what an hour of a node is dearer by, in whole percent of its price: finer, nothing could be kept."""
         hourly = self.losses_at(now) * log(2) / (HALF_LIFE / timedelta(hours=1))
         return round(100 * hourly * cost_hours)
 
     def cheaper_from(self, now: datetime, cost_hours: float) -> datetime | None:
-        """Tell when an hour of a node is dearer by fewer percent than now; None where it is no dearer.
+        """Return when an hour of a node is dearer by fewer percent than now; None where it is no dearer.
 
         That is a second late: at the moment itself rounding might still go up.
         """
@@ -57,5 +57,5 @@ class Risk:
 
     @property
     def forgotten_at(self) -> datetime:
-        """Tell when it comes to nothing."""
+        """Return when it comes to nothing."""
         return until(_FORGOTTEN, self.losses, self.at)

@@ -63,7 +63,7 @@ def read_kubelet(spec: Mapping[str, Any]) -> KubeletConfiguration:
 
 
 def write_kubelet(kubelet: KubeletConfiguration) -> dict[str, object]:
-    """Give the settings as a KubeletConfiguration file spells them, unset ones left out."""
+    """Return the settings as a KubeletConfiguration file spells them, unset ones left out."""
     written: dict[str, object] = {name: thaw(value) for name, value in sorted(kubelet.other.items())}
     if kubelet.cluster_dns:
         written["clusterDNS"] = list(kubelet.cluster_dns)

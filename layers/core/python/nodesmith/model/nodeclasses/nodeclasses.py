@@ -190,7 +190,7 @@ _BUILT = (
 
 
 def _built(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the fields that are more than text and numbers."""
+    """Return the fields that are more than text and numbers."""
     built: dict[str, Any] = {
         _attribute(name): tuple(term(**_attributes(item)) for item in spec.get(name, ()))
         for name, term in _TERMS.items()
@@ -216,13 +216,13 @@ def _block_device(item: Mapping[str, Any]) -> BlockDeviceMapping:
 
 
 def _attributes(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a manifest's fields under the names of ours, maps frozen."""
+    """Return a manifest's fields under the names of ours, maps frozen."""
     return {_attribute(n): FrozenMap(v) if isinstance(v, Mapping) else v for n, v in fields.items()}
 
 
 @lru_cache(maxsize=256)
 def _attribute(field: str) -> str:
-    """Give a manifest's field name in our spelling: kmsKeyID → kms_key_id."""
+    """Return a manifest's field name in our spelling: kmsKeyID → kms_key_id."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", field.replace("IPv6", "Ipv6"))
     return words.lower()
 

@@ -94,7 +94,7 @@ class NodeClassStatus:
         return bool(self.conditions) and all(c.status == "True" for c in self.conditions)
 
     def says_the_same_as(self, other: NodeClassStatus | None) -> bool:
-        """Tell whether two resolutions differ in nothing but when they were made and how many addresses were free."""
+        """Return whether two resolutions differ in nothing but when they were made and how many addresses were free."""
         return other is not None and _lasting(self) == _lasting(other)
 
     @property

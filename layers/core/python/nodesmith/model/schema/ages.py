@@ -86,7 +86,7 @@ def _class(spec: Object) -> Object:
 
 
 def _hops(metadata: Object) -> Object:
-    """Give what v1beta1 had for a default, which was 2."""
+    """Return what v1beta1 had for a default, which was 2."""
     hops = metadata.fields["httpPutResponseHopLimit"]
     assert isinstance(hops, Integer)  # noqa: S101
     defaults = {**(metadata.default or {}), "httpPutResponseHopLimit": 2}
@@ -107,10 +107,10 @@ _BEFORE: Mapping[str, Object] = {
 
 
 def stored(kind: Kind) -> Kind:
-    """Give a kind as its CRD stores it: with what v1beta1 knew."""
+    """Return a kind as its CRD stores it: with what v1beta1 knew."""
     return kind._replace(spec=_TODAY.get(kind.name, kind.spec))
 
 
 def served_beside(kind: Kind) -> Mapping[str, Object]:
-    """Give the further versions that a CRD serves, each with what its spec may say."""
+    """Return the further versions that a CRD serves, each with what its spec may say."""
     return {_V1BETA1: _BEFORE[kind.name]} if kind.name in _BEFORE else {}

@@ -27,12 +27,12 @@ _VALIDATIONS = "x-kubernetes-validations"
 
 
 def custom_resource_definitions() -> list[dict[str, Any]]:
-    """Give all CRDs, ready to be applied."""
+    """Return all CRDs, ready to be applied."""
     return [custom_resource_definition(definition) for definition in DEFINITIONS]
 
 
 def custom_resource_definition(definition: Definition) -> dict[str, Any]:
-    """Give one CRD: its version is stored, those beside it are served without a webhook."""
+    """Return one CRD: its version is stored, those beside it are served without a webhook."""
     kind = stored(definition.kind)
     names: dict[str, Any] = {
         "categories": ["karpenter"],
@@ -96,7 +96,7 @@ def _root(definition: Definition, spec: Object) -> dict[str, Any]:
 
 
 def schema(field: Field) -> dict[str, Any]:
-    """Give the structural schema of a field."""
+    """Return the structural schema of a field."""
     written: dict[str, Any] = {"description": field.doc} if field.doc else {}
     written |= _type(field)
     if field.default is not None:
@@ -166,7 +166,7 @@ def _validation(rule: Rule) -> dict[str, Any]:
 
 
 def _key_validations(keys: Text) -> list[dict[str, Any]]:
-    """Give the rules of a map's keys; OpenAPI has no words for them."""
+    """Return the rules of a map's keys; OpenAPI has no words for them."""
     rules = [rule for rule in keys.rules if rule.cel]
     if keys.enum:
         known = ", ".join(f"'{word}'" for word in keys.enum)

@@ -118,12 +118,15 @@ _A_BOUND = "Gt, Lt, Gte and Lte need exactly one value, an integer that is not n
 
 
 def _unit_of(item: Mapping[str, Any]) -> str | None:
-    """Say what the integer counts, where people write a unit."""
+    """Return what the integer counts, where people write a unit."""
     return f"{_A_BOUND}; it counts MiB, so 64Gi is 65536" if item["key"].endswith("-memory") else None
 
 
 def _mistyped(key: str) -> str:
-    """Say which of Kubernetes' labels is meant by a key of its domain with almost that name; empty for all others."""
+    """Return which of Kubernetes' labels is meant by a key of its domain with almost that name.
+
+    Empty for all others.
+    """
     if normalised(key) in WELL_KNOWN or not in_domain(key, "kubernetes.io"):
         return ""
     name = key.partition("/")[2]
@@ -141,7 +144,7 @@ def _unknown_capacity_types(item: Mapping[str, Any]) -> set[str]:
 
 
 def _enough_capacity_types(item: Mapping[str, Any]) -> bool:
-    """Tell whether at least minValues of the values mean something; one that does not is only ignored."""
+    """Return whether at least minValues of the values mean something; one that does not is only ignored."""
     unknown = _unknown_capacity_types(item)
     return not unknown or len(set(item["values"]) - unknown) >= item.get("minValues", 1)
 
@@ -213,7 +216,7 @@ CLAIM_REQUIREMENTS = requirements((_reserved(WELL_KNOWN),))
 
 
 def taints_differ(spec: Mapping[str, Any]) -> bool:
-    """Tell whether each key and effect occurs once over taints and startup taints."""
+    """Return whether each key and effect occurs once over taints and startup taints."""
     pairs = [(t["key"], t["effect"]) for kind in ("taints", "startupTaints") for t in spec.get(kind, ())]
     return len(pairs) == len(set(pairs))
 

@@ -15,7 +15,7 @@ _DEEPEST_OPEN_LEVEL = 16
 
 
 def read(field: Field, value: object, path: str, report: Report) -> Any:
-    """Give `value` as the field wants it: defaults filled in, nulls and unknown fields left out.
+    """Return `value` as the field wants it: defaults filled in, nulls and unknown fields left out.
 
     What does not fit is reported as fatal, and what is returned then is only good for further checking.
     """

@@ -43,7 +43,7 @@ def nearest(name: object, known: tuple[str, ...]) -> str:
 
 
 def at(path: str, key: object) -> str:
-    """Give the path of a map's entry: `limits.cpu`, `labels[example.com/team]`."""
+    """Return the path of a map's entry: `limits.cpu`, `labels[example.com/team]`."""
     if isinstance(key, str) and len(key) <= 63 and key.isascii() and key.replace("-", "").isalnum():
         return f"{path}.{key}" if path else key
     return f"{path}[{key[:63] if isinstance(key, str) else shown(key)}]"

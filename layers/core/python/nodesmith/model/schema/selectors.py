@@ -145,7 +145,7 @@ AMIS = Array(
 
 
 def family_matches_alias(spec: Mapping[str, Any]) -> bool:
-    """Tell whether amiFamily is Custom, absent, or the family of the alias."""
+    """Return whether amiFamily is Custom, absent, or the family of the alias."""
     family = spec.get("amiFamily", "Custom")
     aliases = [term["alias"] for term in spec["amiSelectorTerms"] if "alias" in term]
     return family == "Custom" or all(ALIAS_FAMILIES[alias.partition("@")[0]] == family for alias in aliases)

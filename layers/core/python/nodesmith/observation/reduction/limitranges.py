@@ -39,7 +39,7 @@ def reduce_runtime_class(manifest: Manifest) -> dict[str, Any]:
 
 
 def with_default_requests(spec: Manifest, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Give containers the requests that they do not say themselves. A limit of theirs is a request already."""
+    """Return containers the requests that they do not say themselves. A limit of theirs is a request already."""
     if not defaults:
         return dict(spec)
     changed = {part: [_container(c, defaults) for c in spec[part]] for part in _CONTAINERS if spec.get(part)}

@@ -115,7 +115,7 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
 
 
 def reduce_daemonset(manifest: Manifest) -> dict[str, Any]:
-    """Give the pod that a DaemonSet would make, as a reduced manifest with its labels.
+    """Return the pod that a DaemonSet would make, as a reduced manifest with its labels.
 
     Raises KeyError, TypeError or AttributeError on what no API server would hold.
     """
@@ -148,7 +148,7 @@ def _shape_text(metadata: Manifest, spec: Manifest, statuses: Sequence[Manifest]
 
 
 def _controller(references: Sequence[Manifest]) -> dict[str, Any]:
-    """Give the owner; by name only where it makes many like pods, for a Job of one pod would be a shape of one."""
+    """Return the owner; by name only where it makes many like pods, for a Job of one pod would be a shape of one."""
     for reference in references:
         if reference.get("controller"):
             kind = str(reference["kind"])
@@ -169,7 +169,10 @@ def _counts(owner: Manifest, node: str) -> bool:
 
 
 def _moved(metadata: Manifest, scheduled: Manifest) -> int:
-    """Give when a pod began to end, or was bound; where nobody says, when it was made, for its node was given then."""
+    """Return when a pod began to end, or was bound.
+
+    Where nobody says, when it was made, for its node was given then.
+    """
     if metadata.get("deletionTimestamp"):
         return _seconds(metadata["deletionTimestamp"]) - int(metadata.get("deletionGracePeriodSeconds") or 0)
     return _seconds(scheduled.get("lastTransitionTime") or metadata["creationTimestamp"])

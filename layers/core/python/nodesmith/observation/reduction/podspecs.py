@@ -124,7 +124,7 @@ def with_infeasible(spec: Manifest, status: Manifest) -> Manifest:
 
 
 def container_statuses(status: Manifest) -> list[Manifest]:
-    """Give the statuses of all containers, those that run first included."""
+    """Return the statuses of all containers, those that run first included."""
     return [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
 
 

@@ -22,7 +22,7 @@ _DAY_SECONDS = 86_400.0
 
 
 def startup_minutes(metadata: Manifest, status: Manifest) -> int:
-    """Give it, at most six hours; 0 where it is not noteworthy, or not known yet: the pod is not Ready."""
+    """Return it, at most six hours; 0 where it is not noteworthy, or not known yet: the pod is not Ready."""
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     ready = conditions.get("Ready") or {}
     if ready.get("status") != "True" or not ready.get("lastTransitionTime") or not status.get("startTime"):

@@ -113,7 +113,7 @@ def reduce_claim(manifest: Manifest) -> ReducedClaim:
 
 
 def mounts(pod_metadata: Manifest, volumes: Sequence[Manifest]) -> tuple[Mount, ...]:
-    """Give the claims of a pod's volumes. Raises as `nodesmith.observation.observed.UNREADABLE` lists."""
+    """Return the claims of a pod's volumes. Raises as `nodesmith.observation.observed.UNREADABLE` lists."""
     namespace, found = pod_metadata["namespace"], []
     for volume in volumes:
         claim, ephemeral = volume.get("persistentVolumeClaim"), volume.get("ephemeral")

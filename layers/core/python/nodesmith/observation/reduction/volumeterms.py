@@ -49,7 +49,7 @@ def topology_terms(topologies: Iterable[Manifest] | None) -> str:
 
 
 def node_terms(node_name: str) -> str:
-    """Give the terms of what is to be on one node."""
+    """Return the terms of what is to be on one node."""
     return _text([Requirements.from_labels({HOSTNAME: node_name})])
 
 
@@ -63,7 +63,7 @@ def either(texts: Iterable[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def both(text: str, other: str) -> str:
-    """Give from where two volumes can both be reached."""
+    """Return from where two volumes can both be reached."""
     if ANYWHERE in (text, other) or text == other:
         return text or other
     return _text(_compatible(read_terms(text), read_terms(other)))
@@ -71,7 +71,7 @@ def both(text: str, other: str) -> str:
 
 @lru_cache(maxsize=4096)
 def read_terms(text: str) -> tuple[Requirements, ...]:
-    """Give the alternatives of a text."""
+    """Return the alternatives of a text."""
     terms = (_node_term({"matchExpressions": term}) for term in json.loads(text or "[[]]"))
     return tuple(term for term in terms if term is not None)
 
@@ -83,7 +83,7 @@ def _compatible(terms: Iterable[Requirements], others: Iterable[Requirements]) -
 
 
 def _met(parts: Sequence[Requirement]) -> Requirements | None:
-    """Give what meets all parts; None where nothing does."""
+    """Return what meets all parts; None where nothing does."""
     return None if contradiction(parts) else Requirements.of(*parts)
 
 

@@ -20,7 +20,7 @@ ABANDONED = "MoveAbandoned"
 
 
 def empty(claims: Iterable[NodeClaim], snapshot: Snapshot) -> list[NodeClaim]:
-    """Give those of these claims that no pod runs on, or is promised to."""
+    """Return those of these claims that no pod runs on, or is promised to."""
     used = {pod.node or pod.nominated_node for pod in snapshot.pods if _counts(pod)} - {""}
 
     def name(claim: NodeClaim) -> str:
@@ -33,7 +33,7 @@ def empty(claims: Iterable[NodeClaim], snapshot: Snapshot) -> list[NodeClaim]:
 def unneeded(
     claims: Iterable[NodeClaim], snapshot: Snapshot, ledger: Ledger, now: datetime, *, patient: bool
 ) -> list[NodeClaim]:
-    """Give those of these claims that none of the pods without a node was bought for, as they end.
+    """Return those of these claims that none of the pods without a node was bought for, as they end.
 
     While any pod waits for a node, who is `patient` takes nothing away that might be meant for it.
     """
@@ -49,7 +49,7 @@ def unneeded(
 def within_budgets(
     claims: Iterable[NodeClaim], snapshot: Snapshot, ledger: Ledger, now: datetime
 ) -> list[NodeClaim]:
-    """Give those of these claims that may end now: all that do not serve, of the others as many as budgets let go."""
+    """Return those of these claims that may end now: all that do not serve, of the others as many as budgets let go."""
     pools = parsed_nodepools(snapshot.nodepools)
     found: list[NodeClaim] = []
     for claim in claims:
@@ -64,7 +64,7 @@ def within_budgets(
 
 
 def _homeless(snapshot: Snapshot, ledger: Ledger) -> list[Pod]:
-    """Give the pods that have no node, or one that ends."""
+    """Return the pods that have no node, or one that ends."""
     ending = {claim.provider_id for claim in ledger.claims if claim.is_ending and claim.provider_id}
     going = {node.name for node in snapshot.nodes if is_going(node) or node.provider_id in ending}
     return [

@@ -52,7 +52,7 @@ class Scene:
         return cls(snapshot, ledger, now, {claim.name: claim for claim in ledger.claims})
 
     def open(self, names: Iterable[str]) -> tuple[NodeClaim, ...]:
-        """Give those of these claims whose Node is not seen closed to new pods."""
+        """Return those of these claims whose Node is not seen closed to new pods."""
         there = [self.claims[name] for name in names if name in self.claims]
         return tuple(
             c for c in there if (node := self.snapshot.node_of(c)) is not None and not is_closed(node)
@@ -60,7 +60,7 @@ class Scene:
 
 
 def next_step(move: Move, scene: Scene) -> Step:
-    """Give what is to be done about a move."""
+    """Return what is to be done about a move."""
     match move.stage:
         case Stage.PROPOSED:
             return _proposed(move, scene)
@@ -76,7 +76,7 @@ def next_step(move: Move, scene: Scene) -> Step:
 
 
 def waits_until(move: Move) -> datetime | None:
-    """Give when a move that nothing happens to goes on by itself; None where somebody else ends its wait."""
+    """Return when a move that nothing happens to goes on by itself; None where somebody else ends its wait."""
     match move.stage:
         case Stage.PROPOSED:
             return move.proposed_at + PROPOSED_WITHIN
@@ -91,7 +91,7 @@ def waits_until(move: Move) -> datetime | None:
 
 
 def strays(scene: Scene) -> list[NodeClaim]:
-    """Give the claims that are closed to new pods, or show that they are disrupted, though no move has them."""
+    """Return the claims that are closed to new pods, or show that they are disrupted, though no move has them."""
     sources, shown = scene.ledger.sources, scene.snapshot.shown_nodeclaims()
     found = []
     for claim in scene.ledger.claims:
@@ -134,7 +134,7 @@ def _replacing(move: Move, scene: Scene) -> Step:
 
 
 def _lost(move: Move, scene: Scene) -> str:
-    """Say which source is no longer the move's to take; empty where all are."""
+    """Return which source is no longer the move's to take; empty where all are."""
     for name in move.sources:
         claim = scene.claims.get(name)
         if claim is None:
@@ -150,7 +150,7 @@ def _lost(move: Move, scene: Scene) -> str:
 
 
 def _missing(move: Move, scene: Scene) -> str:
-    """Say which replacement will not come; empty where all are there or on their way."""
+    """Return which replacement will not come; empty where all are there or on their way."""
     for name in move.replacements:
         claim = scene.claims.get(name)
         if claim is None:

@@ -33,7 +33,7 @@ class Allowed:
         self._count_going()
 
     def nodes(self, pool: NodePool, reason: Reason) -> int | None:
-        """Give how many more nodes of a NodePool may go; None for all."""
+        """Return how many more nodes of a NodePool may go; None for all."""
         key = pool.name, reason
         if key not in self._rooms:
             self._rooms[key] = self._room(pool, reason)
@@ -51,7 +51,7 @@ class Allowed:
     def within(
         self, candidates: Iterable[Candidate], reason: Reason, most: int | None = None
     ) -> list[Candidate]:
-        """Give the candidates, in order, that budgets let go together; of equals the first."""
+        """Return the candidates, in order, that budgets let go together; of equals the first."""
         verdicts = self._verdicts(candidates, reason)
         return list(islice((one for one, keeper in verdicts if keeper is None), most))
 
@@ -66,7 +66,7 @@ class Allowed:
     def _verdicts(
         self, candidates: Iterable[Candidate], reason: Reason
     ) -> Iterator[tuple[Candidate, str | None]]:
-        """Give for each candidate in order the budget of its pods that keeps it, empty for its NodePool's, or None."""
+        """Yield for each candidate in order the budget of its pods that keeps it, empty for its NodePool's, or None."""
         taken: Counter[str] = Counter()
         spent: Counter[str] = Counter()
         for one in candidates:
@@ -82,7 +82,7 @@ class Allowed:
             yield one, keeper or None
 
     def _of_nodes(self, pool: NodePool) -> Blocker:
-        """Say why a NodePool lets no more of its nodes go."""
+        """Return why a NodePool lets no more of its nodes go."""
         limits, on = pool.disruption, f"NodePool {pool.name}"
         message = f"the disruption budgets of {on} allow no more nodes to go for now"
         if limits.fault:
@@ -135,5 +135,8 @@ class Allowed:
 
 
 def _evicted(pods: Iterable[Pod]) -> list[Pod]:
-    """Give those that an eviction will be asked for when their node goes: whoever goes anyway is not counted again."""
+    """Return those that an eviction will be asked for when their node goes.
+
+    Whoever goes anyway is not counted again.
+    """
     return [pod for pod in pods if must_go(pod.shape) and not pod.deleting]

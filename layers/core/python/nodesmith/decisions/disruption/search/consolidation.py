@@ -135,7 +135,7 @@ def _halves(window: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
 
 
 def _fitting(sources: Sequence[Candidate], trial: Trial) -> Iterator[Sequence[Candidate]]:
-    """Give those of the nodes whose pods all found free room, where some did and others did not."""
+    """Yield those of the nodes whose pods all found free room, where some did and others did not."""
     bought = {node.claim.name for node in trial.nodes}
     found = [
         one
@@ -149,7 +149,7 @@ def _fitting(sources: Sequence[Candidate], trial: Trial) -> Iterator[Sequence[Ca
 def _not_bought_again(
     sources: Sequence[Candidate], trial: Trial, known: Prices, under_way: Pass
 ) -> Iterator[tuple[Sequence[Candidate], float]]:
-    """Give the nodes but for those like what would be bought for their pods, and what these have free is worth.
+    """Yield the nodes but for those like what would be bought for their pods, and what these have free is worth.
 
     Of those alike the fullest stay.
     """
@@ -167,7 +167,7 @@ def _not_bought_again(
 
 
 def _make(node: PlannedNode) -> tuple[str, str]:
-    """Give the instance type and capacity type that a node will mostly be."""
+    """Return the instance type and capacity type that a node will mostly be."""
     return node.request.cheapest.instance_type, node.request.capacity_type
 
 
@@ -179,7 +179,7 @@ def _most_worth(sources: Sequence[Candidate], known: Prices, free_usd: float, un
 
 
 def _used_usd(sources: Sequence[Candidate], trial: Trial, known: Prices) -> float:
-    """Give what the free room is worth that the pods of these nodes have found."""
+    """Return what the free room is worth that the pods of these nodes have found."""
     bought = {node.claim.name for node in trial.nodes}
     pods = (pod for source in sources for pod in source.pods)
     return fsum(known.worth(p.shape.requests) for p in pods if trial.destinations[p.key] not in bought)

@@ -65,7 +65,7 @@ def renew(candidates: Iterable[Candidate], looked_at: Mapping[str, datetime], un
 
 
 def renewed(one: Candidate, under_way: Pass) -> tuple[Proposal | str, Trial]:
-    """Give the move that replaces a drifted node, or why there is none, and what was tried."""
+    """Return the move that replaces a drifted node, or why there is none, and what was tried."""
     trial = under_way.try_without([one])
     if trial.homeless:
         return (
@@ -76,7 +76,7 @@ def renewed(one: Candidate, under_way: Pass) -> tuple[Proposal | str, Trial]:
 
 
 def static_renewals(mine: Sequence[Candidate], under_way: Pass) -> list[Proposal] | str:
-    """Give the moves that replace nodes of a static NodePool one by one, as many as its limits allow, or why not.
+    """Return the moves that replace nodes of a static NodePool one by one, as many as its limits allow, or why not.
 
     While it has more nodes than replicas, none: who knows which of them will go.
     """

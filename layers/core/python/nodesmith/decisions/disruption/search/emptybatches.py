@@ -13,7 +13,7 @@ LARGEST_LOT = 50
 
 
 def in_lots(proposals: Sequence[Proposal]) -> list[Proposal]:
-    """Give the same proposals, in order, those of empty nodes in lots."""
+    """Return the same proposals, in order, those of empty nodes in lots."""
     empty = [found for found in proposals if found.reason is Reason.EMPTY]
     others = [found for found in proposals if found.reason is not Reason.EMPTY]
     starts = range(0, len(empty), LARGEST_LOT)

@@ -42,11 +42,11 @@ class Judge:
     zones: Zones | None = None
 
     def worth(self, sources: Sequence[Candidate], bought_hourly_usd: float) -> float:
-        """Give what it is worth to have these sources' pods on what costs so much instead."""
+        """Return what it is worth to have these sources' pods on what costs so much instead."""
         return worth_usd(sources, bought_hourly_usd, self.known, self.now)
 
     def consolidation(self, sources: Sequence[Candidate], trial: Trial) -> Proposal | str:
-        """Give the move that saves what a trial found it saves, or why it is not to be."""
+        """Return the move that saves what a trial found it saves, or why it is not to be."""
         impossible = _impossible(trial)
         if impossible:
             return impossible
@@ -70,7 +70,7 @@ class Judge:
         return proposal(Reason.UNDERUTILIZED, sources, trial, nodes, price - bought, worth)
 
     def rebalancing(self, sources: Sequence[Candidate], trial: Trial) -> Proposal | str:
-        """Give the move after which fewer pods are too many in their zone, at any price, or why it is not to be."""
+        """Return the move after which fewer pods are too many in their zone, at any price, or why it is not to be."""
         impossible = _impossible(trial)
         if impossible:
             return impossible
@@ -85,12 +85,12 @@ class Judge:
         return proposal(Reason.UNBALANCED, sources, trial, trial.nodes, saving, 0.0)
 
     def _gain(self, sources: Sequence[Candidate], trial: Trial, nodes: Sequence[PlannedNode]) -> int:
-        """Give by how many fewer pods are too many in their zone; where zones do not matter, none."""
+        """Return by how many fewer pods are too many in their zone; where zones do not matter, none."""
         return 0 if self.zones is None else self.zones.gain(sources, trial.destinations, nodes)
 
 
 def _impossible(trial: Trial) -> str:
-    """Say why what a trial found cannot be; empty where it can."""
+    """Return why what a trial found cannot be; empty where it can."""
     if len(trial.nodes) > MOST_BOUGHT:
         return f"{len(trial.nodes)} nodes would have to be bought at once"
     if trial.homeless:
@@ -141,7 +141,7 @@ def _why(
 def _spot_for_spot(
     sources: Sequence[Candidate], nodes: Sequence[PlannedNode], templates: Mapping[str, Template]
 ) -> tuple[PlannedNode, ...] | str:
-    """Give what may replace spot nodes by the rules against a race to the scarcest type, or say why it may not."""
+    """Return what may replace spot nodes by the rules against a race to the scarcest type, or say why it may not."""
     least = _spot_types(sources)
     if least is None:
         return "its NodePool does not allow spot to be replaced by spot"
@@ -159,14 +159,14 @@ def _spot_for_spot(
 
 
 def _spot_types(sources: Sequence[Candidate]) -> int | None:
-    """Give how many types must be cheaper by the strictest of the nodes' NodePools; None where one allows none."""
+    """Return how many types must be cheaper by the strictest of the nodes' NodePools; None where one allows none."""
     asked = [source.pool.options.spot_types for source in sources]
     found = [number for number in asked if number is not None]
     return max(found) if len(found) == len(asked) else None
 
 
 def _is_spot_for_spot(sources: Sequence[Candidate], nodes: Sequence[PlannedNode]) -> bool:
-    """Tell whether a move only changes spot for as much other spot: the price alone would drive it."""
+    """Return whether a move only changes spot for as much other spot: the price alone would drive it."""
     if not nodes or len(nodes) < len(sources):
         return False
     bought = all(node.request.capacity_type == SPOT for node in nodes)

@@ -44,13 +44,13 @@ def rebalance(candidates: Iterable[Candidate], looked_at: Mapping[str, datetime]
 
 
 def rebalanced(one: Candidate, under_way: Pass) -> tuple[Proposal | str, Trial]:
-    """Give the move that spreads a node's pods over zones, or why there is none, and what was tried."""
+    """Return the move that spreads a node's pods over zones, or why there is none, and what was tried."""
     trial = under_way.try_without([one])
     return under_way.judge.rebalancing([one], trial), trial
 
 
 def is_asked(one: Candidate, under_way: Pass) -> bool:
-    """Tell whether a node may be disrupted for the sake of zones now."""
+    """Return whether a node may be disrupted for the sake of zones now."""
     if not one.pool.disruption.rebalances_zones or not under_way.is_free(one):
         return False
     is_quiet = under_way.inputs.now - quiet_since(one.claim, one.node) >= QUIET

@@ -113,7 +113,10 @@ def _again(move: Move, known: Mapping[str, Candidate], under_way: Pass) -> Propo
 
 
 def may_end(move: Move, inputs: Inputs) -> str:
-    """Say what stands in the way of ending a move's sources now that what replaces them is ready; empty for nothing."""
+    """Return what stands in the way of ending a move's sources now that what replaces them is ready.
+
+    Empty for nothing.
+    """
     survey = Survey(_before([move], inputs), only=move.sources)
     found = {one.name: one for one in survey.candidates}
     hopeless = {f"PodDisruptionBudget/{each.key}" for each in inputs.snapshot.budgets if each.never_allows}
@@ -166,7 +169,7 @@ def _blocked(sources: Iterable[Candidate], under_way: Pass) -> str:
 
 
 def _before(moves: Sequence[Move], inputs: Inputs) -> Inputs:
-    """Give inputs without some moves: as if none had been proposed, nor their sources' Nodes tainted for them."""
+    """Return inputs without some moves: as if none had been proposed, nor their sources' Nodes tainted for them."""
     ids = {move.id for move in moves}
     others = tuple(other for other in inputs.ledger.moves if other.id not in ids)
     mine = frozenset(name for move in moves for name in move.sources)

@@ -57,11 +57,11 @@ class Pass:
         self.good_enough = GOOD_ENOUGH if self._is_thorough or again else 1 + LEAST_SAVING
 
     def _zones(self, *, again: bool) -> Zones | None:
-        """Give what spreads over zones count, where any NodePool asks that it be heeded; None where none does."""
+        """Return what spreads over zones count, where any NodePool asks that it be heeded; None where none does."""
         return self.fleet.zones(again=again) if rebalances_zones(self.survey.pools.values()) else None
 
     def consolidatable(self) -> list[Candidate]:
-        """Give the candidates that consolidation may look at; note why it may not at the others."""
+        """Return the candidates that consolidation may look at; note why it may not at the others."""
         found: list[Candidate] = []
         for one in self.survey.candidates:
             blocker = self.blocker(one)
@@ -74,14 +74,14 @@ class Pass:
         return found
 
     def blocker(self, one: Candidate) -> Blocker | None:
-        """Give what keeps a candidate from being consolidated, empty or not; None where nothing does."""
+        """Return what keeps a candidate from being consolidated, empty or not; None where nothing does."""
         if self.is_promised(one):
             why = "pods that wait for a node will find room on it"
             return Blocker("Nominated", f"Node/{one.node.name}", why)
         return consolidation_blocker(one, self.inputs.now)
 
     def backing_off(self, one: Candidate, reason: Reason) -> Blocker | None:
-        """Give the wait that lies on a NodePool's moves for a reason, as what they bought was not to be had."""
+        """Return the wait that lies on a NodePool's moves for a reason, as what they bought was not to be had."""
         backoff = self.inputs.ledger.move_backoffs.get(MoveKind(one.pool.name, reason.value))
         if backoff is None or not backoff.holds(self.inputs.now):
             return None
@@ -92,7 +92,7 @@ class Pass:
         return Blocker("BackingOff", f"NodePool/{one.pool.name}", message)
 
     def is_promised(self, one: Candidate) -> bool:
-        """Tell whether pods that wait for a node will find their place on this one."""
+        """Return whether pods that wait for a node will find their place on this one."""
         return one.node.name in self.fleet.promised
 
     def try_without(self, sources: Sequence[Candidate]) -> Trial:
@@ -115,13 +115,13 @@ class Pass:
                 self.zones.wait_for(sources)
 
     def emptied(self, sources: Sequence[Candidate]) -> Proposal:
-        """Give the move that takes away nodes without pods."""
+        """Return the move that takes away nodes without pods."""
         saving = fsum(source.price_hourly_usd for source in sources)
         worth = worth_usd(sources, 0.0, self.judge.known, self.inputs.now)
         return proposal(Reason.EMPTY, sources, None, (), saving, worth)
 
     def is_free(self, one: Candidate) -> bool:
-        """Tell whether no move that has been proposed takes a node, or moves pods to it."""
+        """Return whether no move that has been proposed takes a node, or moves pods to it."""
         return one.name not in self.gone and one.node.name not in self.destinations
 
     def note_destination(self, one: Candidate) -> None:
@@ -137,7 +137,7 @@ class Pass:
                 self.blocked.update(self.allowed.kept([one], reason))
 
     def outcome(self, looked_at: Mapping[str, datetime]) -> Proposals:
-        """Give what the pass has come to."""
+        """Return what the pass has come to."""
         is_finished = self.left > 0
         there = {claim.name for claim in self.inputs.ledger.claims if claim.phase is not Phase.GIVEN_UP}
         soon = {name for name, blocker in self.blocked.items() if blocker.rule == NOT_YET}

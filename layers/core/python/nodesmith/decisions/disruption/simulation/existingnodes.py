@@ -41,7 +41,10 @@ class Standing:
             self._add(room)
 
     def without(self, gone: Collection[str], shapes: Collection[Shape]) -> list[Room]:
-        """Give the rooms for a trial with pods of these shapes, some Nodes (by name) being gone. They may be filled."""
+        """Return the rooms for a trial with pods of these shapes, some Nodes (by name) being gone.
+
+        They may be filled.
+        """
         opened = self.opened(shapes, frozenset(gone))
         apart: dict[_Look, list[Room]] = {}
         for room in (*opened, *(self.rooms[name] for name in gone if name in self.rooms)):
@@ -72,7 +75,7 @@ class Standing:
         self._leaving.setdefault(look, Counter()).update(room.leaving)
 
     def opened(self, shapes: Collection[Shape], gone: frozenset[str] = frozenset()) -> list[Room]:
-        """Give the rooms that take a pod of one of these shapes, the largest first, as many as a trial may fill."""
+        """Return the rooms that take a pod of one of these shapes, the largest first, as many as a trial may fill."""
         kinds: dict[_Asks, list[Shape]] = {}
         for shape in shapes:
             kinds.setdefault((shape.terms, shape.tolerations), []).append(shape)
@@ -101,7 +104,7 @@ class Standing:
         return self._admitted[key]
 
     def _merged(self, look: _Look, apart: Sequence[Room]) -> Room | None:
-        """Give one room without room for all that look alike, but for some; None where nobody is left."""
+        """Return one room without room for all that look alike, but for some; None where nobody is left."""
         alike = self._alike[look]
         if len(alike) <= len(apart):
             return None
@@ -115,7 +118,7 @@ class Standing:
 
 
 def _telling(shapes: Iterable[Shape]) -> tuple[str, ...]:
-    """Give the labels by which rules tell nodes apart."""
+    """Return the labels by which rules tell nodes apart."""
     found: set[str] = set()
     for shape in dict.fromkeys(shapes):
         found.update(spread.topology_key for spread in shape.spreads)

@@ -110,7 +110,7 @@ class Fleet:
         self._standing = Standing(free, closed, shapes)
 
     def _promise(self, ground: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
-        """Give the rooms that are left once every pod that needs a node has what is there for it."""
+        """Return the rooms that are left once every pod that needs a node has what is there for it."""
         going = frozenset(node.name for node in ground.nodes if is_going(node))
         self._on_their_way = frozenset(p.key for p in ground.pods if p.node in going and not p.deleting)
         wanted, _ = provisionable(ground.pods, going, kept(ground, claims, self._inputs.now))
@@ -168,7 +168,7 @@ class Fleet:
         return _trial(chosen, self._written_down(chosen.purchase, mine), mine, len(ways))
 
     def _is_needed(self, shape: Shape) -> bool:
-        """Tell whether pods of a shape stay as others are not bound yet: they look at those, or are their company."""
+        """Return whether pods of a shape stay as others are not bound yet: they look at those, or are their company."""
         return shape in self._early or any(_wants(other, shape) for other in self._followers)
 
     def _chosen(self, decided: Try, shapes: Iterable[Shape]) -> Attempt:
@@ -178,11 +178,11 @@ class Fleet:
         return sparing(decided, heeds_zones=self._heeds_zones)[0]
 
     def open_to(self, shapes: Collection[Shape]) -> list[Room]:
-        """Give the rooms that a trial with pods of these shapes may fill."""
+        """Return the rooms that a trial with pods of these shapes may fill."""
         return self._standing.opened(shapes)
 
     def rooms_of(self, nodes: Iterable[str]) -> list[Room]:
-        """Give the rooms of Nodes (by name) as they stand."""
+        """Return the rooms of Nodes (by name) as they stand."""
         return [self._standing.rooms[name] for name in sorted(nodes) if name in self._standing.rooms]
 
     def zones(self, *, again: bool) -> Zones:
@@ -240,13 +240,13 @@ class Fleet:
 
 
 def _leans_on(shape: Shape, other: Shape) -> bool:
-    """Tell whether it takes pods of another shape for these to be allowed somewhere."""
+    """Return whether it takes pods of another shape for these to be allowed somewhere."""
     counted = any(spread.hard and spread.selects(other, shape.namespace) for spread in shape.spreads)
     return counted or _wants(shape, other)
 
 
 def _wants(shape: Shape, other: Shape) -> bool:
-    """Tell whether pods of a shape may only be where there is one of another."""
+    """Return whether pods of a shape may only be where there is one of another."""
     return any(term.selects(other) for term in attractions(shape))
 
 

@@ -23,7 +23,7 @@ def evenly(
     rooms: Iterable[Room],
     shapes: Mapping[str, Shape],
 ) -> tuple[PlannedNode, ...]:
-    """Give nodes, each in the zone for which its pods' spreads wish, where that costs nothing.
+    """Return nodes, each in the zone for which its pods' spreads wish, where that costs nothing.
 
     `templates` are by NodePool, `rooms` what stands beside these nodes, `shapes` those of pods, by namespace/name.
     """
@@ -53,7 +53,7 @@ def _settled(node: PlannedNode, template: Template, spreads: _Asked, hosted: _Ho
 
 
 def _asked(shapes: Iterable[Shape]) -> _Asked:
-    """Give the spreads over zones that pods only wish for, each with its namespace."""
+    """Return the spreads over zones that pods only wish for, each with its namespace."""
     return [
         (shape.namespace, spread)
         for shape in dict.fromkeys(shapes)
@@ -73,6 +73,6 @@ def _crowd(zone: str, spreads: _Asked, hosted: _Hosted) -> int:
 
 
 def _cheapest_zones(node: PlannedNode) -> list[str]:
-    """Give the zones in which a node may be had at its price."""
+    """Return the zones in which a node may be had at its price."""
     most = node.request.cheapest.price_hourly_usd + _SAME_USD
     return sorted({o.zone for o in node.request.overrides if o.price_hourly_usd <= most})

@@ -38,12 +38,12 @@ class _Group:
         return shape.namespace == self.namespace and self.selector.matches(shape.labels)
 
     def excess(self, zone: str, shift: _Shift) -> int:
-        """Give how many are too many in a zone once pods have come and gone."""
+        """Return how many are too many in a zone once pods have come and gone."""
         fewest = min(count + shift[self, name] for name, count in self.counts.items())
         return max(0, self.counts.get(zone, 0) + shift[self, zone] - fewest - self.max_skew)
 
     def whole_excess(self, shift: _Shift) -> int:
-        """Give how many are too many anywhere."""
+        """Return how many are too many anywhere."""
         return sum(self.excess(zone, shift) for zone in self.counts)
 
 
@@ -75,7 +75,7 @@ class Zones:
             self._await(shapes[key])
 
     def surplus(self, one: Candidate) -> int:
-        """Give how many of a node's pods are too many in its zone: no more than are too many there."""
+        """Return how many of a node's pods are too many in its zone: no more than are too many there."""
         zone, none = self._zone_of.get(one.node.name, ""), _Shift()
         mine = Counter(group for pod in one.pods for group in self._counting(self._shapes[pod.key]))
         return sum(min(n, group.excess(zone, none)) for group, n in mine.items() if not group.is_moving)
@@ -83,7 +83,7 @@ class Zones:
     def gain(
         self, sources: Sequence[Candidate], destinations: Mapping[str, str], bought: Sequence[PlannedNode]
     ) -> int:
-        """Give by how many fewer are too many once these nodes' pods are where they would go; less than 0 for more.
+        """Return by how many fewer are too many once these nodes' pods are where they would go; less than 0 for more.
 
         It is -1 where pods of their groups are on their way. Of a node that may come up in several zones the worst is
         expected.
@@ -112,7 +112,7 @@ class Zones:
             group.is_moving = True
 
     def _counting(self, shape: Shape) -> list[_Group]:
-        """Give the groups that count pods of a shape."""
+        """Return the groups that count pods of a shape."""
         if shape not in self._of:
             mine = [group for group in self._groups if group.counts_pods_of(shape)] if moves(shape) else []
             self._of[shape] = mine
@@ -121,7 +121,7 @@ class Zones:
     def _shift(
         self, sources: Sequence[Candidate], destinations: Mapping[str, str], bought: Sequence[PlannedNode]
     ) -> _Shift:
-        """Give how many more pods there are of each group in each zone."""
+        """Return how many more pods there are of each group in each zone."""
         shift, homes = _Shift(), {node.claim.name: node for node in bought}
         for source in sources:
             zone = self._zone_of.get(source.node.name, "")
@@ -139,7 +139,7 @@ class Zones:
 
 
 def _groups(shapes: Iterable[Shape], rooms: Sequence[Room], sold: Sold) -> Iterator[_Group]:
-    """Give a group for each spread, once: equal ones of pods that may be in the same zones count the same."""
+    """Yield a group for each spread, once: equal ones of pods that may be in the same zones count the same."""
     found: set[tuple[str, str, int, tuple[str, ...]]] = set()
     for shape in shapes:
         spreads = [s for s in shape.spreads if s.topology_key == ZONE and s.selector is not None]

@@ -30,7 +30,7 @@ from nodesmith.model.ec2.launches import Override
 
 
 def worst_price(nodes: Sequence[PlannedNode]) -> float:
-    """Give what nodes cost together, each as the dearest thing that EC2 may make of it; what is reserved is free."""
+    """Return what nodes cost together, each as the dearest thing that EC2 may make of it; what is reserved is free."""
     return fsum(
         0.0 if node.request.reservations else max(o.price_hourly_usd for o in node.request.overrides)
         for node in nodes
@@ -56,7 +56,7 @@ def cut(
 
 
 def for_spot(node: PlannedNode, template: Template, least_types: int) -> PlannedNode | None:
-    """Give a spot node that replaces one, cut to its cheapest types; None where there are too few of them."""
+    """Return a spot node that replaces one, cut to its cheapest types; None where there are too few of them."""
     types = list(dict.fromkeys(o.instance_type for o in node.request.overrides))
     if node.request.capacity_type != SPOT:
         return node
@@ -71,7 +71,7 @@ def for_spot(node: PlannedNode, template: Template, least_types: int) -> Planned
 
 
 def downsized(node: PlannedNode, template: Template, largest: Mapping[str, int]) -> PlannedNode | None:
-    """Give a spot node cut to sizes below the `largest` cpus of what it replaces, by family; None without any."""
+    """Return a spot node cut to sizes below the `largest` cpus of what it replaces, by family; None without any."""
     labels = {choice.type.name: choice.type.labels for choice in template.choices}
     kept = [
         override
@@ -82,12 +82,12 @@ def downsized(node: PlannedNode, template: Template, largest: Mapping[str, int])
 
 
 def family(labels: Mapping[str, str]) -> str:
-    """Give the family of an instance type, or of a node's, by its labels."""
+    """Return the family of an instance type, or of a node's, by its labels."""
     return labels.get(INSTANCE_FAMILY, "")
 
 
 def cpus(labels: Mapping[str, str]) -> int:
-    """Give the cpus of an instance type, or of a node's, by its labels; 0 where they do not say."""
+    """Return the cpus of an instance type, or of a node's, by its labels; 0 where they do not say."""
     text = labels.get(INSTANCE_CPU, "")
     return int(text) if text.isascii() and text.isdigit() else 0
 
@@ -99,7 +99,7 @@ def _below(node: PlannedNode, most_hourly_usd: float, template: Template) -> Pla
 
 
 def only(node: PlannedNode, kept: Sequence[Override], template: Template) -> PlannedNode | None:
-    """Give a node that may be these of its offerings only; None where its NodePool's minValues forbid that."""
+    """Return a node that may be these of its offerings only; None where its NodePool's minValues forbid that."""
     if not kept or _lacks_values(node, kept, template):
         return None
     if len(kept) == len(node.request.overrides):
@@ -120,7 +120,7 @@ def only(node: PlannedNode, kept: Sequence[Override], template: Template) -> Pla
 
 
 def _lacks_values(node: PlannedNode, kept: Sequence[Override], template: Template) -> bool:
-    """Tell whether offerings are too much alike for the NodePool's minValues, unless they were so before."""
+    """Return whether offerings are too much alike for the NodePool's minValues, unless they were so before."""
     if node.claim.annotations.get(MIN_VALUES_RELAXED) == "true":
         return False
     labels = {choice.type.name: choice.type.labels for choice in template.choices}

@@ -27,15 +27,15 @@ class Prices:
     units: Mapping[str, float]
 
     def worth(self, resources: Resources) -> float:
-        """Give what amounts are worth; less than nothing is worth nothing."""
+        """Return what amounts are worth; less than nothing is worth nothing."""
         return fsum(price * max(0, resources.of(name)) for name, price in self.units.items())
 
     def waste(self, one: Candidate) -> float:
-        """Give what a node costs beyond what its pods are worth, less than 0 where it is a bargain."""
+        """Return what a node costs beyond what its pods are worth, less than 0 where it is a bargain."""
         return one.price_hourly_usd - fsum(self.worth(pod.shape.requests) for pod in one.pods)
 
     def free(self, rooms: Iterable[Room]) -> float:
-        """Give what the room that is free in these is worth."""
+        """Return what the room that is free in these is worth."""
         return fsum(self.worth(room.free) for room in rooms)
 
 

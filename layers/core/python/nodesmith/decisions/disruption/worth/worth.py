@@ -43,7 +43,7 @@ class PoolTotals:
 
 
 def totals(survey: Survey) -> dict[str, PoolTotals]:
-    """Give the totals of each NodePool, by name. As Karpenter counts it, a node is 1 beside its pods.
+    """Return the totals of each NodePool, by name. As Karpenter counts it, a node is 1 beside its pods.
 
     Where the policy is Balanced, which asks for them, nodes count that may not be disrupted now, too.
     """
@@ -61,7 +61,7 @@ def worth_usd(
     known: Mapping[str, PoolTotals],
     now: datetime,
 ) -> float:
-    """Give what a move is worth; less than 0 where it is not to be made. Nodes bought cost so much, at the dearest.
+    """Return what a move is worth; less than 0 where it is not to be made. Nodes bought cost so much, at the dearest.
 
     It is worth no more than to any of its NodePools with policy Balanced: what others save pays for none of their pods.
     """
@@ -81,7 +81,7 @@ def worth_usd(
 
 
 def eviction_usd(source: Candidate, known: Mapping[str, PoolTotals], life_hours: float) -> float:
-    """Give what an ordinary pod's eviction costs on a node, USD, by its NodePool's policy."""
+    """Return what an ordinary pod's eviction costs on a node, USD, by its NodePool's policy."""
     policy = source.pool.disruption.consolidation_policy
     if policy == WHEN_EMPTY:
         return inf
@@ -93,7 +93,7 @@ def eviction_usd(source: Candidate, known: Mapping[str, PoolTotals], life_hours:
 
 
 def expected_hours(sources: Collection[Candidate], now: datetime) -> float:
-    """Give how long a move's saving is expected to last: as long as its sources have been quiet, an hour to a day.
+    """Return how long a move's saving is expected to last: as long as its sources have been quiet, an hour to a day.
 
     Not longer than until the first of them would have ended anyway.
     """
@@ -104,7 +104,7 @@ def expected_hours(sources: Collection[Candidate], now: datetime) -> float:
 
 
 def worth_more_from(quiet: datetime, now: datetime, soon: timedelta) -> datetime | None:
-    """Give when a move of a node that has been `quiet` since may be worth more than now; None for never.
+    """Return when a move of a node that has been `quiet` since may be worth more than now; None for never.
 
     While its expected life grows that is at any moment, and `soon` is when to look.
     """
@@ -114,5 +114,5 @@ def worth_more_from(quiet: datetime, now: datetime, soon: timedelta) -> datetime
 
 
 def is_enough(sources: Collection[Candidate], saving_hourly_usd: float) -> bool:
-    """Tell whether a move saves so much of what its sources cost that it may be made at all."""
+    """Return whether a move saves so much of what its sources cost that it may be made at all."""
     return saving_hourly_usd >= LEAST_SAVING * fsum(source.price_hourly_usd for source in sources)

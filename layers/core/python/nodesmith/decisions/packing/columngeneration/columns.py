@@ -81,7 +81,7 @@ def mix(
 
 
 def _nearest(items: Sequence[Item], bins: Sequence[Bin], mixed: Mix) -> Ints:
-    """Give the bins to look at: all, or of too many those whose price a quick filling is worth most of."""
+    """Return the bins to look at: all, or of too many those whose price a quick filling is worth most of."""
     if len(bins) <= _MOST_BINS:
         return np.arange(len(bins))
     found = Fillings(items, bins, np.maximum(mixed.worth, 0.0))

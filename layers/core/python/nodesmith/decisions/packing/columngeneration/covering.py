@@ -20,14 +20,14 @@ _Indices = NDArray[np.int32]
 
 
 def states(counts: Sequence[int]) -> int:
-    """Tell how many states there are; work and memory grow with them times the fillings."""
+    """Return how many states there are; work and memory grow with them times the fillings."""
     return prod(count + 1 for count in counts)
 
 
 def cheapest_cover(
     counts: Sequence[int], fillings: Sequence[Vector], prices: Sequence[float]
 ) -> dict[int, int] | None:
-    """Give how often each filling (by its place) is bought to serve all, or None where these cannot serve all.
+    """Return how often each filling (by its place) is bought to serve all, or None where these cannot serve all.
 
     A filling may serve less than it holds.
     """
@@ -67,7 +67,7 @@ class _Table:
                 first[cheaper] = place
 
     def _rests(self, held: Sequence[int], axis: int) -> _Indices:
-        """Give for every state of the items from an axis on the number of the state that a filling leaves."""
+        """Return for every state of the items from an axis on the number of the state that a filling leaves."""
         rests: _Indices = np.zeros(1, dtype=np.int32)
         for count, taken, stride in zip(self._counts[axis:], held[axis:], self._strides[axis:], strict=True):
             left: _Indices = np.maximum(np.arange(count + 1, dtype=np.int32) - taken, 0) * stride

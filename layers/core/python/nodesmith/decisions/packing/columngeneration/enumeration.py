@@ -27,11 +27,11 @@ class Fillings(NamedTuple):
     price: Floats
 
     def column(self, number: int) -> Column:
-        """Give one of them as a column."""
+        """Return one of them as a column."""
         return Column(int(self.bin[number]), tuple(self.counts[:, number].tolist()))
 
     def near(self, worth: Floats, gap: float, most: int) -> list[Column]:
-        """Give those whose price is above their worth by no more than a gap, the nearest first, up to some number.
+        """Return those whose price is above their worth by no more than a gap, the nearest first, up to some number.
 
         A plan that is cheaper than another by more than the gap to the bound cannot be, so no other can be in one.
         """
@@ -74,7 +74,7 @@ def _may_share(items: Sequence[Item], counts: Ints) -> Ints:
 def exact_mix(
     items: Sequence[Item], bins: Sequence[Bin], known: Fillings, first: Iterable[Column]
 ) -> tuple[Mix, float]:
-    """Give the cheapest mix of fillings, purses aside, and the bound that it proves."""
+    """Return the cheapest mix of fillings, purses aside, and the bound that it proves."""
     demand = np.array([item.count for item in items], dtype=np.float64)
     counts = known.counts.astype(np.float64)
     master = Master(items, bins, {})

@@ -80,7 +80,7 @@ class Master:
         return float(self.solver.getInfo().objective_function_value)
 
     def solve(self, steps: int) -> Mix:
-        """Give the cheapest mix of the columns that are offered."""
+        """Return the cheapest mix of the columns that are offered."""
         self.solver.run()
         solution = self.solver.getSolution()
         duals = np.array(solution.row_dual)
@@ -93,7 +93,7 @@ class Master:
 
 
 def solver() -> highspy.Highs:
-    """Give HiGHS, silent, on one thread and without chance: the same input gives the same answer."""
+    """Return HiGHS, silent, on one thread and without chance: the same input gives the same answer."""
     made = highspy.Highs()  # type: ignore[no-untyped-call]
     for option, value in (("output_flag", False), ("threads", 1), ("parallel", "off"), ("random_seed", 0)):
         made.setOptionValue(option, value)

@@ -71,19 +71,19 @@ class Fillings:
 
 
 def _limit(before: Ints, item: int, moves: Sequence[tuple[int, int]], otherwise: Ints) -> Ints:
-    """Give how many of an item each move (row) leaves to each bin (column)."""
+    """Return how many of an item each move (row) leaves to each bin (column)."""
     removed = [max(0, number) if moved == item else 0 for moved, number in moves]
     rows = [np.maximum(0, before - number) if number else otherwise for number in removed]
     return np.array(rows)
 
 
 def orders(items: Sequence[Item], bins: Sequence[Bin], worth: Floats) -> list[Order]:
-    """Give the orders of items by worth per size, for different weights of the resources."""
+    """Return the orders of items by worth per size, for different weights of the resources."""
     return list(dict.fromkeys(_by_density(density, worth) for density in _densities(items, bins, worth)))
 
 
 def shaken(items: Sequence[Item], bins: Sequence[Bin], worth: Floats, round_: int) -> list[Order]:
-    """Give such orders with every density a little off, differently in every round."""
+    """Return such orders with every density a little off, differently in every round."""
     numbers = np.arange(1, len(items) + 1) * _GOLDEN
     found = []
     for number, density in enumerate(_densities(items, bins, worth), start=1):

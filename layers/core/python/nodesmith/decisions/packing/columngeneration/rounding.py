@@ -24,7 +24,7 @@ _EPSILON = 1e-6
 def rounded(
     items: Sequence[Item], bins: Sequence[Bin], purses: Purses, mixed: Mix
 ) -> list[tuple[Column, int]]:
-    """Give whole numbers of columns near to the mix.
+    """Return whole numbers of columns near to the mix.
 
     They may serve some items more often than needed and, where purses bind, others not at all.
     """
@@ -41,7 +41,7 @@ def rounded(
 
 
 def wholes(mixed: Mix) -> list[tuple[Column, int]]:
-    """Give what the mix buys whole."""
+    """Return what the mix buys whole."""
     pairs = zip(mixed.columns, mixed.amounts.tolist(), strict=True)
     return [(column, floor(amount + _EPSILON)) for column, amount in pairs if amount + _EPSILON >= 1]
 
@@ -49,14 +49,14 @@ def wholes(mixed: Mix) -> list[tuple[Column, int]]:
 def without_dear(
     items: Sequence[Item], bins: Sequence[Bin], purses: Purses, mixed: Mix, most_price: float
 ) -> Mix:
-    """Give the cheapest mix of those of the columns whose bins cost no more than a price."""
+    """Return the cheapest mix of those of the columns whose bins cost no more than a price."""
     master = Master(items, bins, purses)
     master.add(column for column in mixed.columns if bins[column.bin].price <= most_price)
     return master.solve(mixed.steps)
 
 
 def _promising(bins: Sequence[Bin], mixed: Mix) -> list[Column]:
-    """Give the columns of the mix, and those that are next to being in it."""
+    """Return the columns of the mix, and those that are next to being in it."""
     prices = np.array([bins[c.bin].price - mixed.discounts[c.bin] for c in mixed.columns])
     extra = prices - np.array([c.counts for c in mixed.columns]) @ mixed.worth
     extra[mixed.amounts > _EPSILON] = -1.0
@@ -64,7 +64,7 @@ def _promising(bins: Sequence[Bin], mixed: Mix) -> list[Column]:
 
 
 def _spared(bins: Sequence[Bin], purses: Purses, kept: Mapping[Column, int]) -> dict[int, Vector]:
-    """Give what the purses still hold when the kept columns are paid."""
+    """Return what the purses still hold when the kept columns are paid."""
     left = {purse: list(amounts) for purse, amounts in purses.items()}
     for column, number in kept.items():
         bin_ = bins[column.bin]

@@ -151,7 +151,7 @@ def _buy_near(
 def _cover(
     counts: Sequence[int], bins: Sequence[Bin], columns: Sequence[Column]
 ) -> tuple[list[tuple[Column, int]], float]:
-    """Give the cheapest whole numbers of these columns, and their price: infinite where they cannot serve all."""
+    """Return the cheapest whole numbers of these columns, and their price: infinite where they cannot serve all."""
     prices = [bins[column.bin].price for column in columns]
     cover = cheapest_cover(counts, [column.counts for column in columns], prices)
     if cover is None:

@@ -86,7 +86,7 @@ class Crowd:
         self._alive.clear()
 
     def repeats(self, holds: Holds) -> int:
-        """Tell how many nodes what is left fills alike."""
+        """Return how many nodes what is left fills alike."""
         return int(min(self.left[item] // number for item, number in holds))
 
     def _may_join(self, able: Indices, size: Floats, room: Floats) -> NDArray[np.bool_]:
@@ -98,7 +98,7 @@ class Crowd:
         return joins
 
     def _goes_alone(self, item: int, room: Floats) -> bool:
-        """Tell whether an item is so large, or its company so regulated, that others are judged anew after it."""
+        """Return whether an item is so large, or its company so regulated, that others are judged anew after it."""
         touchy = bool(self.kinds.touchy[self.kinds.of[item]])
         return touchy or bool(self.worth[item] > _LARGE_SHARE * (self.prices @ room))
 

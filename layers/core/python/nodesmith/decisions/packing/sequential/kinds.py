@@ -52,7 +52,7 @@ class Kinds:
         self.blocked, self.touchy = self._never.copy(), self._brings_caps.copy()
 
     def room(self, kind: int) -> int:
-        """Tell how many more of a kind may join."""
+        """Return how many more of a kind may join."""
         groups, caps = self._rules[kind]
         spare = [most - self._held.get(group, 0) for group, most in caps if group in groups]
         spare += [self._most[group] - self._held.get(group, 0) for group in groups if group in self._most]

@@ -42,7 +42,7 @@ def buy_for_many(
 
 
 def _scarce(items: Sequence[Item]) -> list[int]:
-    """Give the items of which a node holds few, those of the most nodes first, of these the largest."""
+    """Return the items of which a node holds few, those of the most nodes first, of these the largest."""
     totals: dict[int, int] = {}
     for item in items:
         for group in item.groups:
@@ -58,7 +58,7 @@ def _scarce(items: Sequence[Item]) -> list[int]:
 
 
 def _worth(items: Sequence[Item], bins: Sequence[Bin], prices: Floats) -> Floats:
-    """Give what each item costs where it may go: those that the same bins admit are judged together.
+    """Return what each item costs where it may go: those that the same bins admit are judged together.
 
     Items that may only go where everything is dear are worth what they cost there. Of too many such classes `prices`
     tell what all cost.
@@ -91,7 +91,7 @@ class _Market:
         self.crowd = Crowd(items, list(self._bins), prices, _worth(items, bins, prices))
 
     def around(self, seed: int, *, full_bins: bool) -> _Bought | None:
-        """Give a node for one item and the company that wastes least money; `full_bins` tries more."""
+        """Return a node for one item and the company that wastes least money; `full_bins` tries more."""
         best: tuple[float, float, str] | None = None
         chosen: _Bought | None = None
         able = list(self._able(seed))
@@ -104,7 +104,7 @@ class _Market:
         return chosen
 
     def _cheap(self, holding: Iterable[_Able], steps_up: tuple[int, float]) -> Sequence[Bin]:
-        """Give the cheapest of these bins, that admit most of what is left."""
+        """Return the cheapest of these bins, that admit most of what is left."""
         choices: list[tuple[float, float, int, list[Bin]]] = []
         for mask, able, waiting in holding:
             group = self._bins[mask]
@@ -115,7 +115,7 @@ class _Market:
         return min(choices)[3] if choices else ()
 
     def _full(self, holding: Iterable[_Able]) -> Sequence[Bin]:
-        """Give those of these bins that would hold most for their price, if they were filled to the brim."""
+        """Return those of these bins that would hold most for their price, if they were filled to the brim."""
         choices: list[tuple[float, float, str, Bin]] = []
         for mask, able, waiting in holding:
             value = np.minimum(self._rooms[mask][able], waiting) @ self.crowd.prices
@@ -130,7 +130,7 @@ class _Market:
         return list(alike.values())[:_FULL_BINS]
 
     def _able(self, seed: int) -> Iterator[_Able]:
-        """Give for each mask that admits an item the bins that hold it, and how much of all is left that it admits."""
+        """Yield for each mask that admits an item the bins that hold it, and how much of all is left that it admits."""
         size = self.crowd.size[:, seed]
         for mask, rooms in self._rooms.items():
             if self.crowd.admits[mask][seed]:
@@ -161,7 +161,7 @@ class _Market:
 
 
 def _steps(bins: Iterable[Bin], most: int, step: float) -> Iterator[Bin]:
-    """Give some of these bins, which come in order of price, each dearer by a step than the one before."""
+    """Yield some of these bins, which come in order of price, each dearer by a step than the one before."""
     last, number = 0.0, 0
     for each in bins:
         if each.price >= last * step:

@@ -148,7 +148,7 @@ def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
 
 
 def _as_pool(asked: NodeClaim) -> NodePool:
-    """Give a NodePool of nothing but what the claim asks for. Its labels say where it belongs, not what it may be."""
+    """Return a NodePool of nothing but what the claim asks for. Its labels say where it belongs, not what it may be."""
     own = {key: value for key, value in asked.labels.items() if restriction(key) is None and key != NODEPOOL}
     wanted = Requirements({key: r for key, r in asked.requirements.items() if key != NODEPOOL})
     return NodePool(
@@ -162,7 +162,7 @@ def _as_pool(asked: NodeClaim) -> NodePool:
 
 
 def _options(asked: NodeClaim, offers: Template) -> list[tuple[InstanceType, Offering]]:
-    """Give what may be bought, of one way to pay, cheapest first. Raises NothingFits where there is nothing."""
+    """Return what may be bought, of one way to pay, cheapest first. Raises NothingFits where there is nothing."""
     fitting = [c for c in offers.choices if asked.requests.fits_in(c.type.allocatable)]
     if not fitting:
         raise NothingFits(offers.obstacle or "no instance type that it allows offers all that it requests")

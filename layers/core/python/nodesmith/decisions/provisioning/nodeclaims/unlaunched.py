@@ -18,7 +18,7 @@ from nodesmith.model.snapshot import Snapshot
 
 
 def unclaimed(snapshot: Snapshot, known: Sequence[NodeClaim]) -> list[Mapping[str, Any]]:
-    """Give the NodeClaim objects that the ledger knows nothing of, by name."""
+    """Return the NodeClaim objects that the ledger knows nothing of, by name."""
     names = {claim.name for claim in known}
     found = [m for m in snapshot.nodeclaims if is_unclaimed(m) and m["metadata"]["name"] not in names]
     return sorted(found, key=lambda m: str(m["metadata"]["name"]))
@@ -27,7 +27,7 @@ def unclaimed(snapshot: Snapshot, known: Sequence[NodeClaim]) -> list[Mapping[st
 def unlaunchable(
     asked: Iterable[Mapping[str, Any]], nodeclasses: Iterable[Mapping[str, Any]], now: datetime
 ) -> dict[str, tuple[str, str]]:
-    """Say which of users' NodeClaims are to be deleted, as Karpenter does: name → reason and message of the Event.
+    """Return which of users' NodeClaims are to be deleted, as Karpenter does: name → reason and message of the Event.
 
     Their EC2NodeClass is missing, being deleted, or not Ready by its status. One of which nothing is known yet may
     become Ready, and they wait for it.
@@ -39,7 +39,7 @@ def unlaunchable(
 
 
 def overdue(asked: Iterable[Mapping[str, Any]], now: datetime) -> dict[str, tuple[str, str]]:
-    """Say which of users' NodeClaims have waited too long since they first said why they are not launched."""
+    """Return which of users' NodeClaims have waited too long since they first said why they are not launched."""
     found: dict[str, tuple[str, str]] = {}
     for manifest in asked:
         claim = parse_nodeclaim(manifest, now).value

@@ -127,13 +127,13 @@ def another(
 
 
 def _reservation(template: Template, offering: Offering) -> dict[str, str]:
-    """Give the labels of a node that runs in a reservation, none for any other."""
+    """Return the labels of a node that runs in a reservation, none for any other."""
     found = (r for r in template.status.capacity_reservations if r.id == offering.reservation)
     return next((reservation_labels(r) for r in found), {})
 
 
 def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:
-    """Give what the pods ask of labels that only the NodePool defines."""
+    """Return what the pods ask of labels that only the NodePool defines."""
     narrowed = Requirements({})
     if all(key in WELL_KNOWN for key in template.requirements):
         return narrowed
@@ -145,7 +145,7 @@ def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:
 
 
 def _resolved(requirements: Requirements) -> dict[str, str]:
-    """Give a value for every label that the NodePool leaves open: a node has exactly one."""
+    """Return a value for every label that the NodePool leaves open: a node has exactly one."""
     found: Mapping[str, str | None] = {
         key: any_value(requirements[key]) for key in sorted(requirements) if key not in WELL_KNOWN
     }
@@ -153,7 +153,7 @@ def _resolved(requirements: Requirements) -> dict[str, str]:
 
 
 def any_value(requirement: Requirement) -> str | None:
-    """Give the first value that a requirement allows, None where the label must be absent.
+    """Return the first value that a requirement allows, None where the label must be absent.
 
     Where any value goes (Exists, NotIn, bounds) it is the smallest number allowed, so that a replay agrees.
     """
@@ -179,7 +179,7 @@ def _reached(requirements: Requirements, wares: Sequence[Ware]) -> Requirements:
 
 
 def least_resources(parts: Iterable[Resources]) -> Resources:
-    """Give the element-wise minimum: what a node offers whichever of its types it becomes."""
+    """Return the element-wise minimum: what a node offers whichever of its types it becomes."""
     least: dict[str, int] | None = None
     for part in parts:
         if least is None:

@@ -48,7 +48,7 @@ def options(
     most: Vector,
     policy: MinValuesPolicy = MinValuesPolicy.STRICT,
 ) -> Options:
-    """Give what one node may be, from its template's shelf.
+    """Return what one node may be, from its template's shelf.
 
     `demands` are the bits of the demands whose pods it holds, `size` is what they take together, `most` what it may
     take of the NodePool's limits, in order of their names; `policy` says whether it may be bought without
@@ -89,7 +89,7 @@ def options(
 
 
 def has_choice(shelf: Shelf, chosen: Ware, demands: int, size: Vector) -> bool:
-    """Tell whether minValues can be had for a node that holds so much, whatever that takes of limits."""
+    """Return whether minValues can be had for a node that holds so much, whatever that takes of limits."""
     flexible = _flexible(chosen)
     alike = [
         ware
@@ -106,7 +106,7 @@ def _flexible(chosen: Ware) -> list[Requirement]:
 
 
 def _lacking(flexible: Iterable[Requirement], kept: Sequence[Ware]) -> list[Requirement]:
-    """Give the requirements whose minValues these wares do not reach."""
+    """Return the requirements whose minValues these wares do not reach."""
     return [r for r in flexible if len(values_of(r, kept)) < (r.min_values or 0)]
 
 
@@ -163,7 +163,7 @@ def _making_room(kept: list[Ware], ware: Ware) -> list[Ware]:
 
 
 def values_of(requirement: Requirement, kept: Iterable[Ware]) -> set[str]:
-    """Give the values of a label that these wares keep possible; a request has one capacity type, its types more."""
+    """Return the values of a label that these wares keep possible; a request has one capacity type, its types more."""
     if requirement.key == CAPACITY_TYPE:
         return {offering.capacity_type for ware in kept for offering in ware.choice.offerings}
     if requirement.key == ZONE:

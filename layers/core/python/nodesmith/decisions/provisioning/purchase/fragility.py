@@ -20,7 +20,7 @@ _FEW_NODES = 20
 def sturdier(
     offered: Market, packing: Packing, purses: Purses, tolerance: float, good_enough: float, known: Known
 ) -> Packing | None:
-    """Give a plan with two nodes where this one has all pods of a shape on one; None where that costs too much."""
+    """Return a plan with two nodes where this one has all pods of a shape on one; None where that costs too much."""
     few = sum(node.repeats for node in packing.nodes) <= _FEW_NODES
     fragile = _alone(offered, packing) if tolerance and few else set()
     if not fragile:
@@ -36,7 +36,7 @@ def sturdier(
 
 
 def _alone(offered: Market, packing: Packing) -> set[int]:
-    """Give the items of shapes that have two or more pods, all on one node."""
+    """Return the items of shapes that have two or more pods, all on one node."""
     shapes = [demand.shape for demand in offered.demands]
     counts = Counter[object]()
     for demand in offered.demands:

@@ -34,12 +34,12 @@ class Cut:
     """more types would do if the NodePool's limits allowed them: it is refused now, and not in every purchase"""
 
     def concerns(self, ware: Ware) -> bool:
-        """Tell whether a node would be bought the same way."""
+        """Return whether a node would be bought the same way."""
         return (ware.template.name, ware.offering.capacity_type) == (self.nodepool, self.capacity_type)
 
 
 def cut(offered: Market, node: Node) -> Cut:
-    """Give what is learned when a node is refused."""
+    """Return what is learned when a node is refused."""
     ware, bits = offered.wares[node.bin.key], sum(1 << i for i, _ in node.holds)
     size = tuple(
         sum(offered.items[i].size[axis] * number for i, number in node.holds)
@@ -54,7 +54,7 @@ def cut(offered: Market, node: Node) -> Cut:
 
 
 def _least(offered: Market, ware: Ware, bits: int, size: Vector) -> tuple[int, Vector]:
-    """Give as few kinds, and as little of each resource, as are refused still."""
+    """Return as few kinds, and as little of each resource, as are refused still."""
     shelf = offered.shelves[ware.template.name]
     for index in range(bits.bit_length()):
         fewer = bits & ~(1 << index)
@@ -72,7 +72,7 @@ def _least(offered: Market, ware: Ware, bits: int, size: Vector) -> tuple[int, V
 
 
 def without(offered: Market, cuts: Iterable[Cut]) -> Market:
-    """Give a market whose bins hold nothing of what was cut."""
+    """Return a market whose bins hold nothing of what was cut."""
     wares, bins = dict(offered.wares), list(offered.bins)
     for number, one in enumerate(cuts):
         bits = _bits(one, offered.demands)
@@ -109,7 +109,7 @@ def _parts(whole: Bin, size: Vector, bits: int) -> Iterator[Bin]:
 
 
 def _bits(one: Cut, demands: Sequence[Demand]) -> int | None:
-    """Give the kinds of a cut as bits of demands, None where one of them is no longer asked for."""
+    """Return the kinds of a cut as bits of demands, None where one of them is no longer asked for."""
     found = [index for index, demand in enumerate(demands) if _kind(demand) in one.kinds]
     return sum(1 << index for index in found) if len(found) == len(one.kinds) else None
 

@@ -49,7 +49,7 @@ def filled(
 
 
 def scouted(offered: Market, tier: Sequence[Template], order: Order, result: Purchase) -> list[Cut]:
-    """Give what minValues refuse of quick plans, until they refuse nothing: thorough ones are then seldom refused."""
+    """Return what minValues refuse of quick plans, until they refuse nothing: thorough ones are then seldom refused."""
     cuts: list[Cut] = []
     for _ in range(_MOST_SCOUTED):
         basket = filled(offered, tier, order, result, quick=True)
@@ -61,7 +61,7 @@ def scouted(offered: Market, tier: Sequence[Template], order: Order, result: Pur
 
 
 def made_sturdier(basket: Basket, tier: Sequence[Template], order: Order, result: Purchase) -> Basket:
-    """Give what costs about as much and no longer has all pods of a shape on one node, if there is such."""
+    """Return what costs about as much and no longer has all pods of a shape on one node, if there is such."""
     if order.quick:
         return basket
     offered, tolerance = basket.offered, order.settings.fragility_tolerance
@@ -101,7 +101,7 @@ def _basket(offered: Market, packing: Packing, order: Order, result: Purchase) -
 
 
 def _found(offered: Market, node: Node, purse: Vector, policy: MinValuesPolicy) -> tuple[Options, Vector]:
-    """Give what a node may be, and what it takes of limits: more than it needs where minValues cannot be had so."""
+    """Return what a node may be, and what it takes of limits: more than it needs where minValues cannot be had so."""
     ware, axes = offered.wares[node.bin.key], range(len(node.bin.room))
     size = tuple(sum(offered.items[i].size[axis] * n for i, n in node.holds) for axis in axes)
     holds, shelf = sum(1 << i for i, _ in node.holds), offered.shelves[ware.template.name]

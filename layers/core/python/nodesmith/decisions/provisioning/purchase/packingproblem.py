@@ -56,7 +56,7 @@ class Shelf:
         self._made: dict[int, Ware] = {}
 
     def holding(self, demands: int, size: Vector) -> Iterator[Ware]:
-        """Give the wares that admit these demands (bits) and have so much room, cheapest first."""
+        """Yield the wares that admit these demands (bits) and have so much room, cheapest first."""
         goods = self._template.stock.goods
         room, largest = rooms(self._template.stock, self._dimensions)
         for place in range(max(map(bisect_left, largest, size), default=0), len(goods)):
@@ -74,11 +74,11 @@ class Shelf:
         return frozenset(rooms(self._template.stock, self._dimensions)[0])
 
     def cost(self, ware: Ware) -> Vector:
-        """Give what a node takes of the NodePool's limits, in order of their names; nothing where it has none."""
+        """Return what a node takes of the NodePool's limits, in order of their names; nothing where it has none."""
         return tuple([limit_cost(ware.choice, ware.offering, name) for name in self._limits])
 
     def best(self, *, plain: bool = False) -> Iterator[tuple[Ware, Vector]]:
-        """Give the wares that none with the same admission beats in all, and their costs; `plain`ly at their prices.
+        """Yield the wares that none with the same admission beats in all, and their costs; `plain`ly at their prices.
 
         With minValues each capacity type is for itself: one may be refused where another has types enough.
         """
@@ -158,7 +158,7 @@ def market(
 
 
 def _barred(template: Template, demands: Sequence[Demand], choices: Choices) -> int:
-    """Give the demands, as bits, that have to do without a NodePool."""
+    """Return the demands, as bits, that have to do without a NodePool."""
     return sum(1 << i for i, demand in enumerate(demands) if choices.bars(template.name, demand))
 
 
@@ -168,7 +168,7 @@ def _bin(ware: Ware, surcharge: float, cost: Vector, purse: int) -> Bin:
 
 
 def purses(tier: Sequence[Template]) -> dict[int, Vector]:
-    """Give what each template's limits still allow, by its place in the tier."""
+    """Return what each template's limits still allow, by its place in the tier."""
     return {
         index: tuple(template.remaining[name] for name in sorted(template.remaining))
         for index, template in enumerate(tier)

@@ -99,7 +99,7 @@ def _sellable(tier: Iterable[Template], demands: Iterable[Demand]) -> tuple[list
 
 
 def _freed(left: Iterable[Demand]) -> list[Demand]:
-    """Give what is to be demanded where wishes cannot be had, one a kind."""
+    """Return what is to be demanded where wishes cannot be had, one a kind."""
     found: dict[tuple[Shape, FrozenMap[str]], Demand] = {}
     for demand in left:
         if demand.fallback is not None:
@@ -166,7 +166,7 @@ def _buy_basket(
 def _bound(
     tier: Sequence[Template], whole: Market, basket: Basket, queues: Sequence[Sequence[Pod]], order: Order
 ) -> float:
-    """Give a price that nothing can undercut for what is no longer in the queues."""
+    """Return a price that nothing can undercut for what is no longer in the queues."""
     is_whole = whole is basket.offered and not basket.refused and not order.choices.barred
     if is_whole and not any(template.is_steered for template in tier):
         return basket.packing.bound

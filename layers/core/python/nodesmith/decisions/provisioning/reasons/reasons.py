@@ -34,7 +34,7 @@ def reason(
     obstacles: Mapping[str, str],
     tried: Mapping[tuple[Shape, str | None, str], Refusal],
 ) -> Reason:
-    """Give the reason for pods that stay. `templates` come heaviest first; `obstacles` go by NodePool.
+    """Return the reason for pods that stay. `templates` come heaviest first; `obstacles` go by NodePool.
 
     `tried` is what refused a purchase, by shape, zone and NodePool. Nearest is the NodePool that passed most filters,
     the heaviest of equals; how many stopped at each filter is told as kube-scheduler tells it of nodes.
@@ -64,7 +64,7 @@ def _counts(filters: Iterable[Filter]) -> str:
 
 
 def _by_volumes(shape: Shape) -> str:
-    """Say what is not in the pod's own spec, for there it would be looked for in vain."""
+    """Return what is not in the pod's own spec, for there it would be looked for in vain."""
     own = {str(one) for term in shape.own_terms for one in term.values()}
     added = sorted({str(one) for term in shape.terms for one in term.values()} - own)
     return f" (for their volumes: {' or '.join(added[:_MOST_SHOWN])})" if added else ""

@@ -46,7 +46,7 @@ class Refusal:
 
 
 def refusal(demand: Demand, template: Template) -> Refusal:
-    """Say why a NodePool that may buy now cannot buy for a demand."""
+    """Return why a NodePool that may buy now cannot buy for a demand."""
     shape = demand.shape
     taint = shape.untolerated(template.pool.taints)
     if taint is not None:
@@ -111,7 +111,7 @@ def _nothing_admitted(demand: Demand, template: Template, admission: Admission) 
 
 
 def _culprits(demand: Demand, template: Template) -> Iterator[Requirement]:
-    """Give the requirements of the pods without which something would be left to buy, by key."""
+    """Yield the requirements of the pods without which something would be left to buy, by key."""
     for term in demand.shape.terms:
         for key in sorted(term):
             less = Requirements({k: r for k, r in term.items() if k != key})
@@ -180,7 +180,7 @@ def _over_limits(demand: Demand, plain: Sequence[Choice], template: Template) ->
 
 
 def _enough(demand: Demand, choices: Sequence[Choice], template: Template) -> list[tuple[str, str]]:
-    """Give the limits to raise, and to what, so that all pods find a place on the type that is cheapest for them."""
+    """Return the limits to raise, and to what, so that all pods find a place on the type that is cheapest for them."""
     requests = demand.shape.requests
 
     def nodes(choice: Choice) -> int:

@@ -51,18 +51,18 @@ _REFUSALS = (
 
 
 def by_rule(why: str) -> Reason:
-    """Give the reason for pods that a rule about others keeps from every node; `why` reads `rule: what is wrong`."""
+    """Return the reason for pods that a rule about others keeps from every node; `why` reads `rule: what is wrong`."""
     rule, colon, _ = why.partition(": ")
     return Reason(why, blocking=rule if colon else "", fix=_first(_RULES, rule))
 
 
 def of_obstacle(why: str) -> str:
-    """Give what would let a NodePool buy again, empty where nothing is known."""
+    """Return what would let a NodePool buy again, empty where nothing is known."""
     return _first(_OBSTACLES, why)
 
 
 def of_refusal(why: str) -> Reason:
-    """Give the reason for pods that no node will do for, whatever is sold."""
+    """Return the reason for pods that no node will do for, whatever is sold."""
     named, advice = _NAMED.match(why), _ADVICE.search(why)
     beginning = next((row for row in _REFUSALS if why.startswith(row[0])), None)
     blocking, fix = beginning[1:] if beginning else (named[0] if named else "", "")

@@ -81,7 +81,7 @@ class Attempt:
         return not self.is_sound, self.unplaced, lighter, round(self.purchase.price_hourly_usd, 9)
 
     def is_best(self, bound_hourly_usd: float, hopeless: int) -> bool:
-        """Tell whether it places all pods but the hopeless, nothing in the way, at a price that none can undercut."""
+        """Return whether it places all pods but the hopeless, nothing in the way, at a price that none can undercut."""
         is_whole = self.is_sound and self.unplaced <= hopeless and self.tried is None
         return is_whole and self.purchase.price_hourly_usd <= bound_hourly_usd + _SAME
 
@@ -146,13 +146,13 @@ class _Tree:
         self._seen: set[object] = set()
 
     def scripts(self) -> Iterator[Choices]:
-        """Give what to try next, as long as there is anything and it is worth the work."""
+        """Yield what to try next, as long as there is anything and it is worth the work."""
         while self._waiting and self._left > 0 and self._assigned > 0:
             self._assigned -= 1
             yield Choices(heappop(self._waiting)[-1])
 
     def has_seen(self, assignment: Assignment, choices: Choices) -> bool:
-        """Tell whether such an assignment has been bought for already."""
+        """Return whether such an assignment has been bought for already."""
         return self._is_known((_fingerprint(assignment), choices.barred))
 
     def grow(self, attempt: Attempt, choices: Choices) -> None:
@@ -171,7 +171,7 @@ class _Tree:
 
 
 def _children(choices: Choices, *, has_all: bool) -> Iterator[Script]:
-    """Give the scripts that make one more choice in another way, the likeliest options first.
+    """Yield the scripts that make one more choice in another way, the likeliest options first.
 
     Where all pods have a place, none is put last.
     """
@@ -211,7 +211,7 @@ def _fingerprint(assignment: Assignment) -> tuple[object, ...]:
 
 
 def _outcome(attempt: Attempt) -> frozenset[object]:
-    """Give what comes of an attempt: which pods are together, and on what."""
+    """Return what comes of an attempt: which pods are together, and on what."""
     placed = ((name, tuple(pods)) for name, pods in attempt.assignment.placed.items())
     bought = ((node.nodepool, node.price_hourly_usd, node.pods) for node in attempt.purchase.nodes)
     return frozenset((*bought, *placed))

@@ -35,7 +35,7 @@ def least_price(
     templates: Sequence[Template],
     daemonsets: Sequence[Shape],
 ) -> float:
-    """Give the bound, USD an hour, on plans that place what this attempt places. `rooms` are as free as before it."""
+    """Return the bound, USD an hour, on plans that place what this attempt places. `rooms` are as free as before it."""
     purchase = attempt.purchase
     if not purchase.nodes or not purchase.is_bounded:
         return 0.0
@@ -57,7 +57,7 @@ def least_price(
 
 
 def _settles_nothing(attempt: Attempt) -> bool:
-    """Tell whether the purchase's own bound holds for all plans: nothing was decided before it but what had to be."""
+    """Return whether the purchase's own bound holds for all plans: nothing was decided before it but what had to be."""
     if attempt.assignment.placed or len(attempt.purchase.served_by) > 1:
         return False
     return not any(demand.is_settled for demand in attempt.assignment.demands)
@@ -70,7 +70,7 @@ def _served(attempt: Attempt, pods: Sequence[Pod]) -> list[tuple[Shape, list[Pod
 
 
 def _homeless(offered: Market, rooms: Sequence[Room]) -> list[Item]:
-    """Give the items that no room could take, which must therefore be bought for; those of the others count none."""
+    """Return the items that no room could take, which must therefore be bought for; those of the others count none."""
     most = [max(room.free.of(name) for room in rooms) for name in offered.dimensions]
     return [
         replace(item, count=0)

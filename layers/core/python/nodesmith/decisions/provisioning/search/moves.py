@@ -13,7 +13,7 @@ from nodesmith.model.snapshot import Snapshot
 
 
 def with_sources_closed(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
-    """Give the snapshot in which the Nodes of moves under way are tainted, though it may not show yet."""
+    """Return the snapshot in which the Nodes of moves under way are tainted, though it may not show yet."""
     sources = ledger.sources
     closed = {claim.provider_id for claim in ledger.claims if claim.name in sources and claim.provider_id}
     if not closed:

@@ -22,7 +22,7 @@ class Vacancies:
         self._admitted: dict[tuple[object, ...], dict[tuple[object, ...], bool]] = {}
 
     def candidates(self, shape: Shape) -> Iterator[Room]:
-        """Give the rooms that take at least one pod of a shape, tightest first, as they were when this was asked."""
+        """Yield the rooms that take at least one pod of a shape, tightest first, as they were when this was asked."""
         cpu = max(0, shape.requests.cpu_milli)
         for in_flight in (False, True):
             start = bisect_left(self._order, (in_flight, cpu) if cpu else (in_flight,))
@@ -33,7 +33,7 @@ class Vacancies:
                     yield room
 
     def capacity(self, room: Room, shape: Shape, wanted: int) -> int:
-        """Give how many of `wanted` pods a room takes, all rules of the node considered."""
+        """Return how many of `wanted` pods a room takes, all rules of the node considered."""
         count = room.fits(shape, wanted)
         if not count or not self._admits(room, shape):
             return 0
@@ -59,7 +59,7 @@ class Vacancies:
         return known[looks]
 
     def _company_of(self, room: Room) -> Sharing:
-        """Give whom a room holds; most rooms are never asked."""
+        """Return whom a room holds; most rooms are never asked."""
         known = self._company.get(room.name)
         if known is not None:
             return known

@@ -58,7 +58,7 @@ class Neighbours:
         self._enlist(shapes)
 
     def rules(self, shape: Shape, *, running: bool = False) -> Rules:
-        """Give a shape's rules. The spread of pods that run already binds nobody who comes after them."""
+        """Return a shape's rules. The spread of pods that run already binds nobody who comes after them."""
         key = shape, running
         if key not in self._rules:
             caps: dict[int, int] = {}
@@ -82,18 +82,18 @@ class Neighbours:
         self._rules[whole, False] = Rules(tuple(sorted(counts)), tuple(sorted(caps.items())))
 
     def may_share(self, some: Sequence[Shape]) -> bool:
-        """Tell whether one node may hold these pods, one of a shape for each time it is named."""
+        """Return whether one node may hold these pods, one of a shape for each time it is named."""
         counts = Counter(group for one in some for group in self.rules(one).groups)
         return all(
             counts[group] <= most for one in dict.fromkeys(some) for group, most in self.rules(one).caps
         )
 
     def counts_leaving(self, group: int) -> bool:
-        """Tell whether pods that are being deleted still count: for spreads they do not."""
+        """Return whether pods that are being deleted still count: for spreads they do not."""
         return group not in self._spread_groups
 
     def conflict(self, shape: Shape, other: Shape) -> bool:
-        """Tell whether a pod of one shape keeps every pod of the other off its node: host ports, anti-affinity."""
+        """Return whether a pod of one shape keeps every pod of the other off its node: host ports, anti-affinity."""
         if shape in self._united:
             return any(self.conflict(member, other) for member in self._united[shape])
         collide = bool(shape.host_ports and other.host_ports) and ports_collide(
@@ -162,12 +162,12 @@ class Neighbours:
 
 
 def is_node_aversion(term: PodAffinityTerm) -> bool:
-    """Tell whether a term keeps pods off the nodes of others."""
+    """Return whether a term keeps pods off the nodes of others."""
     return term.anti and not term.weight and term.topology_key == HOSTNAME
 
 
 def ports_collide(some: Iterable[HostPort], others: Sequence[HostPort]) -> bool:
-    """Tell whether two sets of host ports (ip, port, protocol) cannot be had on one node; 0.0.0.0 means every ip."""
+    """Return whether two sets of host ports (ip, port, protocol) cannot be had on one node; 0.0.0.0 means every ip."""
     return any(
         (port, protocol) == (other_port, other_protocol)
         and (ip == other_ip or not _EVERY_IP.isdisjoint((ip, other_ip)))
@@ -177,7 +177,7 @@ def ports_collide(some: Iterable[HostPort], others: Sequence[HostPort]) -> bool:
 
 
 def _selections(shape: Shape) -> Iterator[tuple[str, Selector, Namespaces]]:
-    """Give what the rules of a shape select: kind of rule, selector, namespaces."""
+    """Yield what the rules of a shape select: kind of rule, selector, namespaces."""
     for spread in shape.spreads:
         if spread.topology_key == HOSTNAME and spread.hard and spread.selector is not None:
             yield "spread", spread.selector, _home(shape)

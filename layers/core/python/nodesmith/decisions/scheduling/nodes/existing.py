@@ -41,7 +41,7 @@ class Room:
     expected: tuple[Shape, ...] = ()
 
     def fits(self, shape: Shape, wanted: int) -> int:
-        """Give how many of `wanted` pods of this shape still fit, as far as resources go."""
+        """Return how many of `wanted` pods of this shape still fit, as far as resources go."""
         if wanted <= 0 or not shape.requests.fits_in(self.free):
             return 0
         return min(
@@ -49,7 +49,7 @@ class Room:
         )
 
     def copy(self) -> Room:
-        """Give a room that can be filled without filling this one."""
+        """Return a room that can be filled without filling this one."""
         return replace(self, hosted=Counter(self.hosted))
 
     def take(self, shape: Shape, count: int) -> None:
@@ -62,14 +62,14 @@ class Room:
         self.free = self.free - shape.requests
 
     def admits(self, shape: Shape) -> bool:
-        """Tell whether taints and labels let pods of this shape in."""
+        """Return whether taints and labels let pods of this shape in."""
         return first_untolerated(self.taints, shape.tolerations) is None and not label_refusal(
             self.labels, shape.terms
         )
 
 
 def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
-    """Give every node that stays and every claim in flight: initialised nodes first, then by name.
+    """Return every node that stays and every claim in flight: initialised nodes first, then by name.
 
     One that is tainted `karpenter.sh/disrupted` has no room, nor has a second Node with a claim's provider id, nor one
     that has it under a wrong name; but their pods are there and count for others' spreads.
@@ -104,12 +104,12 @@ def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
 
 
 def is_going(node: Node) -> bool:
-    """Tell whether a node is being deleted, so that its pods will need another."""
+    """Return whether a node is being deleted, so that its pods will need another."""
     return node.deleting
 
 
 def is_closed(node: Node) -> bool:
-    """Tell whether a node takes no more pods because it may be disrupted soon; nothing has become of those it has."""
+    """Return whether a node takes no more pods because it may be disrupted soon; nothing has become of those it has."""
     return any(taint.identity == DISRUPTED.identity for taint in node.taints)
 
 
@@ -140,7 +140,7 @@ def _node_room(node: Node, claim: NodeClaim | None, pods: Sequence[Pod], daemons
 def awaited_daemons(
     node: Node, claim: NodeClaim, pods: Sequence[Pod], daemonsets: Iterable[Shape]
 ) -> tuple[Shape, ...]:
-    """Give the DaemonSets that belong on a Node and have no pod there yet; `pods` are those that it runs."""
+    """Return the DaemonSets that belong on a Node and have no pod there yet; `pods` are those that it runs."""
     return _node_room(node, claim, pods, daemonsets).expected
 
 
@@ -170,7 +170,7 @@ def _tolerant(daemonsets: Iterable[Shape], taints: Iterable[Taint]) -> list[Shap
 
 
 def nominations(claims: Iterable[NodeClaim], now: datetime) -> dict[str, str]:
-    """Give, for each pod (namespace/name) that a live claim was bought for, that claim's name.
+    """Return, for each pod (namespace/name) that a live claim was bought for, that claim's name.
 
     A pod whose room another has taken is bought for once more, and waits for the newest.
     """

@@ -55,7 +55,7 @@ class Admission:
                 self.port_holders |= dict.fromkeys(indices, daemon)
 
     def _type_masks(self) -> dict[str, int]:
-        """Give, by type, which of the different things wanted it has: bit j for the j-th."""
+        """Return, by type, which of the different things wanted it has: bit j for the j-th."""
         alike: dict[_Wanted, int] = {}
         for bit, (term, apart) in enumerate(self._wanted):
             key = _without_offering_keys(term), apart
@@ -72,11 +72,11 @@ class Admission:
         return masks
 
     def mask(self, choice: Choice, offering: Offering) -> int:
-        """Give the demands (bit i for demand i) whose pods may run on this type bought this way."""
+        """Return the demands (bit i for demand i) whose pods may run on this type bought this way."""
         return self._asking(self._types[choice.type.name] & self._offering_mask(offering))
 
     def alike(self, stock: Stock) -> Iterator[tuple[int, frozenset[str], frozenset[Way]]]:
-        """Give what demands, as bits, types and ways of a stock admit together; nothing where that is none."""
+        """Yield what demands, as bits, types and ways of a stock admit together; nothing where that is none."""
         types: dict[int, list[str]] = {}
         for name in stock.by_type:
             types.setdefault(self._types[name], []).append(name)
@@ -89,7 +89,7 @@ class Admission:
                     yield demands, stock.names if len(types) == 1 else frozenset(names), frozenset(same)
 
     def _asking(self, met: int) -> int:
-        """Give the demands that ask for one of these different things wanted."""
+        """Return the demands that ask for one of these different things wanted."""
         if met not in self._demands:
             found = 0
             for bit, wanted in enumerate(self._wanted):
@@ -108,7 +108,7 @@ class Admission:
 
 
 def _terms(template: Template, shape: Shape, pins: FrozenMap[str]) -> tuple[Requirements, ...]:
-    """Give the alternatives of what pods ask of the template's nodes, pins included."""
+    """Return the alternatives of what pods ask of the template's nodes, pins included."""
     if shape.untolerated(template.pool.taints):
         return ()
     terms = agreeing_terms(template.requirements, shape)

@@ -37,14 +37,14 @@ class Running:
         return not all(OFFERING_KEYS.isdisjoint(term) for term, _ in self.terms)
 
     def joins(self, name: str, offering: Offering) -> bool:
-        """Tell whether they run on a type bought this way."""
+        """Return whether they run on a type bought this way."""
         return any(name in names and allows_offering(term, offering) for term, names in self.terms)
 
 
 def running(
     pool: NodePool, requirements: Requirements, types: TypeSet, daemonsets: Sequence[Shape]
 ) -> list[tuple[Shape, Running]]:
-    """Give the DaemonSets that will run on nodes of the pool."""
+    """Return the DaemonSets that will run on nodes of the pool."""
     given = frozenset(pool.labels)
     found: list[tuple[Shape, Running]] = []
     for daemon in daemonsets:
@@ -66,7 +66,7 @@ class Overhead:
     def of(
         self, name: str, offerings: tuple[Offering, ...]
     ) -> Iterator[tuple[Resources, tuple[Offering, ...]]]:
-        """Give what is requested on a type, and for which of these offerings."""
+        """Yield what is requested on a type, and for which of these offerings."""
         mine = [(each, choosy) for each, types, choosy in self._daemons if name in types]
         if not any(choosy for _, choosy in mine):
             yield self._sum([each for each, _ in mine]), offerings

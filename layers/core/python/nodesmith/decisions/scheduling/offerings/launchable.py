@@ -23,7 +23,7 @@ class Launching(Protocol):
     """What scheduling asks of the market."""
 
     def domains(self, shape: Shape, keys: tuple[str, ...]) -> Sequence[Domain]:
-        """Give the values of these labels, in order, that new nodes for pods of a shape may have.
+        """Return the values of these labels, in order, that new nodes for pods of a shape may have.
 
         A value is empty where a node would not have the label.
         """
@@ -32,7 +32,7 @@ class Launching(Protocol):
         """Estimate what one pod costs in such a domain, USD an hour."""
 
     def softly_tainted(self, shape: Shape) -> bool:
-        """Tell whether some NodePool's nodes have a PreferNoSchedule taint that these pods do not tolerate."""
+        """Return whether some NodePool's nodes have a PreferNoSchedule taint that these pods do not tolerate."""
 
     def refusing(self, tolerations: tuple[Toleration, ...]) -> frozenset[str]:
         """Name the NodePools whose new nodes have a taint that pods with these tolerations do not tolerate."""
@@ -128,7 +128,7 @@ class TemplateLaunching:
         return self._places[alike]
 
     def _offered(self, shape: Shape, keys: tuple[str, ...]) -> Iterator[tuple[Domain, Sequence[Good]]]:
-        """Give what there is to buy in each domain, but for what is never the better choice."""
+        """Yield what there is to buy in each domain, but for what is never the better choice."""
         for template in self._templates:
             admission = Admission(template, (Demand(shape, ()),))
             for stock in (template.stock, template.reserved):
@@ -157,7 +157,7 @@ def _labelled(
 
 
 def _values(key: str, kind: InstanceType, way: Way, template: Template, shape: Shape) -> Sequence[str]:
-    """Give the values of a label that such a node may have, empty for no label; none where nobody says which."""
+    """Return the values of a label that such a node may have, empty for no label; none where nobody says which."""
     offered = offering_labels(way.zone, way.zone_id, way.capacity_type)
     value = offered.get(key) or kind.labels.get(key)
     if value:

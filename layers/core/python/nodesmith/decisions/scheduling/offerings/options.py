@@ -94,7 +94,7 @@ class Stock:
         return self._plain
 
     def kind(self, name: str) -> InstanceType:
-        """Give the type of a name."""
+        """Return the type of a name."""
         return self.by_type[name][0][0].type
 
 
@@ -112,18 +112,18 @@ NOTHING_SOLD = Stock(())
 
 
 def way(offering: Offering) -> Way:
-    """Tell how an offering is bought."""
+    """Return how an offering is bought."""
     return Way(offering.zone, offering.zone_id, offering.capacity_type, offering.reservation)
 
 
 def vector(resources: Resources, dimensions: Iterable[str]) -> Vector:
-    """Give amounts in the order of their names; less than nothing counts as nothing."""
+    """Return amounts in the order of their names; less than nothing counts as nothing."""
     amounts = resources.amounts
     return tuple([max(0, amounts.get(name, 0)) for name in dimensions])
 
 
 def limit_cost(choice: Choice, offering: Offering | None, name: str) -> int:
-    """Give what one node takes of a NodePool's limit, or of a reservation; without an offering, in none."""
+    """Return what one node takes of a NodePool's limit, or of a reservation; without an offering, in none."""
     if name == NODES:
         return 1
     if offering is not None and offering.reservation and name == reservation_limit(offering.reservation):
@@ -133,7 +133,7 @@ def limit_cost(choice: Choice, offering: Offering | None, name: str) -> int:
 
 @lru_cache(maxsize=64)
 def rooms(stock: Stock, dimensions: tuple[str, ...]) -> tuple[Sequence[Vector], Sequence[Sequence[int]]]:
-    """Give the room of every good, in order, and for each dimension the most that any up to it has."""
+    """Return the room of every good, in order, and for each dimension the most that any up to it has."""
     known: dict[int, Vector] = {}
     for choice, _ in stock.goods:
         if id(choice) not in known:
@@ -150,7 +150,7 @@ def bargains(
     dimensions: tuple[str, ...],
     limits: tuple[str, ...] = (),
 ) -> tuple[Good, ...]:
-    """Give the goods, of these types and bought these ways, that no other beats in room, price and cost together.
+    """Return the goods, of these types and bought these ways, that no other beats in room, price and cost together.
 
     Exotic ones are held against each other only. Of equals the first by type and zone is given.
     """
@@ -178,7 +178,7 @@ def bargains(
 
 @lru_cache(maxsize=2048)
 def cheapest_shares(stock: Stock, names: frozenset[str], ways: frozenset[Way]) -> tuple[Good, ...]:
-    """Give the goods, of these types and bought these ways, of which a share may be the cheapest that holds something.
+    """Return the goods of these types, bought these ways, of which a share may be the cheapest to hold something.
 
     Left out is what another holds as well, each share of which costs no more. Largest first.
     """
@@ -201,5 +201,5 @@ def _largest_first(good: Good) -> tuple[bool, int, float]:
 
 
 def is_priced(name: str) -> bool:
-    """Tell whether nodes are chosen for a resource: cpu, memory, and devices by their vendor's name."""
+    """Return whether nodes are chosen for a resource: cpu, memory, and devices by their vendor's name."""
     return name in {CPU, MEMORY} or "/" in name

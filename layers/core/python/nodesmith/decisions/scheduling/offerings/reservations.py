@@ -23,7 +23,10 @@ _OFFERING_KEYS = OFFERING_KEYS | {RESERVATION_ID, _RESERVATION_TYPE, _INTERRUPTI
 def free_reservations(
     status: NodeClassStatus, claims: Iterable[NodeClaim]
 ) -> tuple[CapacityReservation, ...]:
-    """Give the reservations that take an instance now. What was launched since they were looked at counts as taken."""
+    """Return the reservations that take an instance now.
+
+    What was launched since they were looked at counts as taken.
+    """
     taken: dict[str, int] = {}
     for claim in claims:
         reservation = claim.labels.get(RESERVATION_ID)
@@ -40,7 +43,7 @@ def reserved_offerings(
     zones: Collection[str],
     closed: Collection[OfferingKey],
 ) -> dict[str, tuple[Offering, ...]]:
-    """Give what may be used of reservations, by instance type. Each is priced as it would cost on demand.
+    """Return what may be used of reservations, by instance type. Each is priced as it would cost on demand.
 
     That price is for comparing them with one another: the dearest are best used for what would cost most elsewhere.
     """
@@ -65,7 +68,7 @@ def reserved_offerings(
 
 
 def reservation_labels(reservation: CapacityReservation) -> dict[str, str]:
-    """Give the labels of nodes that run in a reservation."""
+    """Return the labels of nodes that run in a reservation."""
     return {
         RESERVATION_ID: reservation.id,
         _RESERVATION_TYPE: reservation.kind,

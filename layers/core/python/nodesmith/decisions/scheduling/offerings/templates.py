@@ -71,7 +71,7 @@ class Template:
 
 
 def template_labels(pool: NodePool) -> dict[str, str]:
-    """Give the labels every node of the pool carries, whatever its type."""
+    """Return the labels every node of the pool carries, whatever its type."""
     return {**pool.labels, NODEPOOL: pool.name, pool.nodeclass.label: pool.nodeclass.name}
 
 
@@ -158,7 +158,7 @@ def _offered(
     unavailable: frozenset[OfferingKey],
     risky: frozenset[tuple[OfferingKey, int]],
 ) -> _Offered:
-    """Give what is for sale. Cached, for the market seldom changes from run to run."""
+    """Return what is for sale. Cached, for the market seldom changes from run to run."""
     wanted = {key: requirements[key] for key in OFFERING_KEYS if key in requirements}
     closed = {(k.capacity_type, k.instance_type, k.zone) for k in unavailable}
 
@@ -180,7 +180,7 @@ def _offered(
 def _surcharged(
     name: str, offerings: tuple[Offering, ...], surcharges: Mapping[tuple[str, str, str], int]
 ) -> tuple[Offering, ...]:
-    """Give a type's offerings with what their interruptions cost beside, cheapest first."""
+    """Return a type's offerings with what their interruptions cost beside, cheapest first."""
     percents = [surcharges.get((o.capacity_type, name, o.zone), 0) for o in offerings]
     if not any(percents):
         return offerings
@@ -197,7 +197,7 @@ def _stocked(
     reserved: tuple[tuple[InstanceType, tuple[Offering, ...]], ...],
     daemons: tuple[Running, ...],
 ) -> tuple[tuple[Choice, ...], Stock, Stock]:
-    """Give the types that have room for their DaemonSets, and what there is of them to buy and reserved."""
+    """Return the types that have room for their DaemonSets, and what there is of them to buy and reserved."""
     sold = {kind.name: (kind, offerings, exotic) for kind, offerings, exotic in offered.types}
     for kind, paid in reserved:
         _, offerings, exotic = sold.get(kind.name, (kind, (), _is_exotic(kind)))
@@ -228,7 +228,7 @@ def _is_exotic(instance_type: InstanceType) -> bool:
 
 
 def _removing(types: TypeSet, requirements: Requirements) -> str:
-    """Tell what removes most of these types, and how many each of it removes."""
+    """Return what removes most of these types, and how many each of it removes."""
     left = {key: len(matching_types(types, Requirements.of(requirements[key])).types) for key in requirements}
     removed = {key: len(types.types) - left[key] for key in requirements}
     worst = sorted(filter(removed.get, removed), key=lambda key: (-removed[key], key))[:_MOST_NAMED]
@@ -237,7 +237,7 @@ def _removing(types: TypeSet, requirements: Requirements) -> str:
 
 
 def image_conflict(images: Sequence[Image], requirements: Requirements) -> str:
-    """Say what keeps every image from nodes that meet the requirements; empty where one goes with them.
+    """Return what keeps every image from nodes that meet the requirements; empty where one goes with them.
 
     `ami-1 (al2023) boots kubernetes.io/arch In [amd64] only, asked for is kubernetes.io/arch In [arm64]`.
     """

@@ -44,7 +44,7 @@ class Unsold:
     def most(
         self, plain: Shape, bought_as: Shape, labels: Mapping[str, str], demanded: Iterable[Demand] = ()
     ) -> int | None:
-        """Give how many pods may be bought for in a domain beside those that are demanded, None for any number."""
+        """Return how many pods may be bought for in a domain beside those that are demanded, None for any number."""
         key = plain, bought_as.terms, FrozenMap(labels)
         if key not in self._most:
             return None

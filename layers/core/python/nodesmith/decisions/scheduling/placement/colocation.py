@@ -60,12 +60,12 @@ class Together:
         return bool(self._leaders >> self._ground.neighbours.sets.number(shape) & 1)
 
     def _hosts(self) -> frozenset[str]:
-        """Give the rooms that hold a matching pod."""
+        """Return the rooms that hold a matching pod."""
         rooms = self._ground.vacancies.rooms.values()
         return frozenset(r.name for r in rooms if any(n and self._matches(s) for s, n in r.hosted.items()))
 
     def _hosting(self) -> Iterator[Demand]:
-        """Give the demands for nodes that will hold a matching pod."""
+        """Return the demands for nodes that will hold a matching pod."""
         return (d for d in self._ground.result.demands if any(map(self._matches, d.members or (d.shape,))))
 
     def _join(self, demand: Demand, pods: list[Pod], places: int) -> list[Pod]:

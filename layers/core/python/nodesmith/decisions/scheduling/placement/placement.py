@@ -39,7 +39,7 @@ class Ground:
     result: Assignment = field(default_factory=Assignment)
 
     def domains(self, shape: Shape, plain: Shape | None = None) -> Domains:
-        """Give the domains that pods of a shape may have as things stand."""
+        """Return the domains that pods of a shape may have as things stand."""
         return Domains(shape, plain or shape, self.topology, self.neighbours.sets, self.watch, self.launching)
 
 
@@ -107,7 +107,7 @@ class Placing:
         return [], ""
 
     def _launchable(self) -> Sequence[Domain]:
-        """Give the domains in which nodes can be launched; for a mere wish only those where EC2 has enough."""
+        """Return the domains in which nodes can be launched; for a mere wish only those where EC2 has enough."""
         domains, launching = self._domains, self._ground.launching
         found = launching.domains(self._shape, domains.keys)
         for key, values in (self._present or {}).items():
@@ -127,7 +127,7 @@ class Placing:
                 yield room
 
     def _rooms(self) -> dict[Domain, list[Room]]:
-        """Give the rooms that take such pods, tightest first, by domain."""
+        """Return the rooms that take such pods, tightest first, by domain."""
         found: dict[Domain, list[Room]] = {}
         for room in self._candidates():
             domain = tuple(room.labels.get(key, "") for key in self._domains.keys)
@@ -221,12 +221,12 @@ class Placing:
         self._ground.topology.add(pins, self._plain, len(pods), bought_as=shape)
 
     def _most(self, domain: Domain) -> int | None:
-        """Give how many pods may be bought for in a domain, None for any number."""
+        """Return how many pods may be bought for in a domain, None for any number."""
         pins, demanded = self._domains.pins(domain), self._ground.result.demands
         return self._ground.unsold.most(self._plain, self._counting(pins), pins, demanded)
 
     def _counting(self, pins: Mapping[str, str]) -> Shape:
-        """Give the shape to buy for, where spreads of others may or may not look at a node of these pods.
+        """Return the shape to buy for, where spreads of others may or may not look at a node of these pods.
 
         Usually it is on nodes that count for all of them, if there are such: then all is known.
         """

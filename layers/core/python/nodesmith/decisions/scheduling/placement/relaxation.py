@@ -26,7 +26,7 @@ class Wishing:
         self._ignores, self._wishes = policy == PreferencePolicy.IGNORE, wishes
 
     def rules(self, shape: Shape, pods: Sequence[Pod]) -> tuple[Shape, ...]:
-        """Give what to try for pods that find no free room, one after the other.
+        """Return what to try for pods that find no free room, one after the other.
 
         Where pods must share a node with others, what is bought and what is there is one question: then those that
         run already have no wishes.
@@ -62,7 +62,7 @@ class Wishing:
         return [one for one in self._tried[shape] if not shares_node(one)]
 
     def _there(self, shape: Shape) -> dict[str, Collection[str]]:
-        """Give the values that nodes have of the keys over which a shape only wishes to be spread."""
+        """Return the values that nodes have of the keys over which a shape only wishes to be spread."""
         hard = {spread.topology_key for spread in shape.spreads if spread.hard}
         keys = {spread.topology_key for spread in shape.spreads} - hard - {HOSTNAME}
         rooms = self._ground.vacancies.rooms.values()

@@ -22,7 +22,7 @@ class Units:
         self._ground = ground
 
     def make(self, members: Sequence[Shape], pins: FrozenMap[str]) -> Demand:
-        """Give the demand for a unit of these pods, one of a shape for each time it is named."""
+        """Return the demand for a unit of these pods, one of a shape for each time it is named."""
         shape = united(members)
         self._ground.neighbours.unite(shape, members)
         return Demand(shape, (), pins, unit=len(members), members=tuple(members))
@@ -30,7 +30,7 @@ class Units:
     def place(
         self, unit: Demand, kinds: Mapping[Shape, int], fixed: Mapping[str, str]
     ) -> dict[str, str] | None:
-        """Give the labels of a domain, usually the cheapest, where a node can hold a unit, None where there is none.
+        """Return the labels of a domain, usually the cheapest, where a node can hold a unit, None where there is none.
 
         `kinds` are the pods of it that have no domain yet; those of the others are `fixed`.
         """
@@ -50,7 +50,7 @@ class Units:
         return dict(zip(keys, chosen[0][1], strict=True)) if chosen else None
 
     def suits(self, kinds: Mapping[Shape, int], labels: Mapping[str, str]) -> bool:
-        """Tell whether all these pods may be in one domain."""
+        """Return whether all these pods may be in one domain."""
         if any(self.admitted(kind, count, labels) < count for kind, count in kinds.items()):
             return False
         selects = self._ground.neighbours.sets.selects
@@ -63,7 +63,7 @@ class Units:
         )
 
     def admitted(self, kind: Shape, count: int, labels: Mapping[str, str]) -> int:
-        """Tell how many of so many pods of a kind may be in a domain."""
+        """Return how many of so many pods of a kind may be in a domain."""
         domains = self._ground.domains(kind)
         domains.open()
         domain = tuple(labels.get(key, "") for key in domains.keys)
@@ -71,7 +71,7 @@ class Units:
 
 
 def united(members: Sequence[Shape]) -> Shape:
-    """Give one shape for pods that come together: it asks for what all ask, and tolerates what all tolerate."""
+    """Return one shape for pods that come together: it asks for what all ask, and tolerates what all tolerate."""
     kinds = list(dict.fromkeys(members))
     first = kinds[0]
     terms, tolerations = first.terms, first.tolerations

@@ -14,7 +14,7 @@ _MOST_LINKS = 100
 
 
 def followed(shape: Shape, sets: LabelSets) -> int:
-    """Give the label sets that meet all required affinity terms of a shape; a pod must meet all to count for one."""
+    """Return the label sets that meet all required affinity terms of a shape; a pod must meet all to count for one."""
     terms = attractions(shape)
     found = sets.selected(terms[0].selector, terms[0].namespaces) if terms else 0
     for term in terms[1:]:
@@ -23,7 +23,7 @@ def followed(shape: Shape, sets: LabelSets) -> int:
 
 
 def shares_node(shape: Shape) -> bool:
-    """Tell whether pods of a shape must be on a node with others."""
+    """Return whether pods of a shape must be on a node with others."""
     return any(term.topology_key == HOSTNAME for term in attractions(shape))
 
 
@@ -53,7 +53,7 @@ def leaders_first(shapes: Mapping[Shape, Shape], sets: LabelSets) -> list[Shape]
 
 
 def _may_precede(shape: Shape, leader: Shape, plain: Mapping[Shape, Shape], sets: LabelSets) -> bool:
-    """Tell whether kube-scheduler may bind pods before some they follow, who therefore must be where they are.
+    """Return whether kube-scheduler may bind pods before some they follow, who therefore must be where they are.
 
     So may pods that match themselves, and can be the first of all, before those that need a node with such; and pods
     that only wish to follow before those that must follow them.
@@ -65,7 +65,7 @@ def _may_precede(shape: Shape, leader: Shape, plain: Mapping[Shape, Shape], sets
 
 
 def flock(shape: Shape, sets: LabelSets) -> tuple[object, ...]:
-    """Give what is equal for all shapes that follow the same pods over the same keys."""
+    """Return what is equal for all shapes that follow the same pods over the same keys."""
     return followed(shape, sets), *sorted({term.topology_key for term in attractions(shape)})
 
 
@@ -96,7 +96,7 @@ class Stranded:
         return f"{begun}they must be with pods of {wanted}, and those {why}"
 
     def _follow_back(self, shape: Shape) -> bool:
-        """Tell whether those that pods follow lead, link by link and within reason, back to these pods."""
+        """Return whether those that pods follow lead, link by link and within reason, back to these pods."""
         seen: dict[int, None] = {}
         found = [followed(shape, self._sets) & self._numbers]
         while found and len(seen) < _MOST_LINKS:

@@ -42,27 +42,29 @@ class Watch:
             self._shunned.subtract(self._shunned_by(shape))
 
     def own_rules(self, shape: Shape) -> list[Rule]:
-        """Give the hard spreads of a shape, see `spread_rules`."""
+        """Return the hard spreads of a shape, see `spread_rules`."""
         if shape not in self._own:
             self._own[shape] = spread_rules(shape, self._sets, self._launching)
         return self._own[shape]
 
     def rules_over(self, shape: Shape) -> list[Rule]:
-        """Give the spreads that count pods of a shape."""
+        """Return the spreads that count pods of a shape."""
         number = self._sets.number(shape)
         return [rule for rule in self._rules if rule.selected >> number & 1]
 
     def counted_by(self, shape: Shape) -> list[tuple[str, int]]:
-        """Give the spreads that count pods of a shape: key, and all label sets that are counted together."""
+        """Return the spreads that count pods of a shape: key, and all label sets that are counted together."""
         found = dict.fromkeys((rule.key, rule.selected) for rule in self.rules_over(shape))
         return sorted(found, key=lambda pair: pair[0])
 
     def asked_over(self, shape: Shape) -> list[str]:
-        """Give the keys over which affinity or anti-affinity of pods yet to be placed looks at pods of a shape."""
+        """Return the keys over which affinity or anti-affinity of pods yet to be placed looks at pods of a shape."""
         return sorted({*self._followed_over(shape), *self._shunned_over(shape)} - {HOSTNAME})
 
     def turn(self, shape: Shape) -> int:
-        """Say when a shape is placed: those that others count or follow, those that spread or shun, those that follow.
+        """Return when a shape is placed.
+
+        Those that others count or follow, those that spread or shun, those that follow.
 
         Last are those that nobody counts or follows and who ask about nobody: they take any room. Of those that are
         only shunned, who has no choice comes first.
@@ -82,7 +84,7 @@ class Watch:
         return [key for key, selected in self._followed.items() if selected >> number & 1]
 
     def _is_crowding(self, shape: Shape) -> bool:
-        """Tell whether spreads over the hostname count pods of a shape that has none itself."""
+        """Return whether spreads over the hostname count pods of a shape that has none itself."""
         return bool(self._crowded >> self._sets.number(shape) & 1) and not self._crowd_of(shape)
 
     def _crowd_of(self, shape: Shape) -> int:

@@ -62,7 +62,7 @@ class Domains:
         return bool(self._own_rules)
 
     def allows(self, domain: Domain) -> bool:
-        """Tell whether pods may be in a domain as far as other pods go; tallies are another matter."""
+        """Return whether pods may be in a domain as far as other pods go; tallies are another matter."""
         for key, value in zip(self.keys, domain, strict=True):
             if not value:
                 if key in self._needed:
@@ -72,13 +72,13 @@ class Domains:
         return True
 
     def follows(self, first: Domain | None, other: Domain) -> bool:
-        """Tell whether pods in one domain are where affinity wants them when the first of them is in another."""
+        """Return whether pods in one domain are where affinity wants them when the first of them is in another."""
         return first is not None and all(
             one == two for key, one, two in zip(self.keys, first, other, strict=True) if key in self._matched
         )
 
     def _leads_to(self, key: str, value: str) -> bool:
-        """Tell whether the pods that must be followed are in a domain, or are not asked for."""
+        """Return whether the pods that must be followed are in a domain, or are not asked for."""
         return self.is_first or key not in self._matched or bool(self._matched[key].get(value))
 
     def open(
@@ -100,7 +100,7 @@ class Domains:
         self.tallies = [tally for tally in self.tallies if tally.only is None]
 
     def pins(self, domain: Domain) -> dict[str, str]:
-        """Give the labels that nodes in a domain have; empty are those that they must not have."""
+        """Return the labels that nodes in a domain have; empty are those that they must not have."""
         return dict(zip(self.keys, domain, strict=True))
 
     def _own_tallies(self) -> list[Tally]:
@@ -138,7 +138,7 @@ class Domains:
         ]
 
     def why_none(self, launchable: Sequence[Domain]) -> str:
-        """Say what keeps a pod out of every domain."""
+        """Return what keeps a pod out of every domain."""
         for key, found in self._matched.items():
             if not self.is_first:
                 there = ", ".join(sorted(value for value, count in found.items() if count))

@@ -46,7 +46,7 @@ class View:
     """the NodePools whose new nodes it does not look at, for their taints are not tolerated"""
 
     def shows(self, room: Room) -> bool:
-        """Tell whether a node is one of them."""
+        """Return whether a node is one of them."""
         if any(key not in room.labels for key in self.keys):
             return False
         if self.terms is not None and label_refusal(room.labels, self.terms):
@@ -54,7 +54,7 @@ class View:
         return self.tolerations is None or first_untolerated(room.taints, self.tolerations) is None
 
     def may_show(self, shape: Shape, pins: Mapping[str, str]) -> bool:
-        """Tell whether a new node for pods of a shape, with these labels (empty: without), may be one of them."""
+        """Return whether a new node for pods of a shape, with these labels (empty: without), may be one of them."""
         if any(pins.get(key) == "" or _lacks(shape, key) for key in self.keys):
             return False
         if self.terms is None and not self.closed:
@@ -67,7 +67,7 @@ class View:
         )
 
     def must_show(self, shape: Shape, pins: Mapping[str, str]) -> bool:
-        """Tell whether such a node is one of them whatever else it will be."""
+        """Return whether such a node is one of them whatever else it will be."""
         if not all(pins.get(key) or key in _EVERY_NEW_NODE_HAS for key in self.keys):
             return False
         if self.tolerations is not None and not (
@@ -80,12 +80,12 @@ class View:
         )
 
     def _is_closed(self, known: Requirements) -> bool:
-        """Tell whether only closed NodePools have such nodes."""
+        """Return whether only closed NodePools have such nodes."""
         nodepool = known.get(NODEPOOL)
         return nodepool is not None and not nodepool.complement and nodepool.values <= self.closed
 
     def _is_open(self, known: Requirements) -> bool:
-        """Tell whether no closed NodePool has such nodes."""
+        """Return whether no closed NodePool has such nodes."""
         nodepool = known.get(NODEPOOL)
         return not any(nodepool is None or nodepool.allows(name) for name in self.closed)
 
@@ -96,7 +96,7 @@ _EVERYTHING = (Toleration(operator="Exists"),)
 
 @lru_cache(maxsize=512)
 def seeing(view: View) -> Shape:
-    """Give pods that may be on exactly the nodes of a view, as far as terms and tolerations go."""
+    """Return pods that may be on exactly the nodes of a view, as far as terms and tolerations go."""
     tolerations = _EVERYTHING if view.tolerations is None else view.tolerations
     return Shape("", {}, terms=view.terms or (NO_REQUIREMENTS,), tolerations=tolerations)
 
@@ -116,12 +116,12 @@ class Rule:
 
 
 def keyed_spreads(shape: Shape) -> list[Spread]:
-    """Give the hard spreads over anything but the hostname (for which see `neighbours`)."""
+    """Return the hard spreads over anything but the hostname (for which see `neighbours`)."""
     return [s for s in shape.spreads if s.hard and s.topology_key != HOSTNAME]
 
 
 def spread_rules(shape: Shape, sets: LabelSets, launching: Launching) -> list[Rule]:
-    """Give the hard spreads of a shape, but for those over the hostname, and those that select nobody.
+    """Return the hard spreads of a shape, but for those over the hostname, and those that select nobody.
 
     The latter ask for a label, no more; they are kept where new nodes may lack it.
     """
@@ -147,13 +147,13 @@ def spread_rules(shape: Shape, sets: LabelSets, launching: Launching) -> list[Ru
 
 
 def undecided(shape: Shape, rules: Iterable[Rule], pins: Mapping[str, str]) -> list[View]:
-    """Give the views of these spreads in which new nodes for pods of a shape may or may not be."""
+    """Return the views of these spreads in which new nodes for pods of a shape may or may not be."""
     views = dict.fromkeys(rule.view for rule in rules)
     return [view for view in views if view.may_show(shape, pins) and not view.must_show(shape, pins)]
 
 
 def narrowed(shape: Shape, views: Iterable[View]) -> Shape:
-    """Give pods that go only to nodes in these views, as far as that can be asked: then all is known."""
+    """Return pods that go only to nodes in these views, as far as that can be asked: then all is known."""
     terms, tolerations = shape.terms, shape.tolerations
     for view in views:
         if view.terms is not None:
@@ -168,7 +168,7 @@ def narrowed(shape: Shape, views: Iterable[View]) -> Shape:
 def kept_out(
     shape: Shape, views: Iterable[View], pins: Mapping[str, str], is_sold: Callable[[Shape], bool]
 ) -> Shape:
-    """Give pods that go only to nodes in none of these views, if that can be."""
+    """Return pods that go only to nodes in none of these views, if that can be."""
     for view in views:
         if view.may_show(shape, pins) and not view.must_show(shape, pins):
             outside = (replace(shape, terms=terms) for terms in _outside(shape.terms, view, pins))
@@ -200,13 +200,13 @@ def _lacks(shape: Shape, key: str) -> bool:
 
 
 def _known(shape: Shape, pins: Mapping[str, str]) -> Iterator[Requirements]:
-    """Give what is known of a new node's labels, by alternative."""
+    """Return what is known of a new node's labels, by alternative."""
     asked = [Requirement(key, frozenset((value,)) if value else frozenset()) for key, value in pins.items()]
     return (term.adding(*asked) for term in shape.terms)
 
 
 def _implies(known: Requirements, wanted: Requirements) -> bool:
-    """Tell whether every node that is as `known` is as `wanted`."""
+    """Return whether every node that is as `known` is as `wanted`."""
     for key, requirement in wanted.items():
         one = known.get(key)
         if one is None or one.intersection(requirement) != one:

@@ -80,16 +80,16 @@ class Topology:
         return found
 
     def repelled(self, key: str, value: str, shape: Shape) -> bool:
-        """Tell whether pods in a domain keep those of a shape out of it."""
+        """Return whether pods in a domain keep those of a shape out of it."""
         return self._aversions.get(key, {}).get(value, 0) >> self._sets.number(shape) & 1 == 1
 
     def held_over(self, shape: Shape) -> Iterator[tuple[Rule, set[str]]]:
-        """Give the spreads of placed pods that count pods of a shape, with the domains these placed pods are in."""
+        """Return the spreads of placed pods that count pods of a shape, with the domains these placed pods are in."""
         number = self._sets.number(shape)
         return ((rule, values) for rule, values in self._held.items() if rule.selected >> number & 1)
 
     def repelling_keys(self, shape: Shape) -> list[str]:
-        """Give the keys over which some pods keep those of a shape out of somewhere."""
+        """Return the keys over which some pods keep those of a shape out of somewhere."""
         number = self._sets.number(shape)
         return [
             key
@@ -161,10 +161,10 @@ def _count(entry: _Entry, key: str, view: View, found: Counts) -> None:
 
 
 def aversions(shape: Shape) -> list[PodAffinityTerm]:
-    """Give the required anti-affinity terms over anything but the hostname (for which see `neighbours`)."""
+    """Return the required anti-affinity terms over anything but the hostname (for which see `neighbours`)."""
     return [t for t in shape.affinities if t.anti and not t.weight and t.topology_key != HOSTNAME]
 
 
 def attractions(shape: Shape) -> list[PodAffinityTerm]:
-    """Give the required affinity terms, those over the hostname included."""
+    """Return the required affinity terms, those over the hostname included."""
     return [t for t in shape.affinities if not t.anti and not t.weight]
