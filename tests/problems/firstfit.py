@@ -19,7 +19,7 @@ class Kind:
     """A type with what it offers to pods and its lowest price, USD an hour."""
 
     name: str
-    room: Vector
+    capacity: Vector
     price: float
 
 
@@ -68,7 +68,7 @@ def first_fit_nodes(pods: Iterable[Vector], kinds: Sequence[Kind]) -> list[Bough
 
 def _add(node: _Open, pod: Vector) -> bool:
     taken = tuple(map(sum, zip(node.taken, pod, strict=True)))
-    fitting = [k for k in node.kinds if all(t <= r for t, r in zip(taken, k.room, strict=True))]
+    fitting = [k for k in node.kinds if all(t <= r for t, r in zip(taken, k.capacity, strict=True))]
     if fitting:
         node.taken, node.kinds = taken, fitting
         node.pods.append(pod)

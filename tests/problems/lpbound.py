@@ -44,14 +44,16 @@ def lp_bound(asks: Sequence[tuple[Vector, int]], kinds: Sequence[Kind]) -> float
 def undominated(kinds: Sequence[Kind]) -> list[Kind]:
     """Leave out types that another matches or beats in price and in all room."""
     kept: list[Kind] = []
-    for kind in sorted(kinds, key=lambda k: (k.price, tuple(-r for r in k.room), k.name)):
-        if not any(all(mine <= r for mine, r in zip(kind.room, other.room, strict=True)) for other in kept):
+    for kind in sorted(kinds, key=lambda k: (k.price, tuple(-r for r in k.capacity), k.name)):
+        if not any(
+            all(mine <= r for mine, r in zip(kind.capacity, other.capacity, strict=True)) for other in kept
+        ):
             kept.append(kind)
     return kept
 
 
 def _alone(index: int, size: Vector, kinds: Sequence[Kind]) -> tuple[dict[int, int], float]:
-    cheapest = next(k for k in kinds if all(s <= r for s, r in zip(size, k.room, strict=True)))
+    cheapest = next(k for k in kinds if all(s <= r for s, r in zip(size, k.capacity, strict=True)))
     return {index: 1}, cheapest.price
 
 
@@ -73,18 +75,18 @@ def _fullest(
     """Return what the best filling of a type is worth at the most, and a filling that comes near it."""
     model = _model()
     model.changeObjectiveSense(highspy.ObjSense.kMaximize)
-    for _ in kind.room:
+    for _ in kind.capacity:
         model.addRow(-highspy.kHighsInf, 1, 0, [], [])
-    rows = list(range(len(kind.room)))
+    rows = list(range(len(kind.capacity)))
     for size, count, worth in zip(sizes, counts, worths, strict=True):
-        shares = [s / r if r else float(s > 0) * 2 for s, r in zip(size, kind.room, strict=True)]
+        shares = [s / r if r else float(s > 0) * 2 for s, r in zip(size, kind.capacity, strict=True)]
         model.addCol(worth, 0, count, len(rows), rows, shares)
     for index in range(len(sizes)):
         model.changeColIntegrality(index, highspy.HighsVarType.kInteger)
     model.setOptionValue("mip_rel_gap", _CLOSE / 4)
     model.run()
-    filling = model.getSolution().col_value
-    return model.getInfo().mip_dual_bound, {i: round(n) for i, n in enumerate(filling) if round(n)}
+    pattern = model.getSolution().col_value
+    return model.getInfo().mip_dual_bound, {i: round(n) for i, n in enumerate(pattern) if round(n)}
 
 
 def _model() -> highspy.Highs:

@@ -26,7 +26,7 @@ AXES = 3
 class Problem:
     items: tuple[Item, ...]
     bins: tuple[Bin, ...]
-    purses: Mapping[int, tuple[int, ...]]
+    limits: Mapping[int, tuple[int, ...]]
 
 
 def vectors(largest: int, smallest: int = 0) -> st.SearchStrategy[tuple[int, ...]]:
@@ -45,28 +45,30 @@ ITEMS = st.builds(
 
 
 @st.composite
-def problems(draw: st.DrawFn, *, purses: bool = True) -> Problem:
+def problems(draw: st.DrawFn, *, limits: bool = True) -> Problem:
     items = draw(st.lists(ITEMS, min_size=1, max_size=5))
-    spending = {n: draw(st.tuples(st.integers(-2, 60), st.integers(0, 12))) for n in range(2) if purses}
+    remaining = {n: draw(st.tuples(st.integers(-2, 60), st.integers(0, 12))) for n in range(2) if limits}
     bins = []
     for number in range(draw(st.integers(1, 10))):
-        purse = draw(st.sampled_from([-1, *spending]))
-        cost = (draw(st.integers(0, 16)), 1) if purse >= 0 else ()
+        limit = draw(st.sampled_from([-1, *remaining]))
+        cost = (draw(st.integers(0, 16)), 1) if limit >= 0 else ()
         price = draw(st.floats(0.01, 10, allow_nan=False))
         admits = draw(st.integers(0, 2 ** len(items) - 1))
-        bins.append(Bin(f"bin-{number}", draw(vectors(40)), price, admits, purse, cost))
-    return Problem(tuple(items), tuple(bins), spending)
+        bins.append(Bin(f"bin-{number}", draw(vectors(40)), price, admits, limit, cost))
+    return Problem(tuple(items), tuple(bins), remaining)
 
 
 def packed(problem: Problem) -> Packing:
-    return pack(problem.items, problem.bins, problem.purses)
+    return pack(problem.items, problem.bins, problem.limits)
 
 
 def fits(item: Item, number: int, bin: Bin, times: int = 1) -> bool:  # noqa: A002 (the packer's own word)
     admitted = bool(bin.admits >> number & 1) and all(
         most for group, most in item.caps if group in item.groups
     )
-    return admitted and all(size * times <= room for size, room in zip(item.size, bin.room, strict=True))
+    return admitted and all(
+        size * times <= capacity for size, capacity in zip(item.size, bin.capacity, strict=True)
+    )
 
 
 def held(node: Node, items: tuple[Item, ...], axis: int) -> int:
@@ -80,7 +82,7 @@ def test_no_node_holds_more_than_its_room_its_caps_or_what_it_admits(problem: Pr
     for node in packing.nodes:
         assert node.repeats > 0
         assert node.holds
-        assert all(held(node, problem.items, axis) <= node.bin.room[axis] for axis in range(AXES))
+        assert all(held(node, problem.items, axis) <= node.bin.capacity[axis] for axis in range(AXES))
         for number, count in node.holds:
             assert 0 < count <= problem.items[number].per_node
             assert node.bin.admits >> number & 1
@@ -113,16 +115,16 @@ def test_what_is_packed_and_what_is_left_is_all_there_was(problem: Problem) -> N
 def test_no_purse_is_overspent_and_what_is_left_in_it_is_exact(problem: Problem) -> None:
     packing = packed(problem)
 
-    for purse, amounts in problem.purses.items():
+    for limit, amounts in problem.limits.items():
         spent = [0, 0]
         for node in packing.nodes:
-            if node.bin.purse == purse:
+            if node.bin.limit == limit:
                 spent = [s + node.repeats * c for s, c in zip(spent, node.bin.cost, strict=True)]
-        assert list(packing.purses[purse]) == [have - s for have, s in zip(amounts, spent, strict=True)]
+        assert list(packing.limits[limit]) == [have - s for have, s in zip(amounts, spent, strict=True)]
         assert all(s == 0 or s <= have for s, have in zip(spent, amounts, strict=True))
 
 
-@given(problem=problems(purses=False))
+@given(problem=problems(limits=False))
 def test_with_unlimited_purses_everything_that_fits_some_bin_is_packed(problem: Problem) -> None:
     packing = packed(problem)
 
@@ -131,7 +133,7 @@ def test_with_unlimited_purses_everything_that_fits_some_bin_is_packed(problem: 
         assert packing.left[number] == (0 if somewhere else item.count)
 
 
-@given(problem=problems(purses=False))
+@given(problem=problems(limits=False))
 def test_no_packing_is_cheaper_than_the_bound(problem: Problem) -> None:
     packing = packed(problem)
     assert packing.bound <= packing.price + 1e-9
@@ -158,7 +160,7 @@ def test_the_order_of_the_bins_changes_nothing(problem: Problem, order: Random) 
     assert packed(replace(problem, bins=tuple(shuffled))) == packed(problem)
 
 
-@given(problem=problems(purses=False))
+@given(problem=problems(limits=False))
 def test_a_bin_is_left_out_only_where_another_is_as_good(problem: Problem) -> None:
     kept = undominated(problem.bins)
 
@@ -167,7 +169,7 @@ def test_a_bin_is_left_out_only_where_another_is_as_good(problem: Problem) -> No
         assert any(
             k.price <= out.price
             and not out.admits & ~k.admits
-            and all(mine <= theirs for mine, theirs in zip(out.room, k.room, strict=True))
+            and all(mine <= theirs for mine, theirs in zip(out.capacity, k.capacity, strict=True))
             for k in kept
         )
 

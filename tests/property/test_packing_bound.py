@@ -14,47 +14,47 @@ Filling = list[tuple[Item, int]]
 
 
 @st.composite
-def cut(draw: st.DrawFn, room: Sequence[int], group: int) -> Filling:
+def cut(draw: st.DrawFn, capacity: Sequence[int], group: int) -> Filling:
     """Cut a room into items that fill it, some of which keep others of their group away."""
-    left = list(room)
-    filling: Filling = []
+    left = list(capacity)
+    pattern: Filling = []
     for _ in range(draw(st.integers(0, 8))):
         size = tuple(draw(st.integers(0, have)) for have in left)
         count = draw(st.integers(1, 3))
         if any(size) and all(count * each <= have for each, have in zip(size, left, strict=True)):
-            filling.append((Item(size, count, draw(st.sampled_from([count, 50]))), count))
+            pattern.append((Item(size, count, draw(st.sampled_from([count, 50]))), count))
             left = [have - count * each for have, each in zip(left, size, strict=True)]
     if any(left):
-        filling.append((Item(tuple(left), 1, 1), 1))
+        pattern.append((Item(tuple(left), 1, 1), 1))
     if draw(st.booleans()):
-        company = sum(count for _, count in filling)
+        company = sum(count for _, count in pattern)
         caps = draw(st.integers(company, company + 2))
-        filling = [
-            (Item(i.size, i.count, i.per_node, (group,), ((group, caps),)), count) for i, count in filling
+        pattern = [
+            (Item(i.size, i.count, i.per_node, (group,), ((group, caps),)), count) for i, count in pattern
         ]
-    return filling
+    return pattern
 
 
 @st.composite
 def plans(draw: st.DrawFn) -> tuple[list[Item], list[Bin], float]:
     """Return items, bins, and the price of a plan that holds all items in some of these bins."""
-    rooms = [draw(st.tuples(*[st.integers(1, 60)] * AXES)) for _ in range(draw(st.integers(1, 4)))]
-    prices = [draw(st.integers(0, 40)) / 10 for _ in rooms]
+    capacities = [draw(st.tuples(*[st.integers(1, 60)] * AXES)) for _ in range(draw(st.integers(1, 4)))]
+    prices = [draw(st.integers(0, 40)) / 10 for _ in capacities]
     items: list[Item] = []
-    admits = [0] * len(rooms)
+    admits = [0] * len(capacities)
     price = 0.0
     for group in range(draw(st.integers(1, 9))):
-        number = draw(st.integers(0, len(rooms) - 1))
-        filling = draw(cut(rooms[number], draw(st.sampled_from([0, group]))))
+        number = draw(st.integers(0, len(capacities) - 1))
+        pattern = draw(cut(capacities[number], draw(st.sampled_from([0, group]))))
         repeats = draw(st.integers(1, 4))
-        for item, count in filling:
+        for item, count in pattern:
             admits[number] |= 1 << len(items)
             items.append(Item(item.size, count * repeats, item.per_node, item.groups, item.caps))
         price += repeats * prices[number]
-    extra = [draw(st.integers(0, (1 << len(items)) - 1)) for _ in rooms]
+    extra = [draw(st.integers(0, (1 << len(items)) - 1)) for _ in capacities]
     bins = [
-        Bin(f"bin-{n}", room, cost, mask | more)
-        for n, (room, cost, mask, more) in enumerate(zip(rooms, prices, admits, extra, strict=True))
+        Bin(f"bin-{n}", capacity, cost, mask | more)
+        for n, (capacity, cost, mask, more) in enumerate(zip(capacities, prices, admits, extra, strict=True))
     ]
     return items, bins, price
 
@@ -77,7 +77,8 @@ def test_nor_where_there_are_very_many_kinds(plan: tuple[list[Item], list[Bin], 
         sum(((1 << repeats) - 1) << n * repeats for n in range(len(items)) if b.admits >> n & 1) for b in bins
     ]
     apart = [
-        Bin(f"{b.key}", b.room, b.price, mask, b.purse, b.cost) for b, mask in zip(bins, admits, strict=True)
+        Bin(f"{b.key}", b.capacity, b.price, mask, b.limit, b.cost)
+        for b, mask in zip(bins, admits, strict=True)
     ]
 
     assert lower_bound(several, apart) <= repeats * price + 1e-9

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from nodesmith.decisions.packing import Bin, Item, Packing, lower_bound, pack
 from nodesmith.decisions.packing.columngeneration.covering import cheapest_cover
-from nodesmith.decisions.packing.columngeneration.enumeration import exact_mix, fillings
-from nodesmith.decisions.packing.columngeneration.solve import buy_by_columns
+from nodesmith.decisions.packing.columngeneration.enumeration import patterns, solve_all_patterns
+from nodesmith.decisions.packing.columngeneration.solve import pack_by_columns
 from nodesmith.decisions.packing.greedy import fill_greedily
-from nodesmith.decisions.packing.plan import Basket
+from nodesmith.decisions.packing.partialplan import PartialPlan
 from nodesmith.decisions.packing.usablecapacity import usable
 
 AXES = 3
@@ -27,19 +27,21 @@ def small_problems(draw: st.DrawFn) -> tuple[list[Item], list[Bin]]:
     sizes = st.tuples(st.integers(1, 9), st.integers(0, 9), st.integers(0, 9))
     items: list[Item] = []
     for _ in range(draw(st.integers(1, 4))):
-        room = 8 - sum(item.count for item in items)
-        if room > 0:
+        capacity = 8 - sum(item.count for item in items)
+        if capacity > 0:
             groups = draw(st.sampled_from([(), (), (0,), (1,), (0, 1)]))
             caps = draw(st.sampled_from([(), (), ((0, 1),), ((1, 2),)]))
             items.append(
-                Item(draw(sizes), draw(st.integers(1, min(4, room))), draw(st.integers(1, 4)), groups, caps)
+                Item(
+                    draw(sizes), draw(st.integers(1, min(4, capacity))), draw(st.integers(1, 4)), groups, caps
+                )
             )
     everything = (1 << len(items)) - 1
-    rooms = st.tuples(*[st.integers(4, 30)] * AXES)
+    capacities = st.tuples(*[st.integers(4, 30)] * AXES)
     bins = [Bin("all", (40, 40, 40), draw(st.integers(5, 60)) / 10, everything)]
     for number in range(draw(st.integers(0, 5))):
         admits = draw(st.sampled_from([everything, everything, draw(st.integers(1, everything))]))
-        bins.append(Bin(f"bin-{number}", draw(rooms), draw(st.integers(1, 40)) / 10, admits))
+        bins.append(Bin(f"bin-{number}", draw(capacities), draw(st.integers(1, 40)) / 10, admits))
     return items, bins
 
 
@@ -57,7 +59,7 @@ def may_share(items: list[Item], counts: Counts) -> bool:
 
 def fits(items: list[Item], counts: Counts, one: Bin) -> bool:
     return all(
-        sum(n * item.size[axis] for n, item in zip(counts, items, strict=True)) <= one.room[axis]
+        sum(n * item.size[axis] for n, item in zip(counts, items, strict=True)) <= one.capacity[axis]
         for axis in range(AXES)
     ) and all(one.admits >> i & 1 for i, n in enumerate(counts) if n)
 
@@ -129,16 +131,16 @@ def test_no_bound_of_linear_programming_is_above_the_lowest_price(
 ) -> None:
     items, bins = problem
     best = optimum(items, bins)
-    first = Basket(items, {})
+    first = PartialPlan(items, {})
     fill_greedily(first, bins, (0.1, 0.1), 10**6)
 
-    _, bound = exact_mix(items, bins, fillings(items, bins), [])
-    basket = Basket(items, {})
-    proved = buy_by_columns(basket, bins, first, (0.1, 0.1, 0.0), 10**6)
+    _, bound = solve_all_patterns(items, bins, patterns(items, bins), [])
+    partial = PartialPlan(items, {})
+    proved = pack_by_columns(partial, bins, first, (0.1, 0.1, 0.0), 10**6)
 
     assert bound <= best + 1e-6
     assert min(proved, first.price) <= best + 1e-6
-    assert any(basket.left) or basket.price >= best - 1e-9
+    assert any(partial.left) or partial.price >= best - 1e-9
 
 
 @settings(max_examples=60, deadline=None)
@@ -147,7 +149,7 @@ def test_the_quick_plan_is_never_cheaper_than_the_lowest_price(
     problem: tuple[list[Item], list[Bin]],
 ) -> None:
     items, bins = problem
-    first = Basket(items, {})
+    first = PartialPlan(items, {})
     fill_greedily(first, bins, (0.1, 0.1), 10**6)
 
     assert not any(first.left)
@@ -160,7 +162,7 @@ def test_of_all_fillings_the_cheapest_cover_costs_what_the_cheapest_plan_does(
     problem: tuple[list[Item], list[Bin]],
 ) -> None:
     items, bins = problem
-    known = fillings(items, bins)
+    known = patterns(items, bins)
     offered = [known.column(n).counts for n in range(len(known.price))]
     counts = [item.count for item in items]
 

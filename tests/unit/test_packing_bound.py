@@ -78,17 +78,17 @@ def test_room_counts_as_far_as_sums_of_requests_reach() -> None:
     pods = [Item((500, 1024), 9, 9), Item((750, 3072), 9, 9)]
     bins = [Bin("small", (1930, 3187), 1.0, 3), Bin("tiny", (300, 500), 0.1, 3)]
 
-    assert [b.room for b in usable(pods, bins)] == [(1750, 3072), (0, 0)]
+    assert [b.capacity for b in usable(pods, bins)] == [(1750, 3072), (0, 0)]
 
 
 def test_room_counts_as_far_as_multiples_reach_where_sums_are_too_many() -> None:
     pods = [Item((700,), 9999, 9999), Item((1100,), 9999, 9999)]
 
-    assert usable(pods, [Bin("huge", (10_000_050,), 1.0, 3)])[0].room == (10_000_000,)
+    assert usable(pods, [Bin("huge", (10_000_050,), 1.0, 3)])[0].capacity == (10_000_000,)
 
 
 def test_room_counts_no_further_than_there_is_something_to_fill_it() -> None:
     pods = [Item((500, 1024, 1), 9, 9), Item((750, 3072, 1), 2, 2)]
     bins = [Bin("wide", (99_000, 8192, 110), 1.0, 3), Bin("huge", (99_000, 99_000, 110), 2.0, 3)]
 
-    assert [b.room for b in filled(pods, bins)] == [(6000, 8192, 8), (6000, 15360, 11)]
+    assert [b.capacity for b in filled(pods, bins)] == [(6000, 8192, 8), (6000, 15360, 11)]

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from nodesmith.decisions.packing import Bin, Item, Packing, pack
-from nodesmith.decisions.packing.limits import Spending
-from nodesmith.decisions.packing.sequential.sequential import buy_for_many
+from nodesmith.decisions.packing.limits import RemainingLimits
+from nodesmith.decisions.packing.sequential.sequential import pack_sequentially
 
 GROUP = 7
 
@@ -28,7 +28,7 @@ def ladder(kinds: int, largest: int = 64) -> list[Bin]:
     ]
 
 
-def crowd(kinds: int, seed: int) -> list[Item]:
+def pool(kinds: int, seed: int) -> list[Item]:
     random = Random(seed)  # noqa: S311 - a sample, no secret
     return [Item((random.randint(50, 3000), random.randint(50, 9000), 1), 1, 1) for _ in range(kinds)]
 
@@ -36,8 +36,8 @@ def crowd(kinds: int, seed: int) -> list[Item]:
 def check(items: list[Item], packing: Packing) -> None:
     packed = [0] * len(items)
     for node in packing.nodes:
-        for axis, room in enumerate(node.bin.room):
-            assert sum(items[i].size[axis] * n for i, n in node.holds) <= room
+        for axis, capacity in enumerate(node.bin.capacity):
+            assert sum(items[i].size[axis] * n for i, n in node.holds) <= capacity
         for i, n in node.holds:
             packed[i] += n * node.repeats
             assert n <= items[i].per_node
@@ -49,7 +49,7 @@ def check(items: list[Item], packing: Packing) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_crowd_without_rules_is_packed_near_the_bound(seed: int) -> None:
-    items = crowd(300, seed)
+    items = pool(300, seed)
     packing = pack(items, ladder(300))
 
     check(items, packing)
@@ -59,10 +59,10 @@ def test_a_crowd_without_rules_is_packed_near_the_bound(seed: int) -> None:
 
 def test_those_that_repel_one_another_get_a_node_each_and_the_others_fill_these() -> None:
     lonely = [Item((500 + n, 900, 1), 1, 1, (GROUP,), ((GROUP, 1),)) for n in range(60)]
-    others = crowd(120, 1)
+    others = pool(120, 1)
 
     def sold(kinds: int) -> list[Bin]:
-        return [b for b in ladder(kinds) if b.room[0] >= 3910]
+        return [b for b in ladder(kinds) if b.capacity[0] >= 3910]
 
     together = pack([*lonely, *others], sold(180))
 
@@ -82,7 +82,7 @@ def test_rules_of_many_kinds_hold_at_once() -> None:
             tuple(sorted(random.sample(range(6), random.randint(0, 2)))),
             tuple((g, random.randint(0, 3)) for g in random.sample(range(6), random.randint(0, 2))),
         )
-        for item in crowd(200, 2)
+        for item in pool(200, 2)
     ]
     packing = pack(items, ladder(len(items)))
 
@@ -92,18 +92,18 @@ def test_rules_of_many_kinds_hold_at_once() -> None:
 
 
 def test_a_crowd_spends_no_more_than_the_purse_holds() -> None:
-    items = crowd(200, 4)
-    bins = [Bin(b.key, b.room, b.price, b.admits, 0, (b.room[0], 1)) for b in ladder(200)]
+    items = pool(200, 4)
+    bins = [Bin(b.key, b.capacity, b.price, b.admits, 0, (b.capacity[0], 1)) for b in ladder(200)]
     packing = pack(items, bins, {0: (100_000, 5)})
 
     check(items, packing)
     assert sum(node.repeats for node in packing.nodes) <= 5
     assert any(packing.left)
-    assert min(packing.purses[0]) >= 0
+    assert min(packing.limits[0]) >= 0
 
 
 def test_steps_run_out_with_a_plan_for_a_part() -> None:
-    items = crowd(300, 5)
+    items = pool(300, 5)
     packing = pack(items, ladder(300), most_steps=60)
 
     check(items, packing)
@@ -116,7 +116,7 @@ def test_one_is_not_forgotten_whose_only_bin_never_looks_best() -> None:
     small = [Bin(f"small-{n}", (3000, 2000), 0.1 + n / 1000, 0b11) for n in range(3)]
     bins = [*small, Bin("big", (4000, 4000), 1.0, 0b11)]
 
-    bought, left, _ = buy_for_many(items, bins, Spending({}), 1000)
+    bought, left, _ = pack_sequentially(items, bins, RemainingLimits({}), 1000)
 
     assert left == [0, 0]
     assert [(bin_.key, held, repeats) for bin_, held, repeats in bought] == [
@@ -126,21 +126,21 @@ def test_one_is_not_forgotten_whose_only_bin_never_looks_best() -> None:
 
 
 def test_the_order_of_bins_is_nothing_to_a_crowd() -> None:
-    items, bins = crowd(150, 6), ladder(150)
+    items, bins = pool(150, 6), ladder(150)
 
     assert pack(items, bins[::-1]) == pack(items, bins)
 
 
 def test_what_fits_nowhere_is_left_and_the_rest_packed() -> None:
-    items = [*crowd(80, 7), Item((10**6, 1, 1), 3, 3)]
+    items = [*pool(80, 7), Item((10**6, 1, 1), 3, 3)]
     packing = pack(items, ladder(len(items)))
 
     assert packing.left == (*[0] * 80, 3)
 
 
 def test_bins_that_cost_nothing_are_packed_too() -> None:
-    items = crowd(80, 8)
-    bins = [Bin(b.key, b.room, 0.0, b.admits) for b in ladder(80)]
+    items = pool(80, 8)
+    bins = [Bin(b.key, b.capacity, 0.0, b.admits) for b in ladder(80)]
 
     assert not any(pack(items, bins).left)
     assert not any(pack(items[:3], bins).left)
@@ -148,7 +148,7 @@ def test_bins_that_cost_nothing_are_packed_too() -> None:
 
 def test_a_crowd_is_not_lured_by_nodes_that_hold_hardly_any_of_it() -> None:
     """Their cpu is next to free, but no memory is there to use it: prices taken from them would mislead."""
-    items = crowd(300, 3)
+    items = pool(300, 3)
     nanos = [Bin(f"nano-{n}", (1930, 40 + n, 4), 0.05, (1 << 300) - 1) for n in range(5)]
     packing = pack(items, [*ladder(300), *nanos])
 
@@ -176,7 +176,7 @@ def test_what_may_only_go_where_all_is_dear_still_shares_large_nodes() -> None:
 
 
 def test_a_bound_that_nobody_asks_for_is_not_looked_for() -> None:
-    items = crowd(200, 5)
+    items = pool(200, 5)
     bounded, unbounded = (pack(items, ladder(200), bounded=wished) for wished in (True, False))
 
     assert bounded.nodes == unbounded.nodes

@@ -31,7 +31,7 @@ def test_a_purse_that_pays_only_for_dear_bins_is_never_overspent() -> None:
     packing = pack([Item((4, 4, 1), 10, 10)], [cheap, dear], {0: (12,)})
 
     assert packing.price == 3 * 1.0 + 7 * 2.0
-    assert packing.purses == {0: (0,)}
+    assert packing.limits == {0: (0,)}
 
 
 def test_things_alike_that_have_limits_of_their_own_may_share_a_node() -> None:

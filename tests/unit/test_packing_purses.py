@@ -7,8 +7,8 @@ from nodesmith.decisions.packing import Bin, Item, pack
 ONE_NODE = {0: (1,)}
 
 
-def bin_(key: str, room: int, price: float, admits: int, *, limited: bool) -> Bin:
-    return Bin(key, (room, room), price, admits, *((0, (1,)) if limited else ()))
+def bin_(key: str, capacity: int, price: float, admits: int, *, limited: bool) -> Bin:
+    return Bin(key, (capacity, capacity), price, admits, *((0, (1,)) if limited else ()))
 
 
 def test_the_one_node_that_a_limit_allows_serves_both_rather_than_one_for_less() -> None:
@@ -19,7 +19,7 @@ def test_the_one_node_that_a_limit_allows_serves_both_rather_than_one_for_less()
 
     assert [(node.bin.key, node.holds) for node in packing.nodes] == [("large", ((0, 1), (1, 1)))]
     assert packing.left == (0, 0)
-    assert packing.purses == {0: (0,)}
+    assert packing.limits == {0: (0,)}
 
 
 def test_a_limited_bargain_goes_to_whoever_has_no_other() -> None:

@@ -6,7 +6,7 @@ which no packing can go, `lower_bound` that price alone.
 
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices
 from nodesmith.decisions.packing.pareto import undominated
-from nodesmith.decisions.packing.problem import Bin, Item, Node, Packing, Purses, Vector
+from nodesmith.decisions.packing.problem import Bin, Item, Limits, Node, Packing, Vector
 from nodesmith.decisions.packing.solve import GOOD_ENOUGH, Known, pack
 
 __all__ = [
@@ -16,7 +16,7 @@ __all__ = [
     "Known",
     "Node",
     "Packing",
-    "Purses",
+    "Limits",
     "Vector",
     "lower_bound",
     "pack",

@@ -16,7 +16,7 @@ from statistics import fmean
 
 from nodesmith.decisions.packing.measures import Measure, measures
 from nodesmith.decisions.packing.problem import Bin, Item
-from nodesmith.decisions.packing.simplex import shadow_prices
+from nodesmith.decisions.packing.simplex import dual_prices
 
 _EXACT_COUNT = 2_000
 _SHORTAGES = ((1.5, 1.0), (1.0, 1.5))
@@ -35,7 +35,7 @@ def even_prices(items: Sequence[Item], bins: Sequence[Bin]) -> tuple[float, ...]
     """
     demand = _demand(items)
     number = sum(i.count for i in items) / _AVERAGES
-    asked = [b for b in bins if all(b.room[axis] * number >= demand[axis] for axis in (0, 1))] or bins
+    asked = [b for b in bins if all(b.capacity[axis] * number >= demand[axis] for axis in (0, 1))] or bins
     found = [
         _prices([amount * factor for amount, factor in zip_longest(demand, factors, fillvalue=1.0)], asked)
         for factors in _SHORTAGES
@@ -48,10 +48,12 @@ def _demand(items: Sequence[Item]) -> list[int]:
 
 
 def _prices(demand: Sequence[float], bins: Sequence[Bin]) -> tuple[float, ...]:
-    offers = dict.fromkeys((b.room, b.price) for b in bins)
-    sold = [axis for axis, amount in enumerate(demand) if amount and any(room[axis] for room, _ in offers)]
-    rooms = [[room[axis] for axis in sold] for room, _ in offers]
-    found = shadow_prices([demand[axis] for axis in sold], rooms, [price for _, price in offers])
+    offers = dict.fromkeys((b.capacity, b.price) for b in bins)
+    sold = [
+        axis for axis, amount in enumerate(demand) if amount and any(capacity[axis] for capacity, _ in offers)
+    ]
+    capacities = [[capacity[axis] for axis in sold] for capacity, _ in offers]
+    found = dual_prices([demand[axis] for axis in sold], capacities, [price for _, price in offers])
     prices = dict(zip(sold, found, strict=True))
     return tuple(prices.get(axis, 0.0) for axis in range(len(demand)))
 
@@ -81,20 +83,20 @@ def _part_bound(part: int, items: Sequence[Item], bins: Sequence[Bin]) -> float:
     if len(members) == 1 and items[members[0]].count <= _EXACT_COUNT:
         return _cheapest_cover(items[members[0]], mine)
     free = [place for place, b in enumerate(mine) if b.price <= 0]
-    known = [m for m in measures(items, members, mine) if not any(m.room[place] for place in free)]
+    known = [m for m in measures(items, members, mine) if not any(m.capacity[place] for place in free)]
     return max(_most_worth(known, mine), min(b.price for b in mine))
 
 
 def _most_worth(known: Sequence[Measure], bins: Sequence[Bin]) -> float:
     """Return what all items are worth at the best prices of these measures."""
     cheapest: dict[tuple[float, ...], float] = {}
-    for candidate, *room in zip(bins, *(m.room for m in known), strict=True):
-        if any(room):
-            same = tuple(room)
+    for candidate, *capacity in zip(bins, *(m.capacity for m in known), strict=True):
+        if any(capacity):
+            same = tuple(capacity)
             cheapest[same] = min(candidate.price, cheapest.get(same, candidate.price))
     demand = [m.demand for m in known]
-    found = shadow_prices(demand, list(cheapest), list(cheapest.values()))
-    worth = [(price, fsum(map(mul, found, room))) for room, price in cheapest.items()]
+    found = dual_prices(demand, list(cheapest), list(cheapest.values()))
+    worth = [(price, fsum(map(mul, found, capacity))) for capacity, price in cheapest.items()]
     feasible: float = min([1.0, *(price / most for price, most in worth if most > price)])
     total = fsum(map(mul, found, demand))
     return feasible * total
@@ -104,10 +106,12 @@ def _cheapest_cover(item: Item, bins: Sequence[Bin]) -> float:
     """Return the price of the cheapest bins that hold all of one item; 0 where none holds it."""
     cheapest: dict[int, float] = {}
     for candidate in bins:
-        held = [room // size for room, size in zip(candidate.room, item.size, strict=True) if size]
-        capacity = min([item.most, *held])
-        if capacity:
-            cheapest[capacity] = min(candidate.price, cheapest.get(capacity, candidate.price))
+        held = [
+            capacity // size for capacity, size in zip(candidate.capacity, item.size, strict=True) if size
+        ]
+        per_node = min([item.most, *held])
+        if per_node:
+            cheapest[per_node] = min(candidate.price, cheapest.get(per_node, candidate.price))
     if not cheapest:
         return 0.0
     cover = [0.0]

@@ -74,7 +74,7 @@ def _part(classes: _Classes, items: Sequence[Item], bins: Sequence[Bin], masks: 
 
 
 def _admitting(admits: int, one: Bin) -> Bin:
-    return one if one.admits == admits else Bin(one.key, one.room, one.price, admits, one.purse, one.cost)
+    return one if one.admits == admits else Bin(one.key, one.capacity, one.price, admits, one.limit, one.cost)
 
 
 def _merged(alike: Sequence[Item]) -> Item:

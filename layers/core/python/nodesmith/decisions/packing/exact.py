@@ -23,7 +23,7 @@ def transitions(counts: Sequence[int]) -> int:
     return prod((n + 1) * (n + 2) // 2 for n in counts)
 
 
-def number_of_fillings(items: Sequence[Item]) -> int:
+def number_of_patterns(items: Sequence[Item]) -> int:
     """Return how many fillings there may be, the empty one among them."""
     return prod(min(item.count, item.most) + 1 for item in items)
 
@@ -65,7 +65,7 @@ class Cheapest:
         size = [sum(self._items[i].size[axis] * vector[i] for i in held) for axis in axes]
         while place < none:
             candidate = self._ordered[place]
-            if candidate.admits & mask == mask and all(map(le, size, candidate.room)):
+            if candidate.admits & mask == mask and all(map(le, size, candidate.capacity)):
                 break
             place += 1
         return place

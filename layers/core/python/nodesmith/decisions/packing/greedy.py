@@ -12,7 +12,7 @@ from math import fsum
 from operator import gt, mul
 from typing import NamedTuple
 
-from nodesmith.decisions.packing.plan import Basket
+from nodesmith.decisions.packing.partialplan import PartialPlan
 from nodesmith.decisions.packing.problem import Bin, Item, Vector
 from nodesmith.decisions.packing.sharing import Sharing
 
@@ -21,38 +21,40 @@ _ROUNDING = 1 + 1e-9
 _Filling = tuple[Vector, float]
 
 
-def fill_greedily(basket: Basket, bins: Sequence[Bin], prices: Sequence[float], most_steps: int) -> None:
+def fill_greedily(
+    partial: PartialPlan, bins: Sequence[Bin], prices: Sequence[float], most_steps: int
+) -> None:
     """Buy for what is left in the basket until nothing of it fits, or the purses are empty, or the steps are done.
 
     `prices` weigh the resources, see `resource_prices`. Dominated bins (`undominated`) only cost time.
     """
-    items = basket.items
+    items = partial.items
     worth = [max(fsum(map(mul, prices, item.size)), _LEAST_WORTH) for item in items]
     ruled = items if any(item.groups or item.caps for item in items) else None
     candidates = [b for b in bins if b.admits]
     orders = [_order(candidate, items, worth) for candidate in candidates]
-    fillings: list[_Filling | None] = [None] * len(candidates)
-    end = basket.steps + most_steps
-    while basket.steps < end:
+    patterns: list[_Filling | None] = [None] * len(candidates)
+    end = partial.steps + most_steps
+    while partial.steps < end:
         best: tuple[float, float, str] | None = None
         chosen: tuple[Bin, Vector] | None = None
-        most = _Most(prices, items, basket.left)
+        most = _Most(prices, items, partial.left)
         for index, candidate in enumerate(candidates):
             if best is not None and candidate.price > best[0] * most.value(candidate):
                 continue  # could not be the better choice if it were filled to the brim
-            filling = fillings[index]
-            if filling is None or any(map(gt, filling[0], basket.left)):
-                filling = fillings[index] = _fill(candidate.room, orders[index], basket.left, ruled)
-                basket.steps += 1
-            counts, value = filling
-            if value <= 0 or not basket.spending.affords(candidate):
+            pattern = patterns[index]
+            if pattern is None or any(map(gt, pattern[0], partial.left)):
+                pattern = patterns[index] = _fill(candidate.capacity, orders[index], partial.left, ruled)
+                partial.steps += 1
+            counts, value = pattern
+            if value <= 0 or not partial.remaining.affords(candidate):
                 continue
             rank = (candidate.price / value, -value, candidate.key)
             if best is None or rank < best:
                 best, chosen = rank, (candidate, counts)
         if chosen is None:
             break
-        basket.buy(*chosen, basket.repeats(chosen[1]))
+        partial.buy(*chosen, partial.repeats(chosen[1]))
 
 
 class _Most:
@@ -71,9 +73,9 @@ class _Most:
 
     def value(self, candidate: Bin) -> float:
         """Return what all room would be worth, or all that is left if that is less."""
-        room, value = candidate.room, self._slack
+        capacity, value = candidate.capacity, self._slack
         for axis, price, total in self._priced:
-            have = room[axis]
+            have = capacity[axis]
             value += price * (have if have < total else total) * _ROUNDING
         return value
 
@@ -90,12 +92,12 @@ class _Step(NamedTuple):
 
 def _order(candidate: Bin, items: Sequence[Item], worth: Sequence[float]) -> list[_Step]:
     """Largest first, by the sum of the shares of the bin's room that one takes: first-fit decreasing."""
-    inverse = [1 / room if room else 1.0 for room in candidate.room]
+    inverse = [1 / capacity if capacity else 1.0 for capacity in candidate.capacity]
     shares = [
         (-fsum(map(mul, items[i].size, inverse)), i) for i in range(len(items)) if candidate.admits >> i & 1
     ]
     steps: list[_Step] = []
-    cpu, memory = candidate.room[:2]
+    cpu, memory = candidate.capacity[:2]
     for _, index in sorted(shares, reverse=True):
         size = items[index].size
         cpu, memory = min(cpu, size[0]), min(memory, size[1])
@@ -104,21 +106,21 @@ def _order(candidate: Bin, items: Sequence[Item], worth: Sequence[float]) -> lis
 
 
 def _fill(
-    room: Sequence[int], order: Sequence[_Step], left: Sequence[int], ruled: Sequence[Item] | None
+    capacity: Sequence[int], order: Sequence[_Step], left: Sequence[int], ruled: Sequence[Item] | None
 ) -> _Filling:
     """Fill an empty node. `ruled` are the items if any has rules about company."""
     counts = [0] * len(left)
     sharing = Sharing()
     value = 0.0
     for index, size, per_node, worth, (cpu, memory) in order:
-        if cpu > room[0] or memory > room[1]:
+        if cpu > capacity[0] or memory > capacity[1]:
             break  # neither this nor anything later fits
         count = left[index]
         if not count:
             continue
         if per_node < count:
             count = per_node
-        for have, each in zip(room, size):  # noqa: B905 - strict costs a fifth of the whole search
+        for have, each in zip(capacity, size):  # noqa: B905 - strict costs a fifth of the whole search
             if count * each > have:
                 count = have // each
         if ruled is not None and count:
@@ -126,5 +128,5 @@ def _fill(
         if count:
             counts[index] = count
             value += count * worth
-            room = [have - count * each for have, each in zip(room, size)]  # noqa: B905
+            capacity = [have - count * each for have, each in zip(capacity, size)]  # noqa: B905
     return tuple(counts), value

@@ -28,7 +28,7 @@ class Measure(NamedTuple):
     """How much of it all items are together, and the most that each bin may hold."""
 
     demand: float
-    room: Sequence[float]
+    capacity: Sequence[float]
 
 
 def measures(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]) -> list[Measure]:
@@ -45,7 +45,7 @@ def measures(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin])
             if some
             for axis in range(_MAIN_AXES)
         ]
-    return [measure for measure in found if measure.demand > 0 and any(measure.room)]
+    return [measure for measure in found if measure.demand > 0 and any(measure.capacity)]
 
 
 class _Holding:
@@ -58,12 +58,14 @@ class _Holding:
         """Return one resource of some items as a measure."""
         demand = sum(self._items[n].size[axis] * self._items[n].count for n in members)
         if len(self._members) > _FEW_KINDS:
-            return Measure(demand, [b.room[axis] if holds else 0 for b, holds in self._holding_any(members)])
+            return Measure(
+                demand, [b.capacity[axis] if holds else 0 for b, holds in self._holding_any(members)]
+            )
         sizes = [(n, self._items[n].size[axis]) for n in members]
         return Measure(
             demand,
             [
-                min(b.room[axis], sum(held[n] * size for n, size in sizes))
+                min(b.capacity[axis], sum(held[n] * size for n, size in sizes))
                 for b, held in zip(self._bins, self._most, strict=True)
             ],
         )
@@ -86,7 +88,7 @@ class _Holding:
             bits[-1 - number] = ord("1")
         mask = int(bits, 2)
         for candidate in self._bins:
-            yield candidate, bool(candidate.admits & mask) and all(map(le, least, candidate.room))
+            yield candidate, bool(candidate.admits & mask) and all(map(le, least, candidate.capacity))
 
     @cached_property
     def _most(self) -> list[dict[int, int]]:
@@ -100,7 +102,7 @@ class _Holding:
             for number, count, size in kinds:
                 if not candidate.admits >> number & 1:
                     count = 0
-                for have, each in zip(candidate.room, size):  # noqa: B905 - strict costs a quarter of the time
+                for have, each in zip(candidate.capacity, size):  # noqa: B905 - strict costs a quarter of the time
                     if count * each > have:
                         count = have // each
                 held[number] = count
@@ -131,11 +133,11 @@ def _larger(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]) 
     """Yield the items that are too large for some bins, in cpu and in memory."""
     for axis in range(_MAIN_AXES):
         sizes = sorted(items[n].size[axis] for n in members)
-        rooms = sorted({b.room[axis] for b in bins})
+        capacities = sorted({b.capacity[axis] for b in bins})
         for place in range(1, _MOST_THRESHOLDS + 1):
-            larger = bisect_left(rooms, sizes[len(sizes) * place // (_MOST_THRESHOLDS + 1)])
+            larger = bisect_left(capacities, sizes[len(sizes) * place // (_MOST_THRESHOLDS + 1)])
             if larger:
-                yield tuple(n for n in members if items[n].size[axis] > rooms[larger - 1])
+                yield tuple(n for n in members if items[n].size[axis] > capacities[larger - 1])
 
 
 def _elsewhere(members: Sequence[int], bins: Sequence[Bin]) -> Iterator[Members]:

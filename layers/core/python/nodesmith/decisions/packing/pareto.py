@@ -16,13 +16,13 @@ def undominated(bins: Iterable[Bin]) -> list[Bin]:
     drawing on the same purse.
     """
     cheapest = _cheapest_of_equals(bins)
-    kept: dict[tuple[int, int], _Rivals] = {(b.purse, b.admits): _Rivals() for b in cheapest}
+    kept: dict[tuple[int, int], _Rivals] = {(b.limit, b.admits): _Rivals() for b in cheapest}
     rivals_of = {
-        (purse, admits): [r for (p, a), r in kept.items() if p == purse and not admits & ~a]
-        for purse, admits in kept
+        (limit, admits): [r for (p, a), r in kept.items() if p == limit and not admits & ~a]
+        for limit, admits in kept
     }
-    for candidate in sorted(cheapest, key=lambda b: (b.price, tuple(-r for r in b.room), b.key)):
-        group = candidate.purse, candidate.admits
+    for candidate in sorted(cheapest, key=lambda b: (b.price, tuple(-r for r in b.capacity), b.key)):
+        group = candidate.limit, candidate.admits
         if not any(rivals.dominate(candidate) for rivals in rivals_of[group]):
             kept[group].add(candidate)
     return sorted((b for group in kept.values() for b in group.bins), key=lambda b: (b.price, b.key))
@@ -42,7 +42,7 @@ class _Rivals:
 
     def add(self, bin_: Bin) -> None:
         self.bins.append(bin_)
-        cpu, memory = _main(bin_.room)
+        cpu, memory = _main(bin_.capacity)
         if not self._have(cpu, memory):
             end = start = bisect_right(self._cpu, cpu)
             while start and self._memory[start - 1] <= memory:
@@ -55,22 +55,23 @@ class _Rivals:
 
     def dominate(self, candidate: Bin) -> bool:
         """Return whether one of these, all known to cost no more, is as good. The nearest in price is the likeliest."""
-        room, cost = candidate.room, candidate.cost
-        if not self._have(*_main(room)):
+        capacity, cost = candidate.capacity, candidate.cost
+        if not self._have(*_main(capacity)):
             return False
         return any(
-            all(map(le, room, rival.room)) and all(map(ge, cost, rival.cost)) for rival in reversed(self.bins)
+            all(map(le, capacity, rival.capacity)) and all(map(ge, cost, rival.cost))
+            for rival in reversed(self.bins)
         )
 
 
-def _main(room: Vector) -> tuple[int, int]:
-    return room[0], room[1 % len(room)]
+def _main(capacity: Vector) -> tuple[int, int]:
+    return capacity[0], capacity[1 % len(capacity)]
 
 
 def _cheapest_of_equals(bins: Iterable[Bin]) -> list[Bin]:
     best: dict[tuple[int, int, Vector, Vector], Bin] = {}
     for candidate in bins:
-        same = (candidate.purse, candidate.admits, candidate.room, candidate.cost)
+        same = (candidate.limit, candidate.admits, candidate.capacity, candidate.cost)
         known = best.get(same)
         if known is None or (candidate.price, candidate.key) < (known.price, known.key):
             best[same] = candidate

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import fsum
 
 Vector = tuple[int, ...]
-Purses = Mapping[int, Vector]
+Limits = Mapping[int, Vector]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +34,15 @@ class Item:
 class Bin:
     """A node that can be bought, any number of times unless its purse limits it.
 
-    `admits` has bit i set when item i may go in. `purse` names the budget that `cost` (a vector of its own units) is
+    `admits` has bit i set when item i may go in. `limit` names the budget that `cost` (a vector of its own units) is
     taken from, -1 for none. Ties between bins are broken by `key`.
     """
 
     key: str
-    room: Vector
+    capacity: Vector
     price: float
     admits: int
-    purse: int = -1
+    limit: int = -1
     cost: Vector = ()
 
 
@@ -57,14 +57,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """`left` counts what found no place, `purses` hold what was not spent.
+    """`left` counts what found no place, `limits` hold what was not spent.
 
     No packing of what found a place costs less than `bound`. `steps` is the work done, the same on any machine.
     """
 
     nodes: tuple[Node, ...]
     left: Vector
-    purses: Purses = field(default_factory=dict)
+    limits: Limits = field(default_factory=dict)
     bound: float = 0.0
     steps: int = 0
 

@@ -8,7 +8,7 @@ from itertools import combinations
 from math import fsum
 
 from nodesmith.decisions.packing.exact import A_NODE, Cheapest, Choice, exact, transitions
-from nodesmith.decisions.packing.plan import Basket
+from nodesmith.decisions.packing.partialplan import PartialPlan
 from nodesmith.decisions.packing.problem import Bin, Vector
 
 _LEAST_SAVING = 1e-9
@@ -16,41 +16,41 @@ _MOST_NODES = 200
 _Part = tuple[tuple[Bin, Vector], ...]
 
 
-def repack(basket: Basket, cheapest: Cheapest, most_transitions: int, most_steps: int) -> None:
+def repack(partial: PartialPlan, cheapest: Cheapest, most_transitions: int, most_steps: int) -> None:
     """Pack one, two and three nodes anew until no such change saves anything, or the steps are done.
 
     A step is a transition of `exact`. Of very many nodes three save too little to look for.
     """
-    if sum(repeats for _, _, repeats in basket.bought) > _MOST_NODES:
+    if sum(repeats for _, _, repeats in partial.bought) > _MOST_NODES:
         return
     tried: set[_Part] = set()
-    end = basket.steps + most_steps
+    end = partial.steps + most_steps
     saved = True
-    while saved and basket.steps < end:
+    while saved and partial.steps < end:
         saved = False
-        for part in _parts(basket):
+        for part in _parts(partial):
             held = tuple(map(sum, zip(*(counts for _, counts in part), strict=True)))
             work = transitions(held)
             if part in tried or work > most_transitions:
                 continue
             tried.add(part)
-            basket.steps += work
+            partial.steps += work
             better = exact(cheapest, held)
             if (
                 better is not None
                 and _price(better) < _price(part) - _LEAST_SAVING
-                and _is_paid(basket, part, better)
+                and _is_paid(partial, part, better)
             ):
-                _replace(basket, part, better)
+                _replace(partial, part, better)
                 saved = True
                 break
-            if basket.steps >= end:
+            if partial.steps >= end:
                 break
 
 
-def _parts(basket: Basket) -> Iterator[_Part]:
+def _parts(partial: PartialPlan) -> Iterator[_Part]:
     kinds: Counter[tuple[Bin, Vector]] = Counter()
-    for bin_, counts, repeats in basket.bought:
+    for bin_, counts, repeats in partial.bought:
         kinds[bin_, counts] += repeats
     ordered = sorted(kinds, key=lambda kind: (kind[0].price, kind[0].key, kind[1]))
     several = [kind for kind in ordered for _ in range(min(3, kinds[kind]))]
@@ -62,21 +62,21 @@ def _price(choices: Sequence[Choice]) -> float:
     return fsum(bin_.price + A_NODE for bin_, _ in choices)
 
 
-def _is_paid(basket: Basket, part: _Part, better: Sequence[Choice]) -> bool:
+def _is_paid(partial: PartialPlan, part: _Part, better: Sequence[Choice]) -> bool:
     """Return whether the purses pay for these instead of those."""
-    left = {purse: list(amounts) for purse, amounts in basket.spending.purses.items()}
+    left = {limit: list(amounts) for limit, amounts in partial.remaining.limits.items()}
     for sign, choices in ((1, part), (-1, better)):
         for bin_, _ in choices:
-            if bin_.purse in left:
-                pairs = zip(left[bin_.purse], bin_.cost, strict=True)
-                left[bin_.purse] = [have + sign * cost for have, cost in pairs]
-    return all(have >= 0 for bin_, _ in better if bin_.purse in left for have in left[bin_.purse])
+            if bin_.limit in left:
+                pairs = zip(left[bin_.limit], bin_.cost, strict=True)
+                left[bin_.limit] = [have + sign * cost for have, cost in pairs]
+    return all(have >= 0 for bin_, _ in better if bin_.limit in left for have in left[bin_.limit])
 
 
-def _replace(basket: Basket, part: _Part, better: Sequence[Choice]) -> None:
+def _replace(partial: PartialPlan, part: _Part, better: Sequence[Choice]) -> None:
     for kind in part:
-        number = next(n for n, (bin_, counts, _) in enumerate(basket.bought) if (bin_, counts) == kind)
-        bin_, counts, repeats = basket.give_back(number)
-        basket.buy(bin_, counts, repeats - 1)
+        number = next(n for n, (bin_, counts, _) in enumerate(partial.bought) if (bin_, counts) == kind)
+        bin_, counts, repeats = partial.give_back(number)
+        partial.buy(bin_, counts, repeats - 1)
     for bin_, counts in better:
-        basket.buy(bin_, counts, 1)
+        partial.buy(bin_, counts, 1)

@@ -24,7 +24,7 @@ class Sharing:
         self.held: dict[int, int] = {}
         self.most: dict[int, int] = {}
 
-    def room(self, item: Ruled, count: int) -> int:
+    def capacity(self, item: Ruled, count: int) -> int:
         """Return how many of so many more of an item the rules allow."""
         if count <= 0:
             return 0
@@ -49,7 +49,7 @@ class Sharing:
 
     def add(self, item: Ruled, count: int) -> int:
         """Put as many of so many of an item in as the rules allow, and tell how many these were."""
-        count = self.room(item, count)
+        count = self.capacity(item, count)
         if count:
             self.hold(item, count)
         return count

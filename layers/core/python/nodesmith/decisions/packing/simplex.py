@@ -12,7 +12,7 @@ _MOST_ROUNDS = 20
 _Row = list[float]
 
 
-def shadow_prices(
+def dual_prices(
     demand: Sequence[float], offers: Sequence[Sequence[float]], prices: Sequence[float]
 ) -> list[float]:
     """Return prices of a unit of each thing, at which all that is in demand is worth most and no offer too cheap.

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices
 from nodesmith.decisions.packing.decomposition import Part, parts
-from nodesmith.decisions.packing.downsizing import shrink
-from nodesmith.decisions.packing.exact import Cheapest, exact, number_of_fillings, transitions
+from nodesmith.decisions.packing.downsizing import downsize
+from nodesmith.decisions.packing.exact import Cheapest, exact, number_of_patterns, transitions
 from nodesmith.decisions.packing.greedy import fill_greedily
-from nodesmith.decisions.packing.limits import Spending
+from nodesmith.decisions.packing.limits import RemainingLimits
 from nodesmith.decisions.packing.pareto import undominated
-from nodesmith.decisions.packing.plan import Basket, Holds, holds
-from nodesmith.decisions.packing.problem import Bin, Item, Node, Packing, Purses, Vector
+from nodesmith.decisions.packing.partialplan import Holds, PartialPlan, holds
+from nodesmith.decisions.packing.problem import Bin, Item, Limits, Node, Packing, Vector
 from nodesmith.decisions.packing.repacking import repack
 from nodesmith.decisions.packing.usablecapacity import filled, usable
 
@@ -37,7 +37,7 @@ class _Plan(NamedTuple):
 
     bought: Sequence[tuple[Bin, Holds, int]]
     left: Sequence[int]
-    purses: Purses
+    limits: Limits
     bound: float
     steps: int
 
@@ -49,7 +49,7 @@ Known = dict[object, _Plan]
 def pack(
     items: Sequence[Item],
     bins: Sequence[Bin],
-    purses: Purses | None = None,
+    limits: Limits | None = None,
     most_steps: int = MOST_STEPS,
     *,
     bounded: bool = True,
@@ -62,132 +62,143 @@ def pack(
     0 where packing itself needs none. A plan that costs no more than `good_enough` times its bound is not improved: if
     that is infinite, the quick plan is taken. What is `known` takes no steps.
     """
-    spendable: Purses = dict(purses or {})
+    spendable: Limits = dict(limits or {})
     left = [item.count for item in items]
     nodes: list[Node] = []
     bound, steps = 0.0, 0
     originals = {b.key: b for b in bins}
     for part in parts(items, undominated(filled(items, bins))):
-        mine = {b.purse: spendable[b.purse] for b in part.bins if b.purse in spendable}
+        mine = {b.limit: spendable[b.limit] for b in part.bins if b.limit in spendable}
         if len(part.items) <= _FEW_KINDS:
             plan = _packed_few(part, mine, most_steps - steps, good_enough, {} if known is None else known)
         else:
             plan = _packed_many(part, mine, most_steps - steps)
             if bounded:
                 plan = plan._replace(bound=_bound(part.items, plan.left, part.bins))
-        spendable = {**spendable, **plan.purses}
+        spendable = {**spendable, **plan.limits}
         steps, bound = steps + plan.steps, bound + plan.bound
         for bin_, held, repeats in plan.bought:
             nodes += _nodes(originals[bin_.key], part.members, held, repeats, left)
     return Packing(tuple(nodes), tuple(left), spendable, bound, steps)
 
 
-def _packed_few(part: Part, purses: Purses, most_steps: int, good_enough: float, known: Known) -> _Plan:
+def _packed_few(part: Part, limits: Limits, most_steps: int, good_enough: float, known: Known) -> _Plan:
     if most_steps < _AMPLE:
-        return _thought_over(part, purses, most_steps, good_enough)
-    asked = part.items, part.bins, tuple(sorted(purses.items())), good_enough
+        return _thought_over(part, limits, most_steps, good_enough)
+    asked = part.items, part.bins, tuple(sorted(limits.items())), good_enough
     found = known.get(asked)
     if found is not None:
         return found._replace(steps=0)
-    found = known[asked] = _thought_over(part, purses, most_steps, good_enough)
+    found = known[asked] = _thought_over(part, limits, most_steps, good_enough)
     return found
 
 
-def _thought_over(part: Part, purses: Purses, most_steps: int, good_enough: float) -> _Plan:
+def _thought_over(part: Part, limits: Limits, most_steps: int, good_enough: float) -> _Plan:
     bins = undominated(usable(part.items, part.bins))
     prices = resource_prices(part.items, bins)
-    basket = Basket(part.items, purses)
-    fill_greedily(basket, bins, prices, most_steps)
-    bound, cheapest = _bound(part.items, basket.left, bins), Cheapest(part.items, bins)
-    if basket.price > bound * good_enough and basket.steps < most_steps:
-        proved = _proved(basket, cheapest, purses, _PROVABLE)
+    partial = PartialPlan(part.items, limits)
+    fill_greedily(partial, bins, prices, most_steps)
+    bound, cheapest = _bound(part.items, partial.left, bins), Cheapest(part.items, bins)
+    if partial.price > bound * good_enough and partial.steps < most_steps:
+        proved = _proved(partial, cheapest, limits, _PROVABLE)
         if proved is None:
-            basket, bound = _improved(basket, bins, cheapest, purses, prices, bound, most_steps, good_enough)
-            if basket.price > bound * good_enough:
-                proved = _proved(basket, cheapest, purses, _PROVABLE_AT_LENGTH)
+            partial, bound = _improved(
+                partial, bins, cheapest, limits, prices, bound, most_steps, good_enough
+            )
+            if partial.price > bound * good_enough:
+                proved = _proved(partial, cheapest, limits, _PROVABLE_AT_LENGTH)
         if proved is not None:
-            basket, bound = proved, proved.price
-    if purses and (any(basket.left) or basket.price > bound * good_enough):
-        basket, bound = _thrifty(basket, bound, bins, purses)
-    return _plan(basket, bound)
+            partial, bound = proved, proved.price
+    if limits and (any(partial.left) or partial.price > bound * good_enough):
+        partial, bound = _thrifty(partial, bound, bins, limits)
+    return _plan(partial, bound)
 
 
-def _plan(basket: Basket, bound: float) -> _Plan:
-    bought = [(bin_, holds(counts), repeats) for bin_, counts, repeats in basket.bought]
-    return _Plan(bought, basket.left, basket.spending.purses, bound, basket.steps)
+def _plan(partial: PartialPlan, bound: float) -> _Plan:
+    bought = [(bin_, holds(counts), repeats) for bin_, counts, repeats in partial.bought]
+    return _Plan(bought, partial.left, partial.remaining.limits, bound, partial.steps)
 
 
-def _packed_many(part: Part, purses: Purses, most_steps: int) -> _Plan:
+def _packed_many(part: Part, limits: Limits, most_steps: int) -> _Plan:
     """Return a plan without a bound."""
-    from nodesmith.decisions.packing.sequential.sequential import buy_for_many  # numpy: a tenth of a second
+    from nodesmith.decisions.packing.sequential.sequential import (
+        pack_sequentially,  # numpy: a tenth of a second
+    )
 
-    spending = Spending(purses)
-    bought, left, steps = buy_for_many(part.items, part.bins, spending, most_steps)
+    remaining = RemainingLimits(limits)
+    bought, left, steps = pack_sequentially(part.items, part.bins, remaining, most_steps)
     if len(part.items) <= _SOME_KINDS:
         price = fsum(bin_.price * repeats for bin_, _, repeats in bought)
         bins = undominated(usable(part.items, part.bins))
-        basket = Basket(part.items, purses, steps)
-        fill_greedily(basket, bins, resource_prices(part.items, bins), most_steps)
-        shrink(basket, bins)
-        if basket.rank < (sum(left), price):
-            return _plan(basket, 0.0)
-    return _Plan(bought, left, spending.purses, 0.0, steps)
+        partial = PartialPlan(part.items, limits, steps)
+        fill_greedily(partial, bins, resource_prices(part.items, bins), most_steps)
+        downsize(partial, bins)
+        if partial.rank < (sum(left), price):
+            return _plan(partial, 0.0)
+    return _Plan(bought, left, remaining.limits, 0.0, steps)
 
 
-def _proved(basket: Basket, cheapest: Cheapest, purses: Purses, most_transitions: int) -> Basket | None:
+def _proved(
+    partial: PartialPlan, cheapest: Cheapest, limits: Limits, most_transitions: int
+) -> PartialPlan | None:
     """Return the cheapest packing of what the basket holds, if that is little, and the purses pay for it."""
-    held = tuple(item.count - left for item, left in zip(basket.items, basket.left, strict=True))
+    held = tuple(item.count - left for item, left in zip(partial.items, partial.left, strict=True))
     work = transitions(held)
     best = exact(cheapest, held) if work <= most_transitions else None
     if best is None:
         return None
-    proved = Basket(basket.items, purses, basket.steps + work)
+    proved = PartialPlan(partial.items, limits, partial.steps + work)
     for bin_, counts in best:
         proved.buy(bin_, counts, 1)
-    return proved if proved.left == basket.left else None
+    return proved if proved.left == partial.left else None
 
 
-def _thrifty(basket: Basket, bound: float, bins: Sequence[Bin], purses: Purses) -> tuple[Basket, float]:
+def _thrifty(
+    partial: PartialPlan, bound: float, bins: Sequence[Bin], limits: Limits
+) -> tuple[PartialPlan, float]:
     """Return the plan that makes most of the purses, where few things want what they pay for; and its bound."""
-    if not any(map(Spending(purses).affords, bins)) or number_of_fillings(basket.items) > _MOST_FILLINGS:
-        return basket, bound
+    if (
+        not any(map(RemainingLimits(limits).affords, bins))
+        or number_of_patterns(partial.items) > _MOST_FILLINGS
+    ):
+        return partial, bound
     from nodesmith.decisions.packing.columngeneration.solve import (
-        buy_within_purses,  # numpy and HiGHS: a quarter of a second
+        pack_within_limits,  # numpy and HiGHS: a quarter of a second
     )
 
-    other = Basket(basket.items, purses, basket.steps)
-    buy_within_purses(other, bins)
-    basket.steps = other.steps
-    if other.rank >= basket.rank:
-        return basket, bound
+    other = PartialPlan(partial.items, limits, partial.steps)
+    pack_within_limits(other, bins)
+    partial.steps = other.steps
+    if other.rank >= partial.rank:
+        return partial, bound
     return other, _bound(other.items, other.left, bins)
 
 
 def _improved(
-    basket: Basket,
+    partial: PartialPlan,
     bins: Sequence[Bin],
     cheapest: Cheapest,
-    purses: Purses,
+    limits: Limits,
     prices: _Prices,
     bound: float,
     most_steps: int,
     good_enough: float,
-) -> tuple[Basket, float]:
+) -> tuple[PartialPlan, float]:
     """Return a better plan for all that can be packed, if one is found, and a better bound."""
-    shrink(basket, bins)
-    repack(basket, cheapest, _PROVABLE_TOGETHER, _MENDING)
-    if basket.price <= bound * good_enough:
-        return basket, bound
+    downsize(partial, bins)
+    repack(partial, cheapest, _PROVABLE_TOGETHER, _MENDING)
+    if partial.price <= bound * good_enough:
+        return partial, bound
     from nodesmith.decisions.packing.columngeneration.solve import (
-        buy_by_columns,  # numpy and HiGHS: a quarter of a second
+        pack_by_columns,  # numpy and HiGHS: a quarter of a second
     )
 
-    other = Basket(basket.items, purses, basket.steps)
-    linear = buy_by_columns(other, bins, basket, prices, most_steps - other.steps)
-    shrink(other, bins)
+    other = PartialPlan(partial.items, limits, partial.steps)
+    linear = pack_by_columns(other, bins, partial, prices, most_steps - other.steps)
+    downsize(other, bins)
     fill_greedily(other, bins, prices, most_steps - other.steps)
     repack(other, cheapest, _PROVABLE_TOGETHER, _MENDING)
-    better = min(basket, other, key=lambda b: b.rank)
+    better = min(partial, other, key=lambda b: b.rank)
     proved = 0.0 if any(better.left) else min(linear, better.price)
     return better, max(proved, _bound(better.items, better.left, bins))
 

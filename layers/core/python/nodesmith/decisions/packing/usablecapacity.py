@@ -17,21 +17,21 @@ _MOST_SUMS = 4096
 def usable(items: Sequence[Item], bins: Sequence[Bin]) -> list[Bin]:
     """Return the bins with so much room as items can use."""
     axes = [
-        _Axis({i.size[axis] for i in items}, max(b.room[axis] for b in bins))
+        _Axis({i.size[axis] for i in items}, max(b.capacity[axis] for b in bins))
         for axis in range(len(items[0].size))
     ]
-    rooms = (
-        tuple([axis.used(have) for axis, have in zip(axes, room, strict=True)])
-        for room in _filled(items, bins)
+    capacities = (
+        tuple([axis.used(have) for axis, have in zip(axes, capacity, strict=True)])
+        for capacity in _filled(items, bins)
     )
-    return [_with_room(b, room) for b, room in zip(bins, rooms, strict=True)]
+    return [_with_room(b, capacity) for b, capacity in zip(bins, capacities, strict=True)]
 
 
 def filled(items: Sequence[Item], bins: Sequence[Bin]) -> list[Bin]:
     """Return the bins with no more room than all items need, or as many of the largest as of the smallest it holds."""
     if not items:
         return list(bins)
-    return [_with_room(b, room) for b, room in zip(bins, _filled(items, bins), strict=True)]
+    return [_with_room(b, capacity) for b, capacity in zip(bins, _filled(items, bins), strict=True)]
 
 
 def _filled(items: Sequence[Item], bins: Sequence[Bin]) -> Iterator[Vector]:
@@ -41,15 +41,17 @@ def _filled(items: Sequence[Item], bins: Sequence[Bin]) -> Iterator[Vector]:
     largest = list(map(max, by_axis))
     everything = sum(item.count for item in items)
     for candidate in bins:
-        room = candidate.room
-        number = min([everything, *(room[axis] // size for axis, size in least)])
-        yield tuple([min(*each, number * size) for *each, size in zip(room, wanted, largest, strict=True)])
+        capacity = candidate.capacity
+        number = min([everything, *(capacity[axis] // size for axis, size in least)])
+        yield tuple(
+            [min(*each, number * size) for *each, size in zip(capacity, wanted, largest, strict=True)]
+        )
 
 
-def _with_room(candidate: Bin, room: Vector) -> Bin:
-    if room == candidate.room:
+def _with_room(candidate: Bin, capacity: Vector) -> Bin:
+    if capacity == candidate.capacity:
         return candidate
-    return Bin(candidate.key, room, candidate.price, candidate.admits, candidate.purse, candidate.cost)
+    return Bin(candidate.key, capacity, candidate.price, candidate.admits, candidate.limit, candidate.cost)
 
 
 class _Axis:
@@ -67,13 +69,13 @@ class _Axis:
                     step *= 2
         self._known: dict[int, int] = {}
 
-    def used(self, room: int) -> int:
+    def used(self, capacity: int) -> int:
         """Return the largest sum that is no more than a room, or something between them."""
         if not self._unit:
             return 0
-        if room not in self._known:
-            units = room // self._unit
+        if capacity not in self._known:
+            units = capacity // self._unit
             if self._sums:
                 units = (self._sums & (2 << units) - 1).bit_length() - 1
-            self._known[room] = units * self._unit
-        return self._known[room]
+            self._known[capacity] = units * self._unit
+        return self._known[capacity]

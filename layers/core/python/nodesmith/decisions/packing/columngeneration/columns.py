@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from nodesmith.decisions.packing.columngeneration.master import Column, Master, Mix
+from nodesmith.decisions.packing.columngeneration.master import Column, FractionalPlan, Master
 from nodesmith.decisions.packing.columngeneration.patterns import Ints
-from nodesmith.decisions.packing.columngeneration.pricing import Fillings, orders, shaken
+from nodesmith.decisions.packing.columngeneration.pricing import Patterns, orders, shaken
 from nodesmith.decisions.packing.problem import Bin, Item, Vector
 
 _TOLERANCE = 1e-7
@@ -27,16 +27,16 @@ _MOST_ROUNDS = 80
 def mix(
     items: Sequence[Item],
     bins: Sequence[Bin],
-    purses: Mapping[int, Vector],
+    limits: Mapping[int, Vector],
     first: Iterable[Column],
     most_steps: int,
-) -> Mix:
+) -> FractionalPlan:
     """Generate columns, from some that serve all, until neither search nor refilling finds a better one.
 
     Bins whose best filling is far from being worth its price are only looked at now and then; of very many bins only
     those are that come nearest at a glance.
     """
-    master = Master(items, bins, purses)
+    master = Master(items, bins, limits)
     master.add(first)
     prices = np.array([b.price for b in bins])
     steps = failures = thorough = 0
@@ -45,7 +45,7 @@ def mix(
     is_fresh = True
     prices_seen = [master.price]
     for round_ in range(_MOST_ROUNDS):
-        found = Fillings(items, [bins[b] for b in looked_at.tolist()], np.maximum(current.worth, 0.0))
+        found = Patterns(items, [bins[b] for b in looked_at.tolist()], np.maximum(current.worth, 0.0))
         for order in orders(items, bins, found.worth):
             found.search(order)
         steps += found.steps
@@ -80,11 +80,11 @@ def mix(
     return current
 
 
-def _nearest(items: Sequence[Item], bins: Sequence[Bin], mixed: Mix) -> Ints:
+def _nearest(items: Sequence[Item], bins: Sequence[Bin], mixed: FractionalPlan) -> Ints:
     """Return the bins to look at: all, or of too many those whose price a quick filling is worth most of."""
     if len(bins) <= _MOST_BINS:
         return np.arange(len(bins))
-    found = Fillings(items, bins, np.maximum(mixed.worth, 0.0))
+    found = Patterns(items, bins, np.maximum(mixed.worth, 0.0))
     for order in orders(items, bins, found.worth):
         found.search(order, starts=())
     prices = np.array([b.price for b in bins]) - mixed.discounts
@@ -95,7 +95,7 @@ def _nearest(items: Sequence[Item], bins: Sequence[Bin], mixed: Mix) -> Ints:
 def _closer(
     items: Sequence[Item],
     bins: Sequence[Bin],
-    found: Fillings,
+    found: Patterns,
     looked_at: Ints,
     near: Ints,
     round_: int,
@@ -103,7 +103,7 @@ def _closer(
     """Search longer among bins (`near` of those looked at) whose filling is nearly worth its price."""
     if not len(near):
         return 0, []
-    closer = Fillings(items, [bins[b] for b in looked_at[near].tolist()], found.worth)
+    closer = Patterns(items, [bins[b] for b in looked_at[near].tolist()], found.worth)
     closer.value, closer.counts = found.value[near], found.counts[:, near]
     for order in shaken(items, bins, found.worth, round_):
         closer.search(order)

@@ -25,14 +25,14 @@ def states(counts: Sequence[int]) -> int:
 
 
 def cheapest_cover(
-    counts: Sequence[int], fillings: Sequence[Vector], prices: Sequence[float]
+    counts: Sequence[int], patterns: Sequence[Vector], prices: Sequence[float]
 ) -> dict[int, int] | None:
     """Return how often each filling (by its place) is bought to serve all, or None where these cannot serve all.
 
     A filling may serve less than it holds.
     """
     order = sorted(range(len(counts)), key=lambda item: (counts[item], item))
-    table = _Table([counts[i] for i in order], [[held[i] for i in order] for held in fillings], prices)
+    table = _Table([counts[i] for i in order], [[held[i] for i in order] for held in patterns], prices)
     for axis in reversed(range(len(counts))):
         table.work_off(axis)
     return table.bought()
@@ -42,9 +42,9 @@ class _Table:
     """The least price of every state, and the filling that is bought first for it."""
 
     def __init__(
-        self, counts: Sequence[int], fillings: Sequence[Sequence[int]], prices: Sequence[float]
+        self, counts: Sequence[int], patterns: Sequence[Sequence[int]], prices: Sequence[float]
     ) -> None:
-        self._counts, self._fillings = counts, fillings
+        self._counts, self._patterns = counts, patterns
         self._prices = [price + A_NODE for price in prices]
         self._strides = [states(counts[axis + 1 :]) for axis in range(len(counts))]
         self._best = np.full(states(counts), np.inf)
@@ -54,13 +54,13 @@ class _Table:
     def work_off(self, axis: int) -> None:
         """Price the states in which this is the first item of which any is left."""
         stride = self._strides[axis]
-        holding = [place for place, held in enumerate(self._fillings) if held[axis]]
-        rests = [self._rests(self._fillings[place], axis + 1) for place in holding]
+        holding = [place for place, held in enumerate(self._patterns) if held[axis]]
+        rests = [self._rests(self._patterns[place], axis + 1) for place in holding]
         for left in range(1, self._counts[axis] + 1):
             best = self._best[left * stride : (left + 1) * stride]
             first = self._first[left * stride : (left + 1) * stride]
             for place, rest in zip(holding, rests, strict=True):
-                after = max(0, left - self._fillings[place][axis]) * stride
+                after = max(0, left - self._patterns[place][axis]) * stride
                 price = self._best[after : after + stride][rest] + self._prices[place]
                 cheaper = price < best
                 np.copyto(best, price, where=cheaper)
@@ -83,5 +83,5 @@ class _Table:
         while any(left):
             place = int(self._first[sum(map(int.__mul__, left, self._strides))])
             found[place] += 1
-            left = [max(0, have - held) for have, held in zip(left, self._fillings[place], strict=True)]
+            left = [max(0, have - held) for have, held in zip(left, self._patterns[place], strict=True)]
         return dict(found)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nodesmith.decisions.packing.columngeneration.master import Column, Master, Mix
+from nodesmith.decisions.packing.columngeneration.master import Column, FractionalPlan, Master
 from nodesmith.decisions.packing.columngeneration.patterns import Floats, Ints
 from nodesmith.decisions.packing.problem import Bin, Item
 
@@ -19,7 +19,7 @@ _MOST_ROUNDS = 60
 _TOLERANCE = 1e-9
 
 
-class Fillings(NamedTuple):
+class Patterns(NamedTuple):
     """All fillings that some bin holds: their counts (items × fillings), and number and price of the cheapest bin."""
 
     counts: Ints
@@ -40,7 +40,7 @@ class Fillings(NamedTuple):
         return [self.column(n) for n in order[extra[order] <= gap + _TOLERANCE][:most].tolist()]
 
 
-def fillings(items: Sequence[Item], bins: Sequence[Bin]) -> Fillings:
+def patterns(items: Sequence[Item], bins: Sequence[Bin]) -> Patterns:
     """Write down every filling."""
     ranges = [np.arange(min(item.count, item.most) + 1) for item in items]
     counts = np.array([axis.ravel() for axis in np.meshgrid(*ranges, indexing="ij")])[:, 1:]
@@ -53,13 +53,13 @@ def fillings(items: Sequence[Item], bins: Sequence[Bin]) -> Fillings:
     for number in ordered:
         candidate = bins[number]
         fits = members[open_] & ~candidate.admits == 0
-        for axis, room in enumerate(candidate.room):
-            fits &= sizes[axis, open_] <= room
+        for axis, capacity in enumerate(candidate.capacity):
+            fits &= sizes[axis, open_] <= capacity
         chosen[open_[fits]] = number
         open_ = open_[~fits]
     held = chosen >= 0
     prices = np.array([b.price for b in bins])
-    return Fillings(counts[:, held], chosen[held], prices[chosen[held]])
+    return Patterns(counts[:, held], chosen[held], prices[chosen[held]])
 
 
 def _may_share(items: Sequence[Item], counts: Ints) -> Ints:
@@ -71,9 +71,9 @@ def _may_share(items: Sequence[Item], counts: Ints) -> Ints:
     return np.flatnonzero(allowed)
 
 
-def exact_mix(
-    items: Sequence[Item], bins: Sequence[Bin], known: Fillings, first: Iterable[Column]
-) -> tuple[Mix, float]:
+def solve_all_patterns(
+    items: Sequence[Item], bins: Sequence[Bin], known: Patterns, first: Iterable[Column]
+) -> tuple[FractionalPlan, float]:
     """Return the cheapest mix of fillings, purses aside, and the bound that it proves."""
     demand = np.array([item.count for item in items], dtype=np.float64)
     counts = known.counts.astype(np.float64)

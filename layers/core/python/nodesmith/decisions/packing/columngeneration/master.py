@@ -26,7 +26,7 @@ class Column(NamedTuple):
     counts: Vector
 
 
-class Mix(NamedTuple):
+class FractionalPlan(NamedTuple):
     """How often each column is bought, and what serving one item of each kind adds to the price (`worth`)."""
 
     columns: tuple[Column, ...]
@@ -40,19 +40,19 @@ class Mix(NamedTuple):
 class Master:
     """The master problem: a row per item, a row per amount of a purse, a column per filling."""
 
-    def __init__(self, items: Sequence[Item], bins: Sequence[Bin], purses: Mapping[int, Vector]) -> None:
+    def __init__(self, items: Sequence[Item], bins: Sequence[Bin], limits: Mapping[int, Vector]) -> None:
         self._bins = bins
         self.columns: list[Column] = []
         self.solver = solver()
         for item in items:
             self.solver.addRow(float(item.count), highspy.kHighsInf, 0, *_entries([], []))
-        used = sorted({b.purse for b in bins} & purses.keys())
-        self._purse_rows = {
-            purse: range(first, first + len(purses[purse]))
-            for purse, first in zip(used, _starts(len(items), (len(purses[p]) for p in used)), strict=True)
+        used = sorted({b.limit for b in bins} & limits.keys())
+        self._limit_rows = {
+            limit: range(first, first + len(limits[limit]))
+            for limit, first in zip(used, _starts(len(items), (len(limits[p]) for p in used)), strict=True)
         }
-        for purse in used:
-            for amount in purses[purse]:
+        for limit in used:
+            for amount in limits[limit]:
                 self.solver.addRow(-highspy.kHighsInf, float(max(0, amount)), 0, *_entries([], []))
         missing = _SERVED_AT_ANY_PRICE * max(b.price for b in bins)
         for row in range(len(items)):
@@ -67,7 +67,7 @@ class Master:
             rows = [i for i, n in enumerate(column.counts) if n]
             values = [column.counts[i] for i in rows]
             bin_ = self._bins[column.bin]
-            for row, cost in zip(self._purse_rows.get(bin_.purse, ()), bin_.cost, strict=False):
+            for row, cost in zip(self._limit_rows.get(bin_.limit, ()), bin_.cost, strict=False):
                 rows.append(row)
                 values.append(cost)
             self.solver.addCol(bin_.price, 0.0, highspy.kHighsInf, len(rows), *_entries(rows, values))
@@ -79,17 +79,17 @@ class Master:
         """What the last mix costs."""
         return float(self.solver.getInfo().objective_function_value)
 
-    def solve(self, steps: int) -> Mix:
+    def solve(self, steps: int) -> FractionalPlan:
         """Return the cheapest mix of the columns that are offered."""
         self.solver.run()
         solution = self.solver.getSolution()
         duals = np.array(solution.row_dual)
         discounts = [
             fsum(duals[row] * cost for row, cost in zip(rows, b.cost, strict=True)) if rows else 0.0
-            for b, rows in ((b, self._purse_rows.get(b.purse, range(0))) for b in self._bins)
+            for b, rows in ((b, self._limit_rows.get(b.limit, range(0))) for b in self._bins)
         ]
         amounts = np.array(solution.col_value)[self._items :]
-        return Mix(tuple(self.columns), amounts, duals[: self._items], np.array(discounts), steps)
+        return FractionalPlan(tuple(self.columns), amounts, duals[: self._items], np.array(discounts), steps)
 
 
 def solver() -> highspy.Highs:

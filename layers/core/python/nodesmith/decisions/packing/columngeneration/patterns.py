@@ -20,7 +20,7 @@ class Empty:
 
     def __init__(self, items: Sequence[Item], bins: Sequence[Bin]) -> None:
         self.items = items
-        self.room: Ints = np.array([b.room for b in bins], dtype=np.int64).T
+        self.capacity: Ints = np.array([b.capacity for b in bins], dtype=np.int64).T
         admits = [[b.admits >> i & 1 for b in bins] for i in range(len(items))]
         self.admits: NDArray[np.bool_] = np.array(admits, dtype=bool)
         groups = sorted({g for item in items for g in (*item.groups, *(g for g, _ in item.caps))})
@@ -33,8 +33,8 @@ class Batch:
     def __init__(self, empty: Empty, worth: Floats, starts: int = 1) -> None:
         """Open `starts` empty nodes of each bin: node n is of bin n % bins. `value` is what they hold, by `worth`."""
         self._items, self._row, self._worth = empty.items, empty.rows, worth
-        nodes = empty.room.shape[1] * starts
-        self.room: Ints = np.tile(empty.room, (1, starts))
+        nodes = empty.capacity.shape[1] * starts
+        self.capacity: Ints = np.tile(empty.capacity, (1, starts))
         self.admits = np.tile(empty.admits, (1, starts))
         self.counts: Ints = np.zeros((len(self._items), nodes), dtype=np.int64)
         self.held: Ints = np.zeros((len(self._row), nodes), dtype=np.int64)
@@ -47,7 +47,7 @@ class Batch:
         count: Ints = np.minimum(limit, kind.per_node) - self.counts[item, nodes]
         for axis, size in enumerate(kind.size):
             if size:
-                count = np.minimum(count, self.room[axis, nodes] // size)
+                count = np.minimum(count, self.capacity[axis, nodes] // size)
         count = np.where(self.admits[item, nodes], count, 0)
         for group, most in kind.caps:
             spare = most - self.held[self._row[group], nodes]
@@ -62,7 +62,7 @@ class Batch:
         self.value[nodes] += count * self._worth[item]
         for axis, size in enumerate(kind.size):
             if size:
-                self.room[axis, nodes] -= count * size
+                self.capacity[axis, nodes] -= count * size
         for group in kind.groups:
             self.held[self._row[group], nodes] += count
         for group, most in kind.caps:

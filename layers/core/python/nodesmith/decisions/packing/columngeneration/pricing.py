@@ -23,7 +23,7 @@ _GOLDEN = 0.6180339887498949
 _SPREAD = 0.1
 
 
-class Fillings:
+class Patterns:
     """The best filling known of every bin: its `value`, and its `counts` (items × bins). `steps` counts fills."""
 
     def __init__(self, items: Sequence[Item], bins: Sequence[Bin], worth: Floats) -> None:
@@ -93,7 +93,7 @@ def shaken(items: Sequence[Item], bins: Sequence[Bin], worth: Floats, round_: in
 
 
 def _densities(items: Sequence[Item], bins: Sequence[Bin], worth: Floats) -> Iterator[Floats]:
-    mean = np.maximum(np.array([b.room for b in bins], dtype=np.float64).mean(axis=0), 1.0)
+    mean = np.maximum(np.array([b.capacity for b in bins], dtype=np.float64).mean(axis=0), 1.0)
     shares = np.array([item.size for item in items], dtype=np.float64) / mean
     for balance in _BALANCES:
         weights = np.ones(len(mean))

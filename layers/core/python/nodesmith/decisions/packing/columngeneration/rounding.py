@@ -12,8 +12,8 @@ from math import floor
 import highspy
 import numpy as np
 
-from nodesmith.decisions.packing.columngeneration.master import Column, Master, Mix
-from nodesmith.decisions.packing.problem import Bin, Item, Purses, Vector
+from nodesmith.decisions.packing.columngeneration.master import Column, FractionalPlan, Master
+from nodesmith.decisions.packing.problem import Bin, Item, Limits, Vector
 
 _MOST_COLUMNS = 60
 _MOST_BRANCHES = 20
@@ -22,7 +22,7 @@ _EPSILON = 1e-6
 
 
 def rounded(
-    items: Sequence[Item], bins: Sequence[Bin], purses: Purses, mixed: Mix
+    items: Sequence[Item], bins: Sequence[Bin], limits: Limits, mixed: FractionalPlan
 ) -> list[tuple[Column, int]]:
     """Return whole numbers of columns near to the mix.
 
@@ -34,28 +34,28 @@ def rounded(
         Item(item.size, max(0, item.count - served), item.per_node)
         for item, served in zip(items, counts, strict=True)
     ]
-    bought, _ = whole(rest, bins, _spared(bins, purses, kept), _promising(bins, mixed))
+    bought, _ = whole(rest, bins, _spared(bins, limits, kept), _promising(bins, mixed))
     for column, amount in bought:
         kept[column] += amount
     return [(column, amount) for column, amount in kept.items() if amount]
 
 
-def wholes(mixed: Mix) -> list[tuple[Column, int]]:
+def wholes(mixed: FractionalPlan) -> list[tuple[Column, int]]:
     """Return what the mix buys whole."""
     pairs = zip(mixed.columns, mixed.amounts.tolist(), strict=True)
     return [(column, floor(amount + _EPSILON)) for column, amount in pairs if amount + _EPSILON >= 1]
 
 
 def without_dear(
-    items: Sequence[Item], bins: Sequence[Bin], purses: Purses, mixed: Mix, most_price: float
-) -> Mix:
+    items: Sequence[Item], bins: Sequence[Bin], limits: Limits, mixed: FractionalPlan, most_price: float
+) -> FractionalPlan:
     """Return the cheapest mix of those of the columns whose bins cost no more than a price."""
-    master = Master(items, bins, purses)
+    master = Master(items, bins, limits)
     master.add(column for column in mixed.columns if bins[column.bin].price <= most_price)
     return master.solve(mixed.steps)
 
 
-def _promising(bins: Sequence[Bin], mixed: Mix) -> list[Column]:
+def _promising(bins: Sequence[Bin], mixed: FractionalPlan) -> list[Column]:
     """Return the columns of the mix, and those that are next to being in it."""
     prices = np.array([bins[c.bin].price - mixed.discounts[c.bin] for c in mixed.columns])
     extra = prices - np.array([c.counts for c in mixed.columns]) @ mixed.worth
@@ -63,27 +63,27 @@ def _promising(bins: Sequence[Bin], mixed: Mix) -> list[Column]:
     return [mixed.columns[c] for c in np.argsort(extra, kind="stable")[:_MOST_COLUMNS]]
 
 
-def _spared(bins: Sequence[Bin], purses: Purses, kept: Mapping[Column, int]) -> dict[int, Vector]:
+def _spared(bins: Sequence[Bin], limits: Limits, kept: Mapping[Column, int]) -> dict[int, Vector]:
     """Return what the purses still hold when the kept columns are paid."""
-    left = {purse: list(amounts) for purse, amounts in purses.items()}
+    left = {limit: list(amounts) for limit, amounts in limits.items()}
     for column, number in kept.items():
         bin_ = bins[column.bin]
-        if bin_.purse in left:
-            left[bin_.purse] = [
-                have - number * cost for have, cost in zip(left[bin_.purse], bin_.cost, strict=True)
+        if bin_.limit in left:
+            left[bin_.limit] = [
+                have - number * cost for have, cost in zip(left[bin_.limit], bin_.cost, strict=True)
             ]
-    return {purse: tuple(amounts) for purse, amounts in left.items()}
+    return {limit: tuple(amounts) for limit, amounts in left.items()}
 
 
 def whole(
     items: Sequence[Item],
     bins: Sequence[Bin],
-    purses: Purses,
+    limits: Limits,
     columns: Iterable[Column],
     gap: float = _GAP,
 ) -> tuple[list[tuple[Column, int]], float]:
     """Buy columns in whole numbers, as cheaply as some branching finds; give also the least that can cost."""
-    master = Master(items, bins, purses)
+    master = Master(items, bins, limits)
     master.add(columns)
     first, end = len(items), len(items) + len(master.columns)
     numbers = np.arange(first, end, dtype=np.int32)

@@ -12,7 +12,7 @@ from math import fsum
 import numpy as np
 from numpy.typing import NDArray
 
-from nodesmith.decisions.packing.plan import Holds
+from nodesmith.decisions.packing.partialplan import Holds
 from nodesmith.decisions.packing.problem import Bin, Item
 from nodesmith.decisions.packing.sequential.kinds import Kinds
 
@@ -25,7 +25,7 @@ _UNLIMITED = 2**31
 _NONE: Indices = np.array([], dtype=np.int64)
 
 
-class Crowd:
+class ItemPool:
     """Items left to pack. `prices` are those of a unit of each resource, `worth` what one of an item costs."""
 
     def __init__(self, items: Sequence[Item], masks: Sequence[int], prices: Floats, worth: Floats) -> None:
@@ -49,7 +49,7 @@ class Crowd:
 
         What is put in is put in as often as it may be, so it is never looked at again.
         """
-        room = np.array(candidate.room, dtype=np.float64)
+        capacity = np.array(candidate.capacity, dtype=np.float64)
         held: dict[int, int] = {}
         self.kinds.empty()
         able = self._alive.get(candidate.admits)
@@ -57,25 +57,25 @@ class Crowd:
             able = np.flatnonzero((self.left > 0) & self.admits[candidate.admits])
             self._alive[candidate.admits] = able
         if seed is not None:
-            self._place(seed, room, held)
+            self._place(seed, capacity, held)
             able = able[able != seed]
         size, placed = self._rows.take(able, axis=0).T, _NONE
         weights = self.prices * self.prices
         while True:
-            joins = self._may_join(able, size, room)
+            joins = self._may_join(able, size, capacity)
             joins[placed] = False
             (rest,) = joins.nonzero()
             if not len(rest):
                 break
             able, size = able[rest], size.T.take(rest, axis=0).T
             self.steps += 1
-            suits = (weights * room) @ size * self._dearness[able]
+            suits = (weights * capacity) @ size * self._dearness[able]
             best = int(suits.argmax())
-            if self._goes_alone(int(able[best]), room):
-                self._place(int(able[best]), room, held)
+            if self._goes_alone(int(able[best]), capacity):
+                self._place(int(able[best]), capacity, held)
                 placed = np.array([best])
             else:
-                placed = self._place_many(able, size, suits, room, held)
+                placed = self._place_many(able, size, suits, capacity, held)
         content = tuple(sorted(held.items()))
         return fsum(self.worth[item] * number for item, number in content), content
 
@@ -89,35 +89,35 @@ class Crowd:
         """Return how many nodes what is left fills alike."""
         return int(min(self.left[item] // number for item, number in holds))
 
-    def _may_join(self, able: Indices, size: Floats, room: Floats) -> NDArray[np.bool_]:
-        joins: NDArray[np.bool_] = size[0] <= room[0]
-        for axis in range(1, len(room)):
-            joins &= size[axis] <= room[axis]
+    def _may_join(self, able: Indices, size: Floats, capacity: Floats) -> NDArray[np.bool_]:
+        joins: NDArray[np.bool_] = size[0] <= capacity[0]
+        for axis in range(1, len(capacity)):
+            joins &= size[axis] <= capacity[axis]
         if self.kinds.ruled:
             joins &= ~self.kinds.blocked[self.kinds.of[able]]
         return joins
 
-    def _goes_alone(self, item: int, room: Floats) -> bool:
+    def _goes_alone(self, item: int, capacity: Floats) -> bool:
         """Return whether an item is so large, or its company so regulated, that others are judged anew after it."""
         touchy = bool(self.kinds.touchy[self.kinds.of[item]])
-        return touchy or bool(self.worth[item] > _LARGE_SHARE * (self.prices @ room))
+        return touchy or bool(self.worth[item] > _LARGE_SHARE * (self.prices @ capacity))
 
-    def _place(self, item: int, room: Floats, held: dict[int, int]) -> None:
+    def _place(self, item: int, capacity: Floats, held: dict[int, int]) -> None:
         """Put in as many of one item as may be."""
         number = min(int(self.left[item]), int(self.most[item]))
-        for have, each in zip(room.tolist(), self._sizes[item], strict=True):
+        for have, each in zip(capacity.tolist(), self._sizes[item], strict=True):
             if each * number > have:
                 number = int(have // each)
         if self.kinds.ruled:
             kind = int(self.kinds.of[item])
-            number = min(number, self.kinds.room(kind))
+            number = min(number, self.kinds.capacity(kind))
             self.kinds.add(kind, number)
         if number > 0:
             held[item] = number
-            room -= number * self._rows[item]
+            capacity -= number * self._rows[item]
 
     def _place_many(
-        self, able: Indices, size: Floats, suits: Floats, room: Floats, held: dict[int, int]
+        self, able: Indices, size: Floats, suits: Floats, capacity: Floats, held: dict[int, int]
     ) -> Indices:
         """Put in those that suit best until half of the room is taken; give their places among those that are able."""
         places = np.argsort(-suits, kind="stable")
@@ -126,11 +126,11 @@ class Crowd:
         items = able[places]
         counts = np.minimum(self.left[items], self.most[items])
         used = np.cumsum(size[:, places] * counts, axis=1)
-        number = int((used <= room[:, None] * _SHARE_AT_ONCE).all(axis=0).sum())
+        number = int((used <= capacity[:, None] * _SHARE_AT_ONCE).all(axis=0).sum())
         if not number:
-            self._place(int(items[0]), room, held)
+            self._place(int(items[0]), capacity, held)
             return places[:1]
-        room -= used[:, number - 1]
+        capacity -= used[:, number - 1]
         held.update(zip(items[:number].tolist(), counts[:number].tolist(), strict=True))
         if self.kinds.ruled:
             totals = np.bincount(self.kinds.of[items[:number]], weights=counts[:number])

@@ -51,7 +51,7 @@ class Kinds:
         self._most: dict[int, int] = {}
         self.blocked, self.touchy = self._never.copy(), self._brings_caps.copy()
 
-    def room(self, kind: int) -> int:
+    def capacity(self, kind: int) -> int:
         """Return how many more of a kind may join."""
         groups, caps = self._rules[kind]
         spare = [most - self._held.get(group, 0) for group, most in caps if group in groups]

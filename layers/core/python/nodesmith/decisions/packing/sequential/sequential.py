@@ -11,10 +11,10 @@ import numpy as np
 
 from nodesmith.decisions.packing.bound import even_prices
 from nodesmith.decisions.packing.decomposition import admitted_by
-from nodesmith.decisions.packing.limits import Spending
-from nodesmith.decisions.packing.plan import Holds
+from nodesmith.decisions.packing.limits import RemainingLimits
+from nodesmith.decisions.packing.partialplan import Holds
 from nodesmith.decisions.packing.problem import Bin, Item, Vector
-from nodesmith.decisions.packing.sequential.fill import Crowd, Floats, Indices
+from nodesmith.decisions.packing.sequential.fill import Floats, Indices, ItemPool
 
 _WIDE, _NARROW = (4, 1.5), (3, 1.05)  # how many cheap bins are tried, and how much dearer each is at least
 _FULL_BINS, _LOOKED_AT = 2, 8
@@ -24,21 +24,21 @@ _Bought = tuple[Bin, Holds, int]
 _Able = tuple[int, Indices, Floats]
 
 
-def buy_for_many(
-    items: Sequence[Item], bins: Sequence[Bin], spending: Spending, most_steps: int
+def pack_sequentially(
+    items: Sequence[Item], bins: Sequence[Bin], remaining: RemainingLimits, most_steps: int
 ) -> tuple[list[_Bought], list[int], int]:
     """Buy until nothing fits, the purses are empty or the steps are done; give that, what is left, and the steps."""
-    market = _Market(items, bins, spending)
-    crowd = market.crowd
+    market = _Market(items, bins, remaining)
+    pool = market.pool
     scarce = _scarce(items)
     bought: list[_Bought] = []
-    for place, seed in enumerate([*scarce, *np.argsort(-crowd.worth, kind="stable").tolist()]):
-        while crowd.left[seed] > 0 and crowd.steps < most_steps:
+    for place, seed in enumerate([*scarce, *np.argsort(-pool.worth, kind="stable").tolist()]):
+        while pool.left[seed] > 0 and pool.steps < most_steps:
             found = market.around(seed, full_bins=place >= len(scarce))
             if found is None:
                 break
             bought.append(market.buy(*found))
-    return bought, crowd.left.tolist(), crowd.steps
+    return bought, pool.left.tolist(), pool.steps
 
 
 def _scarce(items: Sequence[Item]) -> list[int]:
@@ -78,17 +78,18 @@ def _worth(items: Sequence[Item], bins: Sequence[Bin], prices: Floats) -> Floats
 class _Market:
     """The bins, by what they admit and in order of price."""
 
-    def __init__(self, items: Sequence[Item], bins: Sequence[Bin], spending: Spending) -> None:
-        self._spending = spending
+    def __init__(self, items: Sequence[Item], bins: Sequence[Bin], remaining: RemainingLimits) -> None:
+        self._remaining = remaining
         self._bins: dict[int, list[Bin]] = {}
         for each in sorted(bins, key=lambda b: (b.price, b.key)):
             self._bins.setdefault(each.admits, []).append(each)
-        self._rooms = {
-            mask: np.array([b.room for b in group], dtype=np.float64) for mask, group in self._bins.items()
+        self._capacities = {
+            mask: np.array([b.capacity for b in group], dtype=np.float64)
+            for mask, group in self._bins.items()
         }
         self._prices = {mask: np.array([b.price for b in group]) for mask, group in self._bins.items()}
         prices = np.array(even_prices(items, bins))
-        self.crowd = Crowd(items, list(self._bins), prices, _worth(items, bins, prices))
+        self.pool = ItemPool(items, list(self._bins), prices, _worth(items, bins, prices))
 
     def around(self, seed: int, *, full_bins: bool) -> _Bought | None:
         """Return a node for one item and the company that wastes least money; `full_bins` tries more."""
@@ -97,10 +98,10 @@ class _Market:
         able = list(self._able(seed))
         cheap = self._cheap(able, _NARROW if full_bins else _WIDE)
         for candidate in dict.fromkeys((*cheap, *(self._full(able) if full_bins else ()))):
-            value, holds = self.crowd.fill(candidate, seed)
+            value, holds = self.pool.fill(candidate, seed)
             rank = candidate.price - value, candidate.price, candidate.key
             if holds and (best is None or rank < best):
-                best, chosen = rank, (candidate, holds, self.crowd.repeats(holds))
+                best, chosen = rank, (candidate, holds, self.pool.repeats(holds))
         return chosen
 
     def _cheap(self, holding: Iterable[_Able], steps_up: tuple[int, float]) -> Sequence[Bin]:
@@ -108,53 +109,53 @@ class _Market:
         choices: list[tuple[float, float, int, list[Bin]]] = []
         for mask, able, waiting in holding:
             group = self._bins[mask]
-            affordable = (group[n] for n in able.tolist() if self._spending.affords(group[n]))
+            affordable = (group[n] for n in able.tolist() if self._remaining.affords(group[n]))
             steps = list(_steps(affordable, *steps_up))
             if steps:
-                choices.append((steps[0].price, -float(waiting @ self.crowd.prices), mask, steps))
+                choices.append((steps[0].price, -float(waiting @ self.pool.prices), mask, steps))
         return min(choices)[3] if choices else ()
 
     def _full(self, holding: Iterable[_Able]) -> Sequence[Bin]:
         """Return those of these bins that would hold most for their price, if they were filled to the brim."""
         choices: list[tuple[float, float, str, Bin]] = []
         for mask, able, waiting in holding:
-            value = np.minimum(self._rooms[mask][able], waiting) @ self.crowd.prices
+            value = np.minimum(self._capacities[mask][able], waiting) @ self.pool.prices
             ranks = self._prices[mask][able] / np.maximum(value, _LEAST_WORTH)
             for place in np.argsort(ranks, kind="stable")[:_LOOKED_AT].tolist():
                 one = self._bins[mask][able[place]]
-                if self._spending.affords(one):
-                    choices.append((float(ranks[place]), -float(waiting @ self.crowd.prices), one.key, one))
+                if self._remaining.affords(one):
+                    choices.append((float(ranks[place]), -float(waiting @ self.pool.prices), one.key, one))
         alike: dict[tuple[float, Vector], Bin] = {}
         for *_, one in sorted(choices):
-            alike.setdefault((one.price, one.room), one)
+            alike.setdefault((one.price, one.capacity), one)
         return list(alike.values())[:_FULL_BINS]
 
     def _able(self, seed: int) -> Iterator[_Able]:
         """Yield for each mask that admits an item the bins that hold it, and how much of all is left that it admits."""
-        size = self.crowd.size[:, seed]
-        for mask, rooms in self._rooms.items():
-            if self.crowd.admits[mask][seed]:
-                waiting = self.crowd.size @ (self.crowd.left * self.crowd.admits[mask])
-                yield mask, np.flatnonzero((rooms >= size).all(axis=1)), waiting
+        size = self.pool.size[:, seed]
+        for mask, capacities in self._capacities.items():
+            if self.pool.admits[mask][seed]:
+                waiting = self.pool.size @ (self.pool.left * self.pool.admits[mask])
+                yield mask, np.flatnonzero((capacities >= size).all(axis=1)), waiting
 
     def buy(self, candidate: Bin, holds: Holds, repeats: int) -> _Bought:
         """Buy it, or a cheaper bin that holds the same."""
         cheaper = self._cheapest(candidate, holds)
-        number = min(repeats, self._spending.affords(cheaper))
-        self._spending.spend(cheaper, number)
-        self.crowd.take(holds, number)
+        number = min(repeats, self._remaining.affords(cheaper))
+        self._remaining.spend(cheaper, number)
+        self.pool.take(holds, number)
         return cheaper, holds, number
 
     def _cheapest(self, candidate: Bin, holds: Holds) -> Bin:
         held = [item for item, _ in holds]
         counts = np.array([number for _, number in holds])
-        size = self.crowd.size[:, held] @ counts
+        size = self.pool.size[:, held] @ counts
         for mask, group in self._bins.items():
-            if self.crowd.admits[mask][held].all():
-                for n in np.flatnonzero((self._rooms[mask] >= size).all(axis=1)).tolist():
+            if self.pool.admits[mask][held].all():
+                for n in np.flatnonzero((self._capacities[mask] >= size).all(axis=1)).tolist():
                     if group[n].price >= candidate.price:
                         break
-                    if self._spending.affords(group[n]):
+                    if self._remaining.affords(group[n]):
                         candidate = group[n]
                         break
         return candidate

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from nodesmith.decisions.packing import Known, Packing, Purses, pack
+from nodesmith.decisions.packing import Known, Limits, Packing, pack
 from nodesmith.decisions.provisioning.purchase.packingproblem import Market
 
 _FEW_NODES = 20
 
 
 def sturdier(
-    offered: Market, packing: Packing, purses: Purses, tolerance: float, good_enough: float, known: Known
+    offered: Market, packing: Packing, limits: Limits, tolerance: float, good_enough: float, known: Known
 ) -> Packing | None:
     """Return a plan with two nodes where this one has all pods of a shape on one; None where that costs too much."""
     few = sum(node.repeats for node in packing.nodes) <= _FEW_NODES
@@ -29,7 +29,7 @@ def sturdier(
         replace(item, per_node=min(item.per_node, -(-item.count // 2))) if number in fragile else item
         for number, item in enumerate(offered.items)
     ]
-    other = pack(halved, offered.bins, purses, bounded=False, good_enough=good_enough, known=known)
+    other = pack(halved, offered.bins, limits, bounded=False, good_enough=good_enough, known=known)
     if sum(other.left) > sum(packing.left) or other.price > packing.price * (1 + tolerance):
         return None
     return replace(other, bound=packing.bound)

@@ -84,7 +84,7 @@ def without(offered: Market, cuts: Iterable[Cut]) -> Market:
                 bits is None
                 or not one.concerns(ware)
                 or bits & ~each.admits
-                or not all(map(le, size, each.room))
+                or not all(map(le, size, each.capacity))
             ):
                 found.append(each)
                 continue
@@ -102,7 +102,7 @@ def without(offered: Market, cuts: Iterable[Cut]) -> Market:
 def _parts(whole: Bin, size: Vector, bits: int) -> Iterator[Bin]:
     for axis, amount in enumerate(size):
         if amount:
-            yield replace(whole, room=(*whole.room[:axis], amount - 1, *whole.room[axis + 1 :]))
+            yield replace(whole, capacity=(*whole.capacity[:axis], amount - 1, *whole.capacity[axis + 1 :]))
     for index in range(bits.bit_length()):
         if bits >> index & 1 and whole.admits != 1 << index:
             yield replace(whole, admits=whole.admits & ~(1 << index))

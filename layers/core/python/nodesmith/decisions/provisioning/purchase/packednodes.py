@@ -11,7 +11,7 @@ from nodesmith.decisions.provisioning.purchase.flexibility import Options, optio
 from nodesmith.decisions.provisioning.purchase.fragility import sturdier
 from nodesmith.decisions.provisioning.purchase.minvalues import Cut, cut, without
 from nodesmith.decisions.provisioning.purchase.order import Order, Purchase
-from nodesmith.decisions.provisioning.purchase.packingproblem import Market, purses
+from nodesmith.decisions.provisioning.purchase.packingproblem import Market, limits
 from nodesmith.decisions.provisioning.reasons.refusals import Filter, Refusal
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.policies import MinValuesPolicy
@@ -39,7 +39,7 @@ def filled(
     packing = pack(
         offered.items,
         offered.bins,
-        purses(tier),
+        limits(tier),
         bounded=not offered.is_settled,  # else a bound on this is none on all plans
         good_enough=inf if quick or order.quick else order.good_enough,
         known=order.known.plans,
@@ -65,7 +65,7 @@ def made_sturdier(basket: Basket, tier: Sequence[Template], order: Order, result
     if order.quick:
         return basket
     offered, tolerance = basket.offered, order.settings.fragility_tolerance
-    other = sturdier(offered, basket.packing, purses(tier), tolerance, order.good_enough, order.known.plans)
+    other = sturdier(offered, basket.packing, limits(tier), tolerance, order.good_enough, order.known.plans)
     if other is None:
         return basket
     result.steps += other.steps
@@ -74,10 +74,10 @@ def made_sturdier(basket: Basket, tier: Sequence[Template], order: Order, result
 
 
 def _basket(offered: Market, packing: Packing, order: Order, result: Purchase) -> Basket:
-    left, entries = dict(packing.purses), []
+    left, entries = dict(packing.limits), []
     for node in packing.nodes:
-        purse = left.get(node.bin.purse, ())
-        found, taken = _found(offered, node, purse, order.settings.min_values_policy)
+        limit = left.get(node.bin.limit, ())
+        found, taken = _found(offered, node, limit, order.settings.min_values_policy)
         ware = offered.wares[node.bin.key]
         is_limited = ware.template.remaining or any(r.min_values for r in ware.template.requirements.values())
         for demand in (offered.demands[i] for i, _ in node.holds):
@@ -90,24 +90,24 @@ def _basket(offered: Market, packing: Packing, order: Order, result: Purchase) -
                     "minValues",
                     "lower minValues, or allow more instance types",
                 )
-        taken = taken if found.wares else (0,) * len(purse)
-        if purse:
-            triples = zip(purse, node.bin.cost, taken, strict=True)
-            left[node.bin.purse] = tuple(have + node.repeats * (cost - took) for have, cost, took in triples)
+        taken = taken if found.wares else (0,) * len(limit)
+        if limit:
+            triples = zip(limit, node.bin.cost, taken, strict=True)
+            left[node.bin.limit] = tuple(have + node.repeats * (cost - took) for have, cost, took in triples)
         entries.append((node, found, taken))
     refused = list(dict.fromkeys(cut(offered, node) for node, found, _ in entries if not found.wares))
     order.known.learn(refused)
     return Basket(offered, packing, entries, refused)
 
 
-def _found(offered: Market, node: Node, purse: Vector, policy: MinValuesPolicy) -> tuple[Options, Vector]:
+def _found(offered: Market, node: Node, limit: Vector, policy: MinValuesPolicy) -> tuple[Options, Vector]:
     """Return what a node may be, and what it takes of limits: more than it needs where minValues cannot be had so."""
-    ware, axes = offered.wares[node.bin.key], range(len(node.bin.room))
+    ware, axes = offered.wares[node.bin.key], range(len(node.bin.capacity))
     size = tuple(sum(offered.items[i].size[axis] * n for i, n in node.holds) for axis in axes)
     holds, shelf = sum(1 << i for i, _ in node.holds), offered.shelves[ware.template.name]
     found = options(shelf, ware, holds, size, node.bin.cost, policy)
-    if found.wares or not any(purse):
+    if found.wares or not any(limit):
         return found, node.bin.cost
-    most = tuple(cost + have // node.repeats for cost, have in zip(node.bin.cost, purse, strict=True))
+    most = tuple(cost + have // node.repeats for cost, have in zip(node.bin.cost, limit, strict=True))
     found = options(shelf, ware, holds, size, most, policy)
     return found, tuple(map(max, zip(*(shelf.cost(each) for each in found.wares), strict=True)))

@@ -145,12 +145,12 @@ def market(
     wares: dict[str, Ware] = {}
     common: list[Bin] = []
     exotic: list[Bin] = []
-    for purse, template in enumerate(tier):
+    for limit, template in enumerate(tier):
         barred = _barred(template, demands, choices) if choices is not None and choices.barred else 0
         shelves[template.name] = shelf = Shelf(template, demands, dimensions, barred)
         surcharge = 0.0 if plain else template.pool.node_surcharge_hourly_usd
         for ware, cost in shelf.best(plain=plain):
-            made = _bin(ware, surcharge, cost, purse)
+            made = _bin(ware, surcharge, cost, limit)
             wares[made.key] = ware
             (exotic if ware.is_exotic else common).append(made)
     bins = tuple(common) + _needed(items, common, exotic)
@@ -162,12 +162,12 @@ def _barred(template: Template, demands: Sequence[Demand], choices: Choices) -> 
     return sum(1 << i for i, demand in enumerate(demands) if choices.bars(template.name, demand))
 
 
-def _bin(ware: Ware, surcharge: float, cost: Vector, purse: int) -> Bin:
+def _bin(ware: Ware, surcharge: float, cost: Vector, limit: int) -> Bin:
     price = ware.offering.cost_hourly_usd + surcharge
-    return Bin(ware.key, ware.room, price, ware.admits, purse if cost else -1, cost)
+    return Bin(ware.key, ware.room, price, ware.admits, limit if cost else -1, cost)
 
 
-def purses(tier: Sequence[Template]) -> dict[int, Vector]:
+def limits(tier: Sequence[Template]) -> dict[int, Vector]:
     """Return what each template's limits still allow, by its place in the tier."""
     return {
         index: tuple(template.remaining[name] for name in sorted(template.remaining))
@@ -181,9 +181,9 @@ def _needed(items: Sequence[Item], common: Iterable[Bin], exotic: Sequence[Bin])
     if not exotic:
         return ()
     unserved = (1 << len(items)) - 1
-    for candidate in sorted(common, key=lambda b: (-b.room[0], b.key)):
+    for candidate in sorted(common, key=lambda b: (-b.capacity[0], b.key)):
         for index, item in enumerate(items):
-            if candidate.admits & unserved >> index & 1 and all(map(le, item.size, candidate.room)):
+            if candidate.admits & unserved >> index & 1 and all(map(le, item.size, candidate.capacity)):
                 unserved &= ~(1 << index)
         if not unserved:
             break

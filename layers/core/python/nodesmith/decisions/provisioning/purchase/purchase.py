@@ -11,7 +11,7 @@ from nodesmith.decisions.provisioning.purchase.flexibility import Options
 from nodesmith.decisions.provisioning.purchase.minvalues import without
 from nodesmith.decisions.provisioning.purchase.order import Order, Purchase
 from nodesmith.decisions.provisioning.purchase.packednodes import Basket, filled, made_sturdier, scouted
-from nodesmith.decisions.provisioning.purchase.packingproblem import Market, market, purses
+from nodesmith.decisions.provisioning.purchase.packingproblem import Market, limits, market
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.options import NOTHING_SOLD
 from nodesmith.decisions.scheduling.offerings.templates import Template
@@ -143,20 +143,20 @@ def _buy_basket(
     tier: list[Template], whole: Market, basket: Basket, order: Order, result: Purchase
 ) -> tuple[list[Template], list[Demand]]:
     """Buy what may be bought; give the templates with their limits left, and what is left to do."""
-    left_in_purses = {index: list(purse) for index, purse in purses(tier).items()}
+    left_of_limits = {index: list(limit) for index, limit in limits(tier).items()}
     demands = basket.offered.demands
     queues = [list(d.pods) for d in demands]
     for node, found, taken in basket.entries:
         if found.wares:
             _buy_nodes(demands, node, found, queues, result)
             for axis, amount in enumerate(taken):
-                left_in_purses[node.bin.purse][axis] -= amount * node.repeats
+                left_of_limits[node.bin.limit][axis] -= amount * node.repeats
     if not whole.is_settled:
         result.bound_hourly_usd += _bound(tier, whole, basket, queues, order)
     rest = [replace(d, pods=tuple(q)) for d, q in zip(demands, queues, strict=True) if q]
     remaining = [
-        replace(t, remaining=Resources(dict(zip(sorted(t.remaining), left_in_purses[i], strict=True))))
-        if i in left_in_purses
+        replace(t, remaining=Resources(dict(zip(sorted(t.remaining), left_of_limits[i], strict=True))))
+        if i in left_of_limits
         else t
         for i, t in enumerate(tier)
     ]

@@ -37,7 +37,7 @@ class Vacancies:
         count = room.fits(shape, wanted)
         if not count or not self._admits(room, shape):
             return 0
-        return self._company_of(room).room(self._neighbours.rules(shape), count)
+        return self._company_of(room).capacity(self._neighbours.rules(shape), count)
 
     def take(self, room: Room, shape: Shape, count: int) -> None:
         """Assign pods of a shape to a room."""

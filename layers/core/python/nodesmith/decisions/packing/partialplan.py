@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from itertools import compress
 from math import fsum
 
-from nodesmith.decisions.packing.limits import Spending
-from nodesmith.decisions.packing.problem import Bin, Item, Purses, Vector
+from nodesmith.decisions.packing.limits import RemainingLimits
+from nodesmith.decisions.packing.problem import Bin, Item, Limits, Vector
 
 Bought = tuple[Bin, Vector, int]
 Holds = tuple[tuple[int, int], ...]
 
 
-class Basket:
-    """`bought` are bins, how many of each item each holds, and how often; `left` and `spending` what remains."""
+class PartialPlan:
+    """`bought` are bins, how many of each item each holds, and how often; `left` and `remaining` what remains."""
 
-    def __init__(self, items: Sequence[Item], purses: Purses, steps: int = 0) -> None:
+    def __init__(self, items: Sequence[Item], limits: Limits, steps: int = 0) -> None:
         self.items = items
         self.bought: list[Bought] = []
         self.left = [item.count for item in items]
-        self.spending = Spending(purses)
+        self.remaining = RemainingLimits(limits)
         self.steps = steps
 
     @property
@@ -38,7 +38,7 @@ class Basket:
 
     def buy(self, candidate: Bin, counts: Vector, repeats: int) -> None:
         """Buy nodes for these, as many as the purse pays for and something is left for; the last may be less full."""
-        wanted = min(repeats, self.spending.affords(candidate))
+        wanted = min(repeats, self.remaining.affords(candidate))
         while wanted > 0 and any(counts := tuple(map(min, counts, self.left))):
             number = min(wanted, self.repeats(counts))
             self._change(candidate, counts, number)
@@ -52,7 +52,7 @@ class Basket:
         return bought
 
     def _change(self, candidate: Bin, counts: Vector, number: int) -> None:
-        self.spending.spend(candidate, number)
+        self.remaining.spend(candidate, number)
         self.left = [have - number * count for have, count in zip(self.left, counts, strict=True)]
 
 
