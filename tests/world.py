@@ -445,17 +445,19 @@ class World:
             Watched(port, boundaries)
             for port in (self.store, self.cloud, self.cluster, self.blobs, self.hints, self.notices)
         )
-        name, shelf = builders.CLUSTER, FakeCatalogs(catalog())
+        name, template_offers = builders.CLUSTER, FakeCatalogs(catalog())
         outside = name, store, cloud, cluster, blobs, hints, self.clock
         match concern:
             case Concern.PROVISIONING:
                 settings, clock = SETTINGS, self.clock
                 repeats = self.repeats.setdefault(concern, Repeats())
-                ports = store, cloud, blobs, hints, shelf, clock, lambda: 0.0
+                ports = store, cloud, blobs, hints, template_offers, clock, lambda: 0.0
                 run = Provisioning(name, settings, *ports, repeats=repeats, metrics=self.metrics)
                 return provision(run).due
             case Concern.DISRUPTION:
-                look = disrupt(Disruption(*outside, SETTINGS, shelf, self.memory, metrics=self.metrics))
+                look = disrupt(
+                    Disruption(*outside, SETTINGS, template_offers, self.memory, metrics=self.metrics)
+                )
                 return look.due if look else None
             case Concern.INTERRUPTION:
                 return self._interrupt(store, cloud, blobs, hints, notices)

@@ -200,9 +200,9 @@ def planned(*manifests: Manifest) -> dict[str, Any]:
 def test_nonsense_in_one_field_of_one_object_never_ends_the_plan(place: tuple[int, Path], junk: Any) -> None:
     index, path = place
     objects = [broken(m, path, junk) if at == index else m for at, m in enumerate(EVERYTHING)]
-    good = thing("v1", "Pod", "good", spec={"containers": [{"name": "c", "image": "x"}]})
+    offer = thing("v1", "Pod", "good", spec={"containers": [{"name": "c", "image": "x"}]})
 
-    plan = planned(nodepool_manifest(), *objects, good)
+    plan = planned(nodepool_manifest(), *objects, offer)
 
     held = [pod for node in plan["nodes"] for pod in node["pods"]]
     held += [pod for node in plan["existing"] for pod in node["pods"]]

@@ -22,16 +22,16 @@ def _plan(cpu: str, *capacity_types: str) -> Plan:
     return decide(inputs(snapshot=seen))
 
 
-def _ways(plan: Plan) -> list[frozenset[str]]:
+def _purchase_options(plan: Plan) -> list[frozenset[str]]:
     return [node.claim.requirements[CAPACITY_TYPE].values for node in plan.nodes]
 
 
 def test_pods_that_fit_beside_it_go_to_the_cheaper_spot_node() -> None:
-    assert _ways(_plan("500m", "spot", "on-demand")) == [{"spot"}]
+    assert _purchase_options(_plan("500m", "spot", "on-demand")) == [{"spot"}]
 
 
 def test_pods_that_have_no_room_beside_it_go_where_it_does_not_run() -> None:
-    assert _ways(_plan("1500m", "spot", "on-demand")) == [{"on-demand"}]
+    assert _purchase_options(_plan("1500m", "spot", "on-demand")) == [{"on-demand"}]
 
 
 @pytest.mark.parametrize(("capacity_type", "requested"), [("spot", 1_500), ("on-demand", 500)])

@@ -1,4 +1,4 @@
-"""What a NodePool may buy, and which of it is never the worse choice."""
+"""What a NodePool may buy, and which of it is never the worse type_option."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from nodesmith.decisions.scheduling.offerings.options import (
-    Choice,
-    Stock,
-    Way,
-    bargains,
+    PurchaseOption,
+    TypeOption,
+    TypeOptions,
     cheapest_shares,
     rooms,
+    undominated_offers,
 )
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.catalog import Offering
@@ -20,8 +20,8 @@ from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from tests.builders import catalog
 
-SPOT = Way("us-east-1a", "", "spot", "")
-ON_DEMAND = Way("us-east-1b", "", "on-demand", "")
+SPOT = PurchaseOption("us-east-1a", "", "spot", "")
+ON_DEMAND = PurchaseOption("us-east-1b", "", "on-demand", "")
 DIMENSIONS = ("cpu", "memory")
 
 
@@ -30,85 +30,101 @@ def any_type() -> InstanceType:
     return instance_types(catalog(), NodeConfiguration())[0]
 
 
-def good(
+def offer(
     kind: InstanceType,
     name: str,
     room: tuple[int, int],
     price: float,
-    way: Way = SPOT,
+    purchase_option: PurchaseOption = SPOT,
     *,
     exotic: bool = False,
-) -> tuple[Choice, Offering]:
+) -> tuple[TypeOption, Offering]:
     cpu, memory = room
     amounts = Resources({"cpu": cpu, "memory": memory, "pods": 10})
-    sold = Offering(way.zone, way.capacity_type, price)
+    sold = Offering(purchase_option.zone, purchase_option.capacity_type, price)
     named = replace(kind, name=name, capacity=amounts)
-    return Choice(named, amounts, Resources({}), (sold,), exotic), sold
+    return TypeOption(named, amounts, Resources({}), (sold,), exotic), sold
 
 
-def names(stock: Stock, *ways: Way, limits: tuple[str, ...] = ()) -> list[str]:
-    found = bargains(stock, stock.names, frozenset(ways or stock.ways), DIMENSIONS, limits)
-    return [each.choice.type.name for each in found]
+def names(
+    type_options: TypeOptions, *purchase_options: PurchaseOption, limits: tuple[str, ...] = ()
+) -> list[str]:
+    found = undominated_offers(
+        type_options,
+        type_options.names,
+        frozenset(purchase_options or type_options.purchase_options),
+        DIMENSIONS,
+        limits,
+    )
+    return [each.type_option.type.name for each in found]
 
 
 def test_what_has_less_room_at_a_higher_price_is_no_bargain(any_type: InstanceType) -> None:
-    stock = Stock([good(any_type, "good", (2000, 8), 0.1), good(any_type, "bad", (2000, 4), 0.2)])
+    type_options = TypeOptions(
+        [offer(any_type, "good", (2000, 8), 0.1), offer(any_type, "bad", (2000, 4), 0.2)]
+    )
 
-    assert names(stock) == ["good"]
+    assert names(type_options) == ["good"]
 
 
 def test_what_is_dearer_but_larger_in_something_is_one(any_type: InstanceType) -> None:
-    stock = Stock([good(any_type, "small", (2000, 4), 0.1), good(any_type, "large", (2000, 8), 0.2)])
+    type_options = TypeOptions(
+        [offer(any_type, "small", (2000, 4), 0.1), offer(any_type, "large", (2000, 8), 0.2)]
+    )
 
-    assert names(stock) == ["small", "large"]
+    assert names(type_options) == ["small", "large"]
 
 
 def test_only_the_ways_asked_for_count(any_type: InstanceType) -> None:
-    stock = Stock([good(any_type, "spot", (2000, 8), 0.1), good(any_type, "sure", (2000, 8), 0.3, ON_DEMAND)])
+    type_options = TypeOptions(
+        [offer(any_type, "spot", (2000, 8), 0.1), offer(any_type, "sure", (2000, 8), 0.3, ON_DEMAND)]
+    )
 
-    assert names(stock, ON_DEMAND) == ["sure"]
-    assert names(stock, SPOT, ON_DEMAND) == ["spot"]
+    assert names(type_options, ON_DEMAND) == ["sure"]
+    assert names(type_options, SPOT, ON_DEMAND) == ["spot"]
 
 
 def test_what_takes_less_of_a_limit_is_kept_beside_what_is_cheaper(any_type: InstanceType) -> None:
-    stock = Stock([good(any_type, "cheap", (4000, 8), 0.1), good(any_type, "small", (2000, 8), 0.2)])
+    type_options = TypeOptions(
+        [offer(any_type, "cheap", (4000, 8), 0.1), offer(any_type, "small", (2000, 8), 0.2)]
+    )
 
-    assert names(stock) == ["cheap"]
-    assert names(stock, limits=("cpu",)) == ["cheap", "small"]
+    assert names(type_options) == ["cheap"]
+    assert names(type_options, limits=("cpu",)) == ["cheap", "small"]
 
 
 def test_exotic_types_displace_no_plain_one(any_type: InstanceType) -> None:
-    stock = Stock(
-        [good(any_type, "metal", (9000, 9), 0.1, exotic=True), good(any_type, "plain", (2000, 8), 0.2)]
+    type_options = TypeOptions(
+        [offer(any_type, "metal", (9000, 9), 0.1, exotic=True), offer(any_type, "plain", (2000, 8), 0.2)]
     )
 
-    assert names(stock) == ["plain", "metal"]
+    assert names(type_options) == ["plain", "metal"]
 
 
 def test_the_largest_room_so_far_tells_where_to_begin_looking(any_type: InstanceType) -> None:
-    stock = Stock(
+    type_options = TypeOptions(
         [
-            good(any_type, "a", (1000, 8), 0.1),
-            good(any_type, "b", (4000, 4), 0.2),
-            good(any_type, "c", (2000, 16), 0.3),
+            offer(any_type, "a", (1000, 8), 0.1),
+            offer(any_type, "b", (4000, 4), 0.2),
+            offer(any_type, "c", (2000, 16), 0.3),
         ]
     )
 
-    found, largest = rooms(stock, DIMENSIONS)
+    found, largest = rooms(type_options, DIMENSIONS)
 
     assert found == [(1000, 8), (4000, 4), (2000, 16)]
     assert largest == [[1000, 4000, 4000], [8, 8, 16]]
-    assert rooms(Stock(()), DIMENSIONS) == ([], [])
+    assert rooms(TypeOptions(()), DIMENSIONS) == ([], [])
 
 
 def test_of_sizes_at_one_price_a_unit_only_the_largest_is_asked_what_a_share_costs(
     any_type: InstanceType,
 ) -> None:
-    sizes = [good(any_type, f"size-{n}", (n * 1000, n * 4), n * 0.1) for n in range(1, 9)]
-    lean = good(any_type, "lean", (8000, 8), 0.5)
+    sizes = [offer(any_type, f"size-{n}", (n * 1000, n * 4), n * 0.1) for n in range(1, 9)]
+    lean = offer(any_type, "lean", (8000, 8), 0.5)
 
     found = cheapest_shares(
-        Stock([*sizes, lean]), frozenset(["lean", *(c.type.name for c, _ in sizes)]), frozenset([SPOT])
+        TypeOptions([*sizes, lean]), frozenset(["lean", *(c.type.name for c, _ in sizes)]), frozenset([SPOT])
     )
 
-    assert [each.choice.type.name for each in found] == ["lean", "size-8"]
+    assert [each.type_option.type.name for each in found] == ["lean", "size-8"]

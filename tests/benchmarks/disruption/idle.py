@@ -26,8 +26,8 @@ def figures(*, nodes: int) -> list[Figure]:
     settled = scene.state((), pool(policy="WhenEmpty"))
     store = DynamoStore(scene.aws.client("dynamodb"), "nodesmith", builders.CLUSTER, lambda: scene.now)
     ports = store, scene.cloud, scene.cluster, S3Blobs(scene.aws.client("s3"), "nodesmith"), scene.hints
-    shelf = SimpleNamespace(latest=builders.catalog)
-    run = Disruption(builders.CLUSTER, *ports, lambda: scene.now, NodeSettings(), shelf)
+    template_offers = SimpleNamespace(latest=builders.catalog)
+    run = Disruption(builders.CLUSTER, *ports, lambda: scene.now, NodeSettings(), template_offers)
 
     def looked() -> float:
         scene.tick(settled)

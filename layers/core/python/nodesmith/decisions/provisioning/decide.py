@@ -115,7 +115,7 @@ def decide(inputs: Inputs) -> Plan:
                 fresh, mine, launching, templates, daemonsets, policy, choices, unsold, known, wishes
             )
 
-        offerings = sum(len(template.stock) for template in offers.templates)
+        offerings = sum(len(template.type_options) for template in offers.templates)
         return best(len(fresh), offerings, assigned, bought, bound, in_vain)
 
     chosen, least = sparing(decided) if _spares(fresh, inputs) else decided(Wishes.RULE)

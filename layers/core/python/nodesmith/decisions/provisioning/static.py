@@ -13,7 +13,7 @@ from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses, p
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.purchase.claims import claim_name, planned_node
 from nodesmith.decisions.provisioning.purchase.flexibility import Options
-from nodesmith.decisions.provisioning.purchase.packingproblem import Ware
+from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
 from nodesmith.decisions.provisioning.trials import health_of
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.errors import Rejected
@@ -57,12 +57,12 @@ def planned(pool: NodePool, lacking: int, mine: Sequence[NodeClaim], inputs: Inp
     if obstacle or cluster is None:
         raise Rejected(obstacle or "the cluster is not known yet")
     nodeclass = nodeclasses[pool.nodeclass.name]
-    offers = template_of(
+    template = template_of(
         pool, nodeclass, inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now
     )
-    by_zone = _by_zone(offers)
+    by_zone = _by_zone(template)
     if not by_zone:
-        raise Rejected(offers.obstacle or "nothing that it allows is for sale now")
+        raise Rejected(template.obstacle or "nothing that it allows is for sale now")
     health = health_of(pool, inputs.ledger)
     on_trial = health is not None and health.backoff is not None
     counts = Counter(_zone(claim) for claim in mine if not claim.is_ending)
@@ -73,20 +73,28 @@ def planned(pool: NodePool, lacking: int, mine: Sequence[NodeClaim], inputs: Inp
         yield planned_node(Options(by_zone[zone]), (), (), name, inputs.decision, cluster, inputs.now)
 
 
-def _by_zone(offers: Template) -> dict[str, tuple[Ware, ...]]:
+def _by_zone(template: Template) -> dict[str, tuple[Offer, ...]]:
     """Return what is for sale in each zone, cheapest first, of the way to pay that is cheapest there."""
-    plain = [choice for choice in offers.choices if not choice.is_exotic] or offers.choices
-    wares = [Ware(offers, choice, offering, (), 0) for choice in plain for offering in choice.offerings]
-    found: dict[str, list[Ware]] = {}
-    for ware in sorted(wares, key=_price):
-        same = found.setdefault(ware.offering.zone, [ware])
-        if same[0] is not ware and same[0].offering.capacity_type == ware.offering.capacity_type:
-            same.append(ware)
+    plain = [type_option for type_option in template.choices if not type_option.is_exotic] or template.choices
+    offers = [
+        Offer(template, type_option, offering, (), 0)
+        for type_option in plain
+        for offering in type_option.offerings
+    ]
+    found: dict[str, list[Offer]] = {}
+    for offer in sorted(offers, key=_price):
+        same = found.setdefault(offer.offering.zone, [offer])
+        if same[0] is not offer and same[0].offering.capacity_type == offer.offering.capacity_type:
+            same.append(offer)
     return {zone: tuple(same) for zone, same in found.items()}
 
 
-def _price(ware: Ware) -> tuple[bool, float, str]:
-    return ware.offering.capacity_type != RESERVED, ware.offering.cost_hourly_usd, ware.choice.type.name
+def _price(offer: Offer) -> tuple[bool, float, str]:
+    return (
+        offer.offering.capacity_type != RESERVED,
+        offer.offering.cost_hourly_usd,
+        offer.type_option.type.name,
+    )
 
 
 def _zone(claim: NodeClaim) -> str:

@@ -148,7 +148,7 @@ class Fleet:
         filled: list[tuple[Assignment, list[Room]]] = []
 
         number, learned, ways = len(pods) if thorough else _MANY, Learned(), list[Wishes]()
-        offerings = sum(len(template.stock) for tier in self.tiers for template in tier)
+        offerings = sum(len(template.type_options) for tier in self.tiers for template in tier)
 
         def bought(assignment: Assignment, choices: Choices, quick: bool) -> Purchase:
             order = Order(self._inputs.settings, choices, good_enough, learned, quick)

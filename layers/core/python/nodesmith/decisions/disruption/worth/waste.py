@@ -13,7 +13,7 @@ from math import fsum
 
 from nodesmith.decisions.disruption.candidates import Candidate
 from nodesmith.decisions.packing import resource_prices
-from nodesmith.decisions.provisioning.purchase.packingproblem import market
+from nodesmith.decisions.provisioning.purchase.packingproblem import packing_problem
 from nodesmith.decisions.scheduling.demands import Demand, by_shape
 from nodesmith.decisions.scheduling.nodes.existing import Room
 from nodesmith.decisions.scheduling.offerings.templates import Template
@@ -43,7 +43,7 @@ def prices(candidates: Sequence[Candidate], tiers: Iterable[Sequence[Template]])
     """Find the prices for what the pods of these nodes may be sold."""
     pods = [pod for one in candidates for pod in one.pods]
     demands = [Demand(shape, tuple(alike)) for shape, alike in by_shape(pods)]
-    offered = market([template for tier in tiers for template in tier], demands)
+    offered = packing_problem([template for tier in tiers for template in tier], demands)
     if not offered.bins:
         return Prices({})
     found = resource_prices(offered.items, offered.bins)

@@ -28,16 +28,16 @@ def pack_sequentially(
     items: Sequence[Item], bins: Sequence[Bin], remaining: RemainingLimits, most_steps: int
 ) -> tuple[list[_Bought], list[int], int]:
     """Buy until nothing fits, the purses are empty or the steps are done; give that, what is left, and the steps."""
-    market = _Market(items, bins, remaining)
-    pool = market.pool
+    index = _BinIndex(items, bins, remaining)
+    pool = index.pool
     scarce = _scarce(items)
     bought: list[_Bought] = []
     for place, seed in enumerate([*scarce, *np.argsort(-pool.worth, kind="stable").tolist()]):
         while pool.left[seed] > 0 and pool.steps < most_steps:
-            found = market.around(seed, full_bins=place >= len(scarce))
+            found = index.around(seed, full_bins=place >= len(scarce))
             if found is None:
                 break
-            bought.append(market.buy(*found))
+            bought.append(index.buy(*found))
     return bought, pool.left.tolist(), pool.steps
 
 
@@ -75,7 +75,7 @@ def _worth(items: Sequence[Item], bins: Sequence[Bin], prices: Floats) -> Floats
     return worth
 
 
-class _Market:
+class _BinIndex:
     """The bins, by what they admit and in order of price."""
 
     def __init__(self, items: Sequence[Item], bins: Sequence[Bin], remaining: RemainingLimits) -> None:

@@ -14,7 +14,7 @@ from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.decisions.provisioning.nodeclaims.unlaunched import unclaimed, unlaunchable
 from nodesmith.decisions.provisioning.nodepooltiers import nodeclass_obstacle, parsed_nodeclasses, template_of
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.decisions.scheduling.offerings.options import Choice
+from nodesmith.decisions.scheduling.offerings.options import TypeOption
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import INSTANCE_PROFILE, NODEPOOL, RESERVED, restriction
@@ -166,13 +166,13 @@ def _options(asked: NodeClaim, offers: Template) -> list[tuple[InstanceType, Off
     fitting = [c for c in offers.choices if asked.requests.fits_in(c.type.allocatable)]
     if not fitting:
         raise NothingFits(offers.obstacle or "no instance type that it allows offers all that it requests")
-    plain = [choice for choice in fitting if not choice.is_exotic] or fitting
+    plain = [type_option for type_option in fitting if not type_option.is_exotic] or fitting
     found = sorted(_sold(plain), key=lambda o: (o[1].capacity_type != RESERVED, *_price(o)))
     return [option for option in found if option[1].capacity_type == found[0][1].capacity_type]
 
 
-def _sold(choices: Sequence[Choice]) -> Iterator[tuple[InstanceType, Offering]]:
-    return ((choice.type, offering) for choice in choices for offering in choice.offerings)
+def _sold(choices: Sequence[TypeOption]) -> Iterator[tuple[InstanceType, Offering]]:
+    return ((type_option.type, offering) for type_option in choices for offering in type_option.offerings)
 
 
 def _price(option: tuple[InstanceType, Offering]) -> tuple[float, str, str]:

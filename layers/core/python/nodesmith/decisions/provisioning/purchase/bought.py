@@ -41,7 +41,7 @@ class Bought:
     @property
     def nodepool(self) -> str:
         """The name of its NodePool."""
-        return self.options.wares[0].template.name
+        return self.options.offers[0].template.name
 
     @property
     def price_hourly_usd(self) -> float:
@@ -55,7 +55,7 @@ def written_down(bought: Iterable[Bought], origin: Origin) -> tuple[PlannedNode,
     first: Bought | None = None
     for one in bought:
         name = claim_name(one.nodepool, origin.decision, next(origin.numbers))
-        template = one.options.wares[0].template
+        template = one.options.offers[0].template
         is_same = first is not None and one.options is first.options
         if is_same and origin.templates.takes_again(template.status):
             nodes.append(another(nodes[-1], template, one.pods, name, origin.cluster))

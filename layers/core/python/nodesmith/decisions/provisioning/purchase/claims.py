@@ -10,7 +10,7 @@ from datetime import datetime
 from nodesmith.decisions.launch import Templates, launch_plan
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.purchase.flexibility import Options, values_of
-from nodesmith.decisions.provisioning.purchase.packingproblem import Ware
+from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
 from nodesmith.decisions.scheduling.compatibility import agreeing_terms, own_wishes
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.reservations import reservation_labels
@@ -62,8 +62,8 @@ def planned_node(
 
     `found` is what it may be, that of least cost first. `known` keeps launch templates.
     """
-    wares = found.wares
-    template, choice, cheapest = wares[0].template, wares[0].choice, wares[0].offering
+    offers = found.offers
+    template, type_option, cheapest = offers[0].template, offers[0].type_option, offers[0].offering
     pool = template.pool
     custom = _narrowed(template, demands)
     reserved = _reservation(template, cheapest)
@@ -71,8 +71,8 @@ def planned_node(
         template.requirements.union(custom)
         .union(Requirements.from_labels(reserved))
         .adding(
-            Requirement(INSTANCE_TYPE, frozenset(ware.choice.type.name for ware in wares)),
-            Requirement(ZONE, frozenset(ware.offering.zone for ware in wares)),
+            Requirement(INSTANCE_TYPE, frozenset(offer.type_option.type.name for offer in offers)),
+            Requirement(ZONE, frozenset(offer.offering.zone for offer in offers)),
             Requirement(CAPACITY_TYPE, frozenset((cheapest.capacity_type,))),
         )
     )
@@ -89,7 +89,7 @@ def planned_node(
         nodeclass_hash=template.nodeclass.hash_in(cluster.ca_bundle),
         nodepool_hash_version=NODEPOOL_HASH_VERSION,
         nodeclass_hash_version=NODECLASS_HASH_VERSION,
-        requirements=_reached(requirements, wares),
+        requirements=_reached(requirements, offers),
         labels={**template_labels(pool), **_resolved(requirements), **reserved},
         annotations={
             **pool.annotations,
@@ -98,20 +98,20 @@ def planned_node(
         },
         taints=pool.taints,
         startup_taints=pool.startup_taints,
-        requests=total([pod.shape.requests for pod in pods]) + choice.daemons,
+        requests=total([pod.shape.requests for pod in pods]) + type_option.daemons,
         expire_after=pool.expire_after,
         termination_grace_period=pool.termination_grace_period,
         budgets=pool.disruption.budgets,
         capacity_type=cheapest.capacity_type,
         security_groups=tuple(group.id for group in template.status.security_groups),
-        capacity=choice.type.capacity,
+        capacity=type_option.type.capacity,
         allocatable=least_resources(
-            {ware.choice.type.name: ware.choice.type.allocatable for ware in wares}.values()
+            {offer.type_option.type.name: offer.type_option.type.allocatable for offer in offers}.values()
         ),
         nominated=tuple(pod.key for pod in pods),
         decision=decision,
     )
-    offered = [(ware.choice.type, ware.offering) for ware in wares]
+    offered = [(offer.type_option.type, offer.offering) for offer in offers]
     request, templates = launch_plan(claim, offered, template.nodeclass, template.status, cluster, known)
     return PlannedNode(claim, request, templates)
 
@@ -166,12 +166,12 @@ def any_value(requirement: Requirement) -> str | None:
     return next((value for value in candidates if requirement.allows(value)), None)
 
 
-def _reached(requirements: Requirements, wares: Sequence[Ware]) -> Requirements:
+def _reached(requirements: Requirements, offers: Sequence[Offer]) -> Requirements:
     """Lower minValues to what these wares reach: where more is not to be had, the node is bought without."""
     if all(r.min_values is None for r in requirements.values()):
         return requirements
     lowered = {
-        key: replace(r, min_values=min(r.min_values, len(values_of(r, wares))) or None)
+        key: replace(r, min_values=min(r.min_values, len(values_of(r, offers))) or None)
         for key, r in requirements.items()
         if r.min_values
     }

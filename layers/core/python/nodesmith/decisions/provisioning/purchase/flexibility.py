@@ -13,7 +13,7 @@ from operator import gt
 
 from nodesmith.decisions.launch import MAX_OVERRIDES
 from nodesmith.decisions.packing import Vector
-from nodesmith.decisions.provisioning.purchase.packingproblem import Shelf, Ware
+from nodesmith.decisions.provisioning.purchase.packingproblem import Offer, TemplateOffers
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND, SPOT, ZONE
 from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.policies import MinValuesPolicy
@@ -29,20 +29,20 @@ class Options:
     `relaxed` tells that these do not, either, and need not.
     """
 
-    wares: tuple[Ware, ...]
+    offers: tuple[Offer, ...]
     refusal: str = ""
     relaxed: bool = False
 
     @property
     def price_hourly_usd(self) -> float:
         """What the node is chosen by: the price of the first, USD an hour; a reservation is paid for anyway."""
-        cheapest = self.wares[0].offering
+        cheapest = self.offers[0].offering
         return 0.0 if cheapest.reservation else cheapest.price_hourly_usd
 
 
 def options(
-    shelf: Shelf,
-    chosen: Ware,
+    template_offers: TemplateOffers,
+    chosen: Offer,
     demands: int,
     size: Vector,
     most: Vector,
@@ -57,29 +57,29 @@ def options(
     flexible = _flexible(chosen)
     price, zone = chosen.offering.cost_hourly_usd, chosen.offering.zone
     scarce = (chosen.offering.capacity_type, zone) in chosen.template.scarce
-    kept: list[Ware] = []
+    kept: list[Offer] = []
     types: set[str] = set()
-    dearer: list[Ware] = []
-    bargain = True  # spot that costs more than buying on demand is none
-    for ware in shelf.holding(demands, size):
+    dearer: list[Offer] = []
+    undominated_offer = True  # spot that costs more than buying on demand is none
+    for offer in template_offers.holding(demands, size):
         enough = len(types) >= _ENOUGH_TYPES
         tolerance = _USUAL_TOLERANCE if enough else _WIDEST_TOLERANCE
-        dear = ware.offering.cost_hourly_usd > price * (_SCARCE_TOLERANCE if scarce else tolerance)
-        full = dear or not bargain or len(kept) >= MAX_OVERRIDES
+        dear = offer.offering.cost_hourly_usd > price * (_SCARCE_TOLERANCE if scarce else tolerance)
+        full = dear or not undominated_offer or len(kept) >= MAX_OVERRIDES
         if full and not _lacking(flexible, _sold_in(zone, kept)):
             break
-        if ware.offering.capacity_type != chosen.offering.capacity_type:
-            if (ware.offering.capacity_type, chosen.offering.capacity_type) == (ON_DEMAND, SPOT):
-                bargain = False
+        if offer.offering.capacity_type != chosen.offering.capacity_type:
+            if (offer.offering.capacity_type, chosen.offering.capacity_type) == (ON_DEMAND, SPOT):
+                undominated_offer = False
             continue
-        if ware.offering.reservation != chosen.offering.reservation:
+        if offer.offering.reservation != chosen.offering.reservation:
             continue  # another reservation has limits of its own
-        if any(map(gt, shelf.cost(ware), most)):
+        if any(map(gt, template_offers.cost(offer), most)):
             continue
-        if ware.is_exotic and not chosen.is_exotic:
+        if offer.is_exotic and not chosen.is_exotic:
             continue
-        (dearer if full else kept).append(ware)
-        types.add(ware.choice.type.name)
+        (dearer if full else kept).append(offer)
+        types.add(offer.type_option.type.name)
     kept = _sounder(_choosier(kept, dearer, flexible, zone), flexible, zone)
     lacking = _lacking(flexible, kept)
     if lacking and policy is MinValuesPolicy.STRICT:
@@ -88,51 +88,51 @@ def options(
     return Options(tuple(kept), relaxed=bool(lacking))
 
 
-def has_choice(shelf: Shelf, chosen: Ware, demands: int, size: Vector) -> bool:
+def has_choice(template_offers: TemplateOffers, chosen: Offer, demands: int, size: Vector) -> bool:
     """Return whether minValues can be had for a node that holds so much, whatever that takes of limits."""
     flexible = _flexible(chosen)
     alike = [
-        ware
-        for ware in shelf.holding(demands, size)
-        if ware.offering.capacity_type == chosen.offering.capacity_type
-        and ware.offering.reservation == chosen.offering.reservation
-        and (chosen.is_exotic or not ware.is_exotic)
+        offer
+        for offer in template_offers.holding(demands, size)
+        if offer.offering.capacity_type == chosen.offering.capacity_type
+        and offer.offering.reservation == chosen.offering.reservation
+        and (chosen.is_exotic or not offer.is_exotic)
     ]
     return not _lacking(flexible, alike)
 
 
-def _flexible(chosen: Ware) -> list[Requirement]:
+def _flexible(chosen: Offer) -> list[Requirement]:
     return [r for _, r in sorted(chosen.template.requirements.items()) if r.min_values]
 
 
-def _lacking(flexible: Iterable[Requirement], kept: Sequence[Ware]) -> list[Requirement]:
+def _lacking(flexible: Iterable[Requirement], kept: Sequence[Offer]) -> list[Requirement]:
     """Return the requirements whose minValues these wares do not reach."""
     return [r for r in flexible if len(values_of(r, kept)) < (r.min_values or 0)]
 
 
-def _sold_in(zone: str, wares: Iterable[Ware]) -> list[Ware]:
-    return [ware for ware in wares if ware.offering.zone == zone]
+def _sold_in(zone: str, offers: Iterable[Offer]) -> list[Offer]:
+    return [offer for offer in offers if offer.offering.zone == zone]
 
 
 def _choosier(
-    kept: list[Ware], others: Sequence[Ware], flexible: Sequence[Requirement], zone: str
-) -> list[Ware]:
+    kept: list[Offer], others: Sequence[Offer], flexible: Sequence[Requirement], zone: str
+) -> list[Offer]:
     """Add to wares what minValues lack in the zone that the node is likeliest to be in, then what they lack at all."""
     kept = _supplied(kept, _sold_in(zone, others), flexible, zone)
     kept = _supplied(kept, others, flexible)
-    return sorted(kept, key=lambda w: (w.offering.cost_hourly_usd, w.choice.type.name, w.offering.zone))
+    return sorted(kept, key=lambda w: (w.offering.cost_hourly_usd, w.type_option.type.name, w.offering.zone))
 
 
-def _sounder(kept: list[Ware], flexible: Sequence[Requirement], zone: str) -> list[Ware]:
+def _sounder(kept: list[Offer], flexible: Sequence[Requirement], zone: str) -> list[Offer]:
     """Leave out pools that have lately interrupted us, the worst first, while their types are sold elsewhere or enough
     others remain: EC2 knows nothing of our losses and weighs prices only.
     """
     short = len(_lacking(flexible, kept)), len(_lacking(flexible, _sold_in(zone, kept)))
-    risky = [ware for ware in kept if ware.offering.risk_hourly_usd]
-    for ware in sorted(risky, key=lambda w: (-w.offering.risk_hourly_usd, w.key)):
-        left = [each for each in kept if each is not ware]
-        types = {each.choice.type.name for each in left}
-        if ware.choice.type.name not in types and len(types) < _ENOUGH_TYPES:
+    risky = [offer for offer in kept if offer.offering.risk_hourly_usd]
+    for offer in sorted(risky, key=lambda w: (-w.offering.risk_hourly_usd, w.key)):
+        left = [each for each in kept if each is not offer]
+        types = {each.type_option.type.name for each in left}
+        if offer.type_option.type.name not in types and len(types) < _ENOUGH_TYPES:
             continue
         if short == (len(_lacking(flexible, left)), len(_lacking(flexible, _sold_in(zone, left)))):
             kept = left
@@ -140,33 +140,33 @@ def _sounder(kept: list[Ware], flexible: Sequence[Requirement], zone: str) -> li
 
 
 def _supplied(
-    kept: list[Ware], others: Iterable[Ware], flexible: Sequence[Requirement], zone: str | None = None
-) -> list[Ware]:
+    kept: list[Offer], others: Iterable[Offer], flexible: Sequence[Requirement], zone: str | None = None
+) -> list[Offer]:
     """Add wares until minValues lack nothing more, among those of a zone if one is named."""
-    for ware in others:
+    for offer in others:
         among = kept if zone is None else _sold_in(zone, kept)
         needed = _lacking(flexible, among)
         if not needed:
             break
-        if any(not values_of(r, [ware]) <= values_of(r, among) for r in needed):
-            kept = _making_room(kept, ware)
+        if any(not values_of(r, [offer]) <= values_of(r, among) for r in needed):
+            kept = _making_room(kept, offer)
     return kept
 
 
-def _making_room(kept: list[Ware], ware: Ware) -> list[Ware]:
+def _making_room(kept: list[Offer], offer: Offer) -> list[Offer]:
     """Take a ware; where there are as many as there may be, the dearest of a type that is there twice gives way."""
     if len(kept) < MAX_OVERRIDES:
-        return [*kept, ware]
-    names = [k.choice.type.name for k in kept]
+        return [*kept, offer]
+    names = [k.type_option.type.name for k in kept]
     spare = next((i for i in reversed(range(len(kept))) if names.count(names[i]) > 1), None)
-    return kept if spare is None else [*kept[:spare], *kept[spare + 1 :], ware]
+    return kept if spare is None else [*kept[:spare], *kept[spare + 1 :], offer]
 
 
-def values_of(requirement: Requirement, kept: Iterable[Ware]) -> set[str]:
+def values_of(requirement: Requirement, kept: Iterable[Offer]) -> set[str]:
     """Return the values of a label that these wares keep possible; a request has one capacity type, its types more."""
     if requirement.key == CAPACITY_TYPE:
-        return {offering.capacity_type for ware in kept for offering in ware.choice.offerings}
+        return {offering.capacity_type for offer in kept for offering in offer.type_option.offerings}
     if requirement.key == ZONE:
-        return {ware.offering.zone for ware in kept}
-    labels = (ware.choice.type.labels.get(requirement.key) for ware in kept)
+        return {offer.offering.zone for offer in kept}
+    labels = (offer.type_option.type.labels.get(requirement.key) for offer in kept)
     return {value for value in labels if value is not None}

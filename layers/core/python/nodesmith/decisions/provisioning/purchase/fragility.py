@@ -12,13 +12,18 @@ from collections import Counter
 from dataclasses import replace
 
 from nodesmith.decisions.packing import Known, Limits, Packing, pack
-from nodesmith.decisions.provisioning.purchase.packingproblem import Market
+from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem
 
 _FEW_NODES = 20
 
 
-def sturdier(
-    offered: Market, packing: Packing, limits: Limits, tolerance: float, good_enough: float, known: Known
+def less_fragile(
+    offered: PackingProblem,
+    packing: Packing,
+    limits: Limits,
+    tolerance: float,
+    good_enough: float,
+    known: Known,
 ) -> Packing | None:
     """Return a plan with two nodes where this one has all pods of a shape on one; None where that costs too much."""
     few = sum(node.repeats for node in packing.nodes) <= _FEW_NODES
@@ -35,7 +40,7 @@ def sturdier(
     return replace(other, bound=packing.bound)
 
 
-def _alone(offered: Market, packing: Packing) -> set[int]:
+def _alone(offered: PackingProblem, packing: Packing) -> set[int]:
     """Return the items of shapes that have two or more pods, all on one node."""
     shapes = [demand.shape for demand in offered.demands]
     counts = Counter[object]()

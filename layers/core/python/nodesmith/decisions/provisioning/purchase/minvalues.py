@@ -14,7 +14,7 @@ from operator import le
 
 from nodesmith.decisions.packing import Bin, Node, Vector, undominated
 from nodesmith.decisions.provisioning.purchase.flexibility import has_choice
-from nodesmith.decisions.provisioning.purchase.packingproblem import Market, Ware
+from nodesmith.decisions.provisioning.purchase.packingproblem import Offer, PackingProblem
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.kubernetes.shapes import Shape
@@ -33,56 +33,58 @@ class Cut:
     by_limits: bool = False
     """more types would do if the NodePool's limits allowed them: it is refused now, and not in every purchase"""
 
-    def concerns(self, ware: Ware) -> bool:
+    def concerns(self, offer: Offer) -> bool:
         """Return whether a node would be bought the same way."""
-        return (ware.template.name, ware.offering.capacity_type) == (self.nodepool, self.capacity_type)
+        return (offer.template.name, offer.offering.capacity_type) == (self.nodepool, self.capacity_type)
 
 
-def cut(offered: Market, node: Node) -> Cut:
+def cut(offered: PackingProblem, node: Node) -> Cut:
     """Return what is learned when a node is refused."""
-    ware, bits = offered.wares[node.bin.key], sum(1 << i for i, _ in node.holds)
+    offer, bits = offered.offers[node.bin.key], sum(1 << i for i, _ in node.holds)
     size = tuple(
         sum(offered.items[i].size[axis] * number for i, number in node.holds)
         for axis in range(len(offered.dimensions))
     )
-    by_limits = has_choice(offered.shelves[ware.template.name], ware, bits, size)
+    by_limits = has_choice(offered.offers_by_template[offer.template.name], offer, bits, size)
     if not by_limits:
-        bits, size = _least(offered, ware, bits, size)
+        bits, size = _least(offered, offer, bits, size)
     kinds = frozenset(_kind(demand) for i, demand in enumerate(offered.demands) if bits >> i & 1)
     amounts = FrozenMap(dict(zip(offered.dimensions, size, strict=True)))
-    return Cut(ware.template.name, ware.offering.capacity_type, amounts, kinds, by_limits)
+    return Cut(offer.template.name, offer.offering.capacity_type, amounts, kinds, by_limits)
 
 
-def _least(offered: Market, ware: Ware, bits: int, size: Vector) -> tuple[int, Vector]:
+def _least(offered: PackingProblem, offer: Offer, bits: int, size: Vector) -> tuple[int, Vector]:
     """Return as few kinds, and as little of each resource, as are refused still."""
-    shelf = offered.shelves[ware.template.name]
+    template_offers = offered.offers_by_template[offer.template.name]
     for index in range(bits.bit_length()):
         fewer = bits & ~(1 << index)
-        if fewer != bits and not has_choice(shelf, ware, fewer, size):
+        if fewer != bits and not has_choice(template_offers, offer, fewer, size):
             bits = fewer
     for axis, amount in enumerate(size):
-        steps = sorted({0, *(room[axis] + 1 for room in shelf.rooms if room[axis] < amount), amount})
+        steps = sorted(
+            {0, *(room[axis] + 1 for room in template_offers.rooms if room[axis] < amount), amount}
+        )
 
         def has_choice_with(less: int, axis: int = axis, so_far: Vector = size) -> bool:
-            return has_choice(shelf, ware, bits, (*so_far[:axis], less, *so_far[axis + 1 :]))
+            return has_choice(template_offers, offer, bits, (*so_far[:axis], less, *so_far[axis + 1 :]))
 
         least = steps[bisect_left(steps, True, key=lambda less: not has_choice_with(less))]
         size = (*size[:axis], least, *size[axis + 1 :])
     return bits, size
 
 
-def without(offered: Market, cuts: Iterable[Cut]) -> Market:
+def without(offered: PackingProblem, cuts: Iterable[Cut]) -> PackingProblem:
     """Return a market whose bins hold nothing of what was cut."""
-    wares, bins = dict(offered.wares), list(offered.bins)
+    offers, bins = dict(offered.offers), list(offered.bins)
     for number, one in enumerate(cuts):
         bits = _bits(one, offered.demands)
         size = tuple(one.size.get(name, 0) for name in offered.dimensions)
         found: list[Bin] = []
         for each in bins:
-            ware = wares[each.key]
+            offer = offers[each.key]
             if (
                 bits is None
-                or not one.concerns(ware)
+                or not one.concerns(offer)
                 or bits & ~each.admits
                 or not all(map(le, size, each.capacity))
             ):
@@ -92,11 +94,11 @@ def without(offered: Market, cuts: Iterable[Cut]) -> Market:
                 replace(part, key=f"{each.key}#{number}.{place}")
                 for place, part in enumerate(_parts(each, size, bits))
             ]
-            wares.update((part.key, ware) for part in parts)
+            offers.update((part.key, offer) for part in parts)
             found += parts
         if found != bins:
             bins = undominated(found)
-    return replace(offered, bins=tuple(bins), wares=wares)
+    return replace(offered, bins=tuple(bins), offers=offers)
 
 
 def _parts(whole: Bin, size: Vector, bits: int) -> Iterator[Bin]:

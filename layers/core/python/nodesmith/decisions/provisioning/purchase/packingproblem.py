@@ -13,17 +13,24 @@ from nodesmith.decisions.packing import Bin, Item, Vector
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.admission import Admission
-from nodesmith.decisions.scheduling.offerings.options import Choice, Way, bargains, limit_cost, rooms, vector
+from nodesmith.decisions.scheduling.offerings.options import (
+    PurchaseOption,
+    TypeOption,
+    limit_cost,
+    rooms,
+    undominated_offers,
+    vector,
+)
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.resources import CPU, MEMORY
 from nodesmith.model.ec2.catalog import Offering
 
 
-class Ware(NamedTuple):
+class Offer(NamedTuple):
     """One thing for sale: a type of a NodePool, bought one way. `admits` has bit i set for demand i."""
 
     template: Template
-    choice: Choice
+    type_option: TypeOption
     offering: Offering
     room: Vector
     admits: int
@@ -33,15 +40,15 @@ class Ware(NamedTuple):
         """What its bin is called."""
         sold = self.offering
         how = sold.reservation or sold.capacity_type
-        return f"{self.template.name}/{self.choice.type.name}/{sold.zone}/{how}"
+        return f"{self.template.name}/{self.type_option.type.name}/{sold.zone}/{how}"
 
     @property
     def is_exotic(self) -> bool:
         """Bare metal and accelerators: only bought for what fits nothing else."""
-        return self.choice.is_exotic
+        return self.type_option.is_exotic
 
 
-class Shelf:
+class TemplateOffers:
     """Everything of one template that is for sale to these demands. Those `barred` (bits) have to do without.
 
     There are thousands of wares: one is made only when it is asked for.
@@ -53,62 +60,72 @@ class Shelf:
         self._template, self._dimensions, self._open = template, dimensions, ~barred
         self._admission = Admission(template, demands)
         self._limits = tuple(sorted(template.remaining))
-        self._made: dict[int, Ware] = {}
+        self._made: dict[int, Offer] = {}
 
-    def holding(self, demands: int, size: Vector) -> Iterator[Ware]:
+    def holding(self, demands: int, size: Vector) -> Iterator[Offer]:
         """Yield the wares that admit these demands (bits) and have so much room, cheapest first."""
-        goods = self._template.stock.goods
-        room, largest = rooms(self._template.stock, self._dimensions)
-        for place in range(max(map(bisect_left, largest, size), default=0), len(goods)):
+        offers = self._template.type_options.offers
+        room, largest = rooms(self._template.type_options, self._dimensions)
+        for place in range(max(map(bisect_left, largest, size), default=0), len(offers)):
             if all(map(le, size, room[place])):
-                ware = self._made.get(place)
-                if ware is None:
-                    admits = self._admission.mask(*goods[place]) & self._open
-                    ware = self._made[place] = Ware(self._template, *goods[place], room[place], admits)
-                if ware.admits & demands == demands:
-                    yield ware
+                offer = self._made.get(place)
+                if offer is None:
+                    admits = self._admission.mask(*offers[place]) & self._open
+                    offer = self._made[place] = Offer(self._template, *offers[place], room[place], admits)
+                if offer.admits & demands == demands:
+                    yield offer
 
     @property
     def rooms(self) -> frozenset[Vector]:
         """How much the wares offer to pods, each once."""
-        return frozenset(rooms(self._template.stock, self._dimensions)[0])
+        return frozenset(rooms(self._template.type_options, self._dimensions)[0])
 
-    def cost(self, ware: Ware) -> Vector:
+    def cost(self, offer: Offer) -> Vector:
         """Return what a node takes of the NodePool's limits, in order of their names; nothing where it has none."""
-        return tuple([limit_cost(ware.choice, ware.offering, name) for name in self._limits])
+        return tuple([limit_cost(offer.type_option, offer.offering, name) for name in self._limits])
 
-    def best(self, *, plain: bool = False) -> Iterator[tuple[Ware, Vector]]:
+    def best(self, *, plain: bool = False) -> Iterator[tuple[Offer, Vector]]:
         """Yield the wares that none with the same admission beats in all, and their costs; `plain`ly at their prices.
 
         With minValues each capacity type is for itself: one may be refused where another has types enough.
         """
-        stock = self._template.stock.plain if plain else self._template.stock
+        type_options = self._template.type_options.plain if plain else self._template.type_options
         apart = any(r.min_values for r in self._template.requirements.values())
-        for demands, types, ways in self._admission.alike(stock):
+        for demands, types, purchase_options in self._admission.alike(type_options):
             admits = demands & self._open
-            for same in _by_capacity_type(ways) if apart else (ways,):
-                for good in bargains(stock, types, same, self._dimensions, self._limits) if admits else ():
-                    yield Ware(self._template, good.choice, good.offering, good.room, admits), good.cost
+            for same in _by_capacity_type(purchase_options) if apart else (purchase_options,):
+                for offer in (
+                    undominated_offers(type_options, types, same, self._dimensions, self._limits)
+                    if admits
+                    else ()
+                ):
+                    yield (
+                        Offer(self._template, offer.type_option, offer.offering, offer.room, admits),
+                        offer.cost,
+                    )
 
 
-def _by_capacity_type(ways: Iterable[Way]) -> list[frozenset[Way]]:
-    ordered = sorted(ways, key=lambda way: way.capacity_type)
-    return [frozenset(same) for _, same in groupby(ordered, key=lambda way: way.capacity_type)]
+def _by_capacity_type(purchase_options: Iterable[PurchaseOption]) -> list[frozenset[PurchaseOption]]:
+    ordered = sorted(purchase_options, key=lambda purchase_option: purchase_option.capacity_type)
+    return [
+        frozenset(same)
+        for _, same in groupby(ordered, key=lambda purchase_option: purchase_option.capacity_type)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
+class PackingProblem:
     """Everything one tier of NodePools may sell to these demands.
 
-    `bins` stand for the wares that are the best in something, `wares` says which by the bin's key; `shelves` hold all
-    wares of a template (by name).
+    `bins` stand for the undominated offers, and `offers` has those by the bin's key. `offers_by_template` holds all
+    offers of a template, by its name.
     """
 
     demands: tuple[Demand, ...]
     items: tuple[Item, ...]
     bins: tuple[Bin, ...]
-    wares: Mapping[str, Ware]
-    shelves: Mapping[str, Shelf]
+    offers: Mapping[str, Offer]
+    offers_by_template: Mapping[str, TemplateOffers]
     dimensions: tuple[str, ...]
     """the resources that rooms and sizes are vectors of"""
 
@@ -118,13 +135,13 @@ class Market:
         return any(demand.is_settled for demand in self.demands)
 
 
-def market(
+def packing_problem(
     tier: Sequence[Template],
     demands: Sequence[Demand],
     choices: Choices | None = None,
     *,
     plain: bool = False,
-) -> Market:
+) -> PackingProblem:
     """Set out what the templates of one tier can sell for these demands.
 
     Of a NodePool that cannot buy at will some may have to do without, by `choices`. At `plain` prices it is the market
@@ -141,20 +158,22 @@ def market(
         )
         for d in demands
     )
-    shelves: dict[str, Shelf] = {}
-    wares: dict[str, Ware] = {}
+    offers_by_template: dict[str, TemplateOffers] = {}
+    offers: dict[str, Offer] = {}
     common: list[Bin] = []
     exotic: list[Bin] = []
     for limit, template in enumerate(tier):
         barred = _barred(template, demands, choices) if choices is not None and choices.barred else 0
-        shelves[template.name] = shelf = Shelf(template, demands, dimensions, barred)
+        offers_by_template[template.name] = template_offers = TemplateOffers(
+            template, demands, dimensions, barred
+        )
         surcharge = 0.0 if plain else template.pool.node_surcharge_hourly_usd
-        for ware, cost in shelf.best(plain=plain):
-            made = _bin(ware, surcharge, cost, limit)
-            wares[made.key] = ware
-            (exotic if ware.is_exotic else common).append(made)
+        for offer, cost in template_offers.best(plain=plain):
+            made = _bin(offer, surcharge, cost, limit)
+            offers[made.key] = offer
+            (exotic if offer.is_exotic else common).append(made)
     bins = tuple(common) + _needed(items, common, exotic)
-    return Market(tuple(demands), items, bins, wares, shelves, dimensions)
+    return PackingProblem(tuple(demands), items, bins, offers, offers_by_template, dimensions)
 
 
 def _barred(template: Template, demands: Sequence[Demand], choices: Choices) -> int:
@@ -162,9 +181,9 @@ def _barred(template: Template, demands: Sequence[Demand], choices: Choices) -> 
     return sum(1 << i for i, demand in enumerate(demands) if choices.bars(template.name, demand))
 
 
-def _bin(ware: Ware, surcharge: float, cost: Vector, limit: int) -> Bin:
-    price = ware.offering.cost_hourly_usd + surcharge
-    return Bin(ware.key, ware.room, price, ware.admits, limit if cost else -1, cost)
+def _bin(offer: Offer, surcharge: float, cost: Vector, limit: int) -> Bin:
+    price = offer.offering.cost_hourly_usd + surcharge
+    return Bin(offer.key, offer.room, price, offer.admits, limit if cost else -1, cost)
 
 
 def limits(tier: Sequence[Template]) -> dict[int, Vector]:

@@ -10,10 +10,15 @@ from nodesmith.decisions.provisioning.purchase.bought import Bought
 from nodesmith.decisions.provisioning.purchase.flexibility import Options
 from nodesmith.decisions.provisioning.purchase.minvalues import without
 from nodesmith.decisions.provisioning.purchase.order import Order, Purchase
-from nodesmith.decisions.provisioning.purchase.packednodes import Basket, filled, made_sturdier, scouted
-from nodesmith.decisions.provisioning.purchase.packingproblem import Market, limits, market
+from nodesmith.decisions.provisioning.purchase.packednodes import (
+    PackedNodes,
+    filled,
+    find_cuts,
+    made_less_fragile,
+)
+from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem, limits, packing_problem
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.offerings.options import NOTHING_SOLD
+from nodesmith.decisions.scheduling.offerings.options import NO_OPTIONS
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import Resources
@@ -66,9 +71,9 @@ def _use_reserved(
     """
     kept, result.left = result.left, []
     stage = [
-        replace(t, stock=t.reserved, remaining=t.remaining + t.reservations)
+        replace(t, type_options=t.reserved, remaining=t.remaining + t.reservations)
         if t.reserved
-        else replace(t, stock=NOTHING_SOLD)
+        else replace(t, type_options=NO_OPTIONS)
         for t in tier
     ]
     before = len(result.nodes)
@@ -91,7 +96,7 @@ def _sellable(tier: Iterable[Template], demands: Iterable[Demand]) -> tuple[list
 
     Each name would be one more dimension of every bin, and whoever may create pods may think of any number of names.
     """
-    sold = {n for template in tier for n in (*template.stock.resources, *template.reserved.resources)}
+    sold = {n for template in tier for n in (*template.type_options.resources, *template.reserved.resources)}
     split: tuple[list[Demand], list[Demand]] = [], []
     for demand in demands:
         split[not demand.shape.requests.nonzero().keys() <= sold].append(demand)
@@ -123,36 +128,36 @@ def _buy_of_tier(
     for number in range(_MOST_PACKINGS):
         if not demands:
             break
-        whole = market(tier, demands, order.choices)
+        whole = packing_problem(tier, demands, order.choices)
         if few and is_choosy and not number:
-            cuts += scouted(without(whole, cuts), tier, order, result)
-        basket = filled(without(whole, cuts) if cuts else whole, tier, order, result)
-        cuts += basket.refused
-        if basket.refused and few and number < _AGAIN:
+            cuts += find_cuts(without(whole, cuts), tier, order, result)
+        packed = filled(without(whole, cuts) if cuts else whole, tier, order, result)
+        cuts += packed.refused
+        if packed.refused and few and number < _AGAIN:
             continue
-        if not basket.refused:
-            basket = made_sturdier(basket, tier, order, result)
-        tier, demands = _buy_basket(tier, whole, basket, order, result)
-        if not basket.refused:
+        if not packed.refused:
+            packed = made_less_fragile(packed, tier, order, result)
+        tier, demands = _buy_basket(tier, whole, packed, order, result)
+        if not packed.refused:
             break
     result.left += demands
     return tier
 
 
 def _buy_basket(
-    tier: list[Template], whole: Market, basket: Basket, order: Order, result: Purchase
+    tier: list[Template], whole: PackingProblem, packed: PackedNodes, order: Order, result: Purchase
 ) -> tuple[list[Template], list[Demand]]:
     """Buy what may be bought; give the templates with their limits left, and what is left to do."""
     left_of_limits = {index: list(limit) for index, limit in limits(tier).items()}
-    demands = basket.offered.demands
+    demands = packed.offered.demands
     queues = [list(d.pods) for d in demands]
-    for node, found, taken in basket.entries:
-        if found.wares:
+    for node, found, taken in packed.entries:
+        if found.offers:
             _buy_nodes(demands, node, found, queues, result)
             for axis, amount in enumerate(taken):
                 left_of_limits[node.bin.limit][axis] -= amount * node.repeats
     if not whole.is_settled:
-        result.bound_hourly_usd += _bound(tier, whole, basket, queues, order)
+        result.bound_hourly_usd += _bound(tier, whole, packed, queues, order)
     rest = [replace(d, pods=tuple(q)) for d, q in zip(demands, queues, strict=True) if q]
     remaining = [
         replace(t, remaining=Resources(dict(zip(sorted(t.remaining), left_of_limits[i], strict=True))))
@@ -164,13 +169,17 @@ def _buy_basket(
 
 
 def _bound(
-    tier: Sequence[Template], whole: Market, basket: Basket, queues: Sequence[Sequence[Pod]], order: Order
+    tier: Sequence[Template],
+    whole: PackingProblem,
+    packed: PackedNodes,
+    queues: Sequence[Sequence[Pod]],
+    order: Order,
 ) -> float:
     """Return a price that nothing can undercut for what is no longer in the queues."""
-    is_whole = whole is basket.offered and not basket.refused and not order.choices.barred
+    is_whole = whole is packed.offered and not packed.refused and not order.choices.barred
     if is_whole and not any(template.is_steered for template in tier):
-        return basket.packing.bound
-    plain = market(tier, whole.demands, plain=True)
+        return packed.packing.bound
+    plain = packing_problem(tier, whole.demands, plain=True)
     triples = zip(plain.items, plain.demands, queues, strict=True)
     served = [replace(item, count=item.count - len(queue) // d.unit) for item, d, queue in triples]
     return lower_bound(served, plain.bins)

@@ -9,7 +9,7 @@ from enum import IntEnum
 from nodesmith.decisions.provisioning.reasons.remedies import of_obstacle
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.admission import Admission
-from nodesmith.decisions.scheduling.offerings.options import Choice, limit_cost
+from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost
 from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Template, image_conflict
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.labels import ZONE, restriction
@@ -134,7 +134,7 @@ def _where(demand: Demand) -> str:
     return f" in {' or '.join(sorted(zones))}"
 
 
-def _too_large(demand: Demand, admitted: Sequence[Choice]) -> Refusal:
+def _too_large(demand: Demand, admitted: Sequence[TypeOption]) -> Refusal:
     requests = demand.shape.requests
     lacking = [n for n in sorted(requests) if requests[n] > max(c.room.of(n) for c in admitted)]
     if not lacking:
@@ -157,7 +157,7 @@ def _too_large(demand: Demand, admitted: Sequence[Choice]) -> Refusal:
     return Refusal(Filter.RESOURCE, why, f"resource {name}", fix)
 
 
-def _over_limits(demand: Demand, plain: Sequence[Choice], template: Template) -> Refusal:
+def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template) -> Refusal:
     """Name the limits that stop even one node, and what would be enough for all pods of the demand."""
     limits, left = template.pool.limits, template.remaining
     smallest = {name: min(limit_cost(c, None, name) for c in plain) for name in sorted(left)}
@@ -179,19 +179,19 @@ def _over_limits(demand: Demand, plain: Sequence[Choice], template: Template) ->
     return Refusal(Filter.LIMIT, why, blocking, fix)
 
 
-def _enough(demand: Demand, choices: Sequence[Choice], template: Template) -> list[tuple[str, str]]:
+def _enough(demand: Demand, choices: Sequence[TypeOption], template: Template) -> list[tuple[str, str]]:
     """Return the limits to raise, and to what, so that all pods find a place on the type that is cheapest for them."""
     requests = demand.shape.requests
 
-    def nodes(choice: Choice) -> int:
-        fits = [choice.room.of(name) // amount for name, amount in requests.items() if amount > 0]
+    def nodes(type_option: TypeOption) -> int:
+        fits = [type_option.room.of(name) // amount for name, amount in requests.items() if amount > 0]
         return -(-len(demand.pods) // max(1, min([demand.per_node, *fits])))
 
-    def price(choice: Choice) -> tuple[float, str]:
-        return nodes(choice) * choice.offerings[0].price_hourly_usd, choice.type.name
+    def price(type_option: TypeOption) -> tuple[float, str]:
+        return nodes(type_option) * type_option.offerings[0].price_hourly_usd, type_option.type.name
 
-    choice, left = min(choices, key=price), template.remaining
-    needed = {name: nodes(choice) * limit_cost(choice, None, name) for name in sorted(left)}
+    type_option, left = min(choices, key=price), template.remaining
+    needed = {name: nodes(type_option) * limit_cost(type_option, None, name) for name in sorted(left)}
     return [
         (name, _rounded(name, template.pool.limits.of(name) - left[name] + amount))
         for name, amount in needed.items()

@@ -14,7 +14,7 @@ from math import fsum
 from operator import le
 
 from nodesmith.decisions.packing import Bin, Item, lower_bound, pack, resource_prices
-from nodesmith.decisions.provisioning.purchase.packingproblem import Market, market
+from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem, packing_problem
 from nodesmith.decisions.provisioning.search.alternatives import Attempt
 from nodesmith.decisions.scheduling.demands import Demand, by_shape
 from nodesmith.decisions.scheduling.nodes.conflicts import Neighbours
@@ -44,7 +44,7 @@ def least_price(
     served = _served(attempt, pods)
     neighbours = Neighbours([*(shape for shape, _ in served), *daemonsets])
     demands = [Demand(shape, tuple(alike)) for shape, alike in served]
-    offered = market(templates, shared(demands, neighbours, templates, daemonsets), plain=True)
+    offered = packing_problem(templates, shared(demands, neighbours, templates, daemonsets), plain=True)
     if not offered.bins:
         return 0.0
     bins = offered.bins
@@ -69,7 +69,7 @@ def _served(attempt: Attempt, pods: Sequence[Pod]) -> list[tuple[Shape, list[Pod
     return by_shape(pod for pod in pods if pod.key not in left)
 
 
-def _homeless(offered: Market, rooms: Sequence[Room]) -> list[Item]:
+def _homeless(offered: PackingProblem, rooms: Sequence[Room]) -> list[Item]:
     """Return the items that no room could take, which must therefore be bought for; those of the others count none."""
     most = [max(room.free.of(name) for room in rooms) for name in offered.dimensions]
     return [
@@ -81,7 +81,7 @@ def _homeless(offered: Market, rooms: Sequence[Room]) -> list[Item]:
     ]
 
 
-def _beside(offered: Market, bins: Sequence[Bin], rooms: Sequence[Room]) -> float:
+def _beside(offered: PackingProblem, bins: Sequence[Bin], rooms: Sequence[Room]) -> float:
     """Bound what must be bought where some may find room: all is worth so much, the rooms at most so much."""
     prices = resource_prices(offered.items, bins)
     wanted = [sum(item.size[axis] * item.count for item in offered.items) for axis in range(len(prices))]

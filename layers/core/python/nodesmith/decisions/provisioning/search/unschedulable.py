@@ -11,7 +11,7 @@ from operator import le
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.nodes.existing import Room
 from nodesmith.decisions.scheduling.offerings.admission import Admission
-from nodesmith.decisions.scheduling.offerings.options import bargains, vector
+from nodesmith.decisions.scheduling.offerings.options import undominated_offers, vector
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.kubernetes.shapes import Shape
@@ -40,8 +40,8 @@ def _holds(template: Template, shape: Shape) -> bool:
     most = vector(template.remaining, limits)
     admission = Admission(template, (Demand(shape, ()),))
     return any(
-        all(map(le, size, good.room)) and all(map(le, good.cost, most))
-        for stock in (template.stock, template.reserved)
-        for _, types, ways in admission.alike(stock)
-        for good in bargains(stock, types, ways, names, limits)
+        all(map(le, size, offer.room)) and all(map(le, offer.cost, most))
+        for type_options in (template.type_options, template.reserved)
+        for _, types, purchase_options in admission.alike(type_options)
+        for offer in undominated_offers(type_options, types, purchase_options, names, limits)
     )

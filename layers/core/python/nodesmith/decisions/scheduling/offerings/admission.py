@@ -11,7 +11,7 @@ from nodesmith.decisions.scheduling.compatibility import (
     types_for_pods,
 )
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.offerings.options import Choice, Stock, Way
+from nodesmith.decisions.scheduling.offerings.options import PurchaseOption, TypeOption, TypeOptions
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
@@ -71,22 +71,30 @@ class Admission:
                     masks[name] |= bits
         return masks
 
-    def mask(self, choice: Choice, offering: Offering) -> int:
+    def mask(self, type_option: TypeOption, offering: Offering) -> int:
         """Return the demands (bit i for demand i) whose pods may run on this type bought this way."""
-        return self._asking(self._types[choice.type.name] & self._offering_mask(offering))
+        return self._asking(self._types[type_option.type.name] & self._offering_mask(offering))
 
-    def alike(self, stock: Stock) -> Iterator[tuple[int, frozenset[str], frozenset[Way]]]:
+    def alike(
+        self, type_options: TypeOptions
+    ) -> Iterator[tuple[int, frozenset[str], frozenset[PurchaseOption]]]:
         """Yield what demands, as bits, types and ways of a stock admit together; nothing where that is none."""
         types: dict[int, list[str]] = {}
-        for name in stock.by_type:
+        for name in type_options.by_type:
             types.setdefault(self._types[name], []).append(name)
         for met, names in types.items():
-            ways: dict[int, list[Way]] = {}
-            for way, example in stock.ways.items():
-                ways.setdefault(self._asking(met & self._offering_mask(example)), []).append(way)
-            for demands, same in ways.items():
+            purchase_options: dict[int, list[PurchaseOption]] = {}
+            for purchase_option, example in type_options.purchase_options.items():
+                purchase_options.setdefault(self._asking(met & self._offering_mask(example)), []).append(
+                    purchase_option
+                )
+            for demands, same in purchase_options.items():
                 if demands:
-                    yield demands, stock.names if len(types) == 1 else frozenset(names), frozenset(same)
+                    yield (
+                        demands,
+                        type_options.names if len(types) == 1 else frozenset(names),
+                        frozenset(same),
+                    )
 
     def _asking(self, met: int) -> int:
         """Return the demands that ask for one of these different things wanted."""

@@ -10,7 +10,13 @@ from typing import NamedTuple, Protocol
 from nodesmith.decisions.scheduling.compatibility import OFFERING_KEYS, offering_labels
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.admission import Admission
-from nodesmith.decisions.scheduling.offerings.options import Good, Stock, Way, cheapest_shares, is_priced
+from nodesmith.decisions.scheduling.offerings.options import (
+    PricedOffer,
+    PurchaseOption,
+    TypeOptions,
+    cheapest_shares,
+    is_priced,
+)
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.spreadshares import Domain
 from nodesmith.model.apimachinery.resources import Resources
@@ -117,9 +123,10 @@ class TemplateLaunching:
         alike = kind, keys
         if alike not in self._places:
             found: dict[Domain, list[_Sold]] = {}
-            for domain, goods in self._offered(shape, keys):
+            for domain, offers in self._offered(shape, keys):
                 found.setdefault(domain, []).extend(
-                    _Sold(g.choice.room, g.offering.cost_hourly_usd, g.choice.is_exotic) for g in goods
+                    _Sold(g.type_option.room, g.offering.cost_hourly_usd, g.type_option.is_exotic)
+                    for g in offers
                 )
             self._places[alike] = {
                 domain: sorted(found[domain], key=lambda s: (-s.room.cpu_milli, s.price_hourly_usd))
@@ -127,38 +134,40 @@ class TemplateLaunching:
             }
         return self._places[alike]
 
-    def _offered(self, shape: Shape, keys: tuple[str, ...]) -> Iterator[tuple[Domain, Sequence[Good]]]:
+    def _offered(self, shape: Shape, keys: tuple[str, ...]) -> Iterator[tuple[Domain, Sequence[PricedOffer]]]:
         """Yield what there is to buy in each domain, but for what is never the better choice."""
         for template in self._templates:
             admission = Admission(template, (Demand(shape, ()),))
-            for stock in (template.stock, template.reserved):
-                for _, types, ways in admission.alike(stock):
-                    for kind, names in _labelled(stock, types, keys):
-                        domains: dict[Domain, list[Way]] = {}
-                        for way in ways:
-                            values = (_values(key, kind, way, template, shape) for key in keys)
+            for type_options in (template.type_options, template.reserved):
+                for _, types, purchase_options in admission.alike(type_options):
+                    for kind, names in _labelled(type_options, types, keys):
+                        domains: dict[Domain, list[PurchaseOption]] = {}
+                        for purchase_option in purchase_options:
+                            values = (_values(key, kind, purchase_option, template, shape) for key in keys)
                             for domain in product(*values):
-                                domains.setdefault(domain, []).append(way)
+                                domains.setdefault(domain, []).append(purchase_option)
                         for domain, same in domains.items():
-                            yield domain, cheapest_shares(stock, names, frozenset(same))
+                            yield domain, cheapest_shares(type_options, names, frozenset(same))
 
 
 def _labelled(
-    stock: Stock, types: frozenset[str], keys: Sequence[str]
+    type_options: TypeOptions, types: frozenset[str], keys: Sequence[str]
 ) -> Iterable[tuple[InstanceType, frozenset[str]]]:
     """Split types by their values of these labels; give each part with one type of it."""
     asked = [key for key in keys if key not in OFFERING_KEYS]
     found: dict[tuple[str | None, ...], list[str]] = {}
     for name in sorted(types) if asked else ():
-        labels = stock.kind(name).labels
+        labels = type_options.kind(name).labels
         found.setdefault(tuple(labels.get(key) for key in asked), []).append(name)
     parts = [frozenset(names) for names in found.values()] if asked else [types]
-    return [(stock.kind(min(part)), part) for part in parts]
+    return [(type_options.kind(min(part)), part) for part in parts]
 
 
-def _values(key: str, kind: InstanceType, way: Way, template: Template, shape: Shape) -> Sequence[str]:
+def _values(
+    key: str, kind: InstanceType, purchase_option: PurchaseOption, template: Template, shape: Shape
+) -> Sequence[str]:
     """Return the values of a label that such a node may have, empty for no label; none where nobody says which."""
-    offered = offering_labels(way.zone, way.zone_id, way.capacity_type)
+    offered = offering_labels(purchase_option.zone, purchase_option.zone_id, purchase_option.capacity_type)
     value = offered.get(key) or kind.labels.get(key)
     if value:
         return (value,)

@@ -22,7 +22,7 @@ from nodesmith.model.karpenter.nodepools import NODES
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TypeOption:
     """A type that a NodePool may buy: `room` is what it offers to pods once its DaemonSets run (`daemons`)."""
 
     type: InstanceType
@@ -34,7 +34,7 @@ class Choice:
     """bare metal and types with accelerators: slow to start, or dear, and so only bought for what needs them"""
 
 
-class Way(NamedTuple):
+class PurchaseOption(NamedTuple):
     """How an instance is bought, whatever its type."""
 
     zone: str
@@ -43,42 +43,42 @@ class Way(NamedTuple):
     reservation: str
 
 
-class Good(NamedTuple):
+class PricedOffer(NamedTuple):
     """One choice bought one way: its room, and what it takes of limits, in the order in which they were asked for."""
 
-    choice: Choice
+    type_option: TypeOption
     offering: Offering
     room: Vector
     cost: Vector
 
 
-class Stock:
+class TypeOptions:
     """Choices with the offerings to buy them by, cheapest first; equals go by type and zone.
 
-    `ways` has some offering of each way. Compared by identity, which makes it a cheap key.
+    `purchase_options` has some offering of each way. Compared by identity, which makes it a cheap key.
     """
 
-    __slots__ = ("_plain", "by_type", "goods", "names", "resources", "ways")
+    __slots__ = ("_plain", "by_type", "names", "offers", "purchase_options", "resources")
 
-    def __init__(self, goods: Iterable[tuple[Choice, Offering]]) -> None:
-        self.goods = tuple(goods)
-        self._plain: Stock | None = None
-        by_type: dict[str, list[tuple[Choice, Offering, Way]]] = {}
-        ways: dict[Way, Offering] = {}
-        for choice, offering in self.goods:
-            bought = way(offering)
-            ways[bought] = offering
-            by_type.setdefault(choice.type.name, []).append((choice, offering, bought))
-        self.by_type: Mapping[str, Sequence[tuple[Choice, Offering, Way]]] = by_type
+    def __init__(self, offers: Iterable[tuple[TypeOption, Offering]]) -> None:
+        self.offers = tuple(offers)
+        self._plain: TypeOptions | None = None
+        by_type: dict[str, list[tuple[TypeOption, Offering, PurchaseOption]]] = {}
+        purchase_options: dict[PurchaseOption, Offering] = {}
+        for type_option, offering in self.offers:
+            bought = purchase_option(offering)
+            purchase_options[bought] = offering
+            by_type.setdefault(type_option.type.name, []).append((type_option, offering, bought))
+        self.by_type: Mapping[str, Sequence[tuple[TypeOption, Offering, PurchaseOption]]] = by_type
         self.names = frozenset(by_type)
-        self.ways = ways
-        rooms = {id(choice): choice.room for choice, _ in self.goods}.values()
+        self.purchase_options = purchase_options
+        rooms = {id(type_option): type_option.room for type_option, _ in self.offers}.values()
         self.resources = tuple(
             sorted({name for room in rooms for name, amount in room.items() if amount > 0})
         )
 
     def __len__(self) -> int:
-        return len(self.goods)
+        return len(self.offers)
 
     @property
     def is_risky(self) -> bool:
@@ -86,11 +86,11 @@ class Stock:
         return self.plain is not self
 
     @property
-    def plain(self) -> Stock:
+    def plain(self) -> TypeOptions:
         """The same at its prices, without what interruptions are taken to cost."""
         if self._plain is None:
-            risky = any(offering.risk_hourly_usd for _, offering in self.goods)
-            self._plain = Stock(sorted(map(_at_price, self.goods), key=_by_price)) if risky else self
+            risky = any(offering.risk_hourly_usd for _, offering in self.offers)
+            self._plain = TypeOptions(sorted(map(_at_price, self.offers), key=_by_price)) if risky else self
         return self._plain
 
     def kind(self, name: str) -> InstanceType:
@@ -98,22 +98,22 @@ class Stock:
         return self.by_type[name][0][0].type
 
 
-def _at_price(good: tuple[Choice, Offering]) -> tuple[Choice, Offering]:
-    choice, offering = good
-    return choice, replace(offering, risk_hourly_usd=0.0)
+def _at_price(offer: tuple[TypeOption, Offering]) -> tuple[TypeOption, Offering]:
+    type_option, offering = offer
+    return type_option, replace(offering, risk_hourly_usd=0.0)
 
 
-def _by_price(good: tuple[Choice, Offering]) -> tuple[float, str, str]:
-    choice, offering = good
-    return offering.price_hourly_usd, choice.type.name, offering.zone
+def _by_price(offer: tuple[TypeOption, Offering]) -> tuple[float, str, str]:
+    type_option, offering = offer
+    return offering.price_hourly_usd, type_option.type.name, offering.zone
 
 
-NOTHING_SOLD = Stock(())
+NO_OPTIONS = TypeOptions(())
 
 
-def way(offering: Offering) -> Way:
+def purchase_option(offering: Offering) -> PurchaseOption:
     """Return how an offering is bought."""
-    return Way(offering.zone, offering.zone_id, offering.capacity_type, offering.reservation)
+    return PurchaseOption(offering.zone, offering.zone_id, offering.capacity_type, offering.reservation)
 
 
 def vector(resources: Resources, dimensions: Iterable[str]) -> Vector:
@@ -122,82 +122,90 @@ def vector(resources: Resources, dimensions: Iterable[str]) -> Vector:
     return tuple([max(0, amounts.get(name, 0)) for name in dimensions])
 
 
-def limit_cost(choice: Choice, offering: Offering | None, name: str) -> int:
+def limit_cost(type_option: TypeOption, offering: Offering | None, name: str) -> int:
     """Return what one node takes of a NodePool's limit, or of a reservation; without an offering, in none."""
     if name == NODES:
         return 1
     if offering is not None and offering.reservation and name == reservation_limit(offering.reservation):
         return 1
-    return choice.type.capacity.of(name)
+    return type_option.type.capacity.of(name)
 
 
 @lru_cache(maxsize=64)
-def rooms(stock: Stock, dimensions: tuple[str, ...]) -> tuple[Sequence[Vector], Sequence[Sequence[int]]]:
+def rooms(
+    type_options: TypeOptions, dimensions: tuple[str, ...]
+) -> tuple[Sequence[Vector], Sequence[Sequence[int]]]:
     """Return the room of every good, in order, and for each dimension the most that any up to it has."""
     known: dict[int, Vector] = {}
-    for choice, _ in stock.goods:
-        if id(choice) not in known:
-            known[id(choice)] = vector(choice.room, dimensions)
-    found = [known[id(choice)] for choice, _ in stock.goods]
+    for type_option, _ in type_options.offers:
+        if id(type_option) not in known:
+            known[id(type_option)] = vector(type_option.room, dimensions)
+    found = [known[id(type_option)] for type_option, _ in type_options.offers]
     return found, [list(accumulate(amounts, max)) for amounts in zip(*found, strict=True)]
 
 
 @lru_cache(maxsize=2048)
-def bargains(
-    stock: Stock,
+def undominated_offers(
+    type_options: TypeOptions,
     names: frozenset[str],
-    ways: frozenset[Way],
+    purchase_options: frozenset[PurchaseOption],
     dimensions: tuple[str, ...],
     limits: tuple[str, ...] = (),
-) -> tuple[Good, ...]:
+) -> tuple[PricedOffer, ...]:
     """Return the goods, of these types and bought these ways, that no other beats in room, price and cost together.
 
     Exotic ones are held against each other only. Of equals the first by type and zone is given.
     """
-    cheapest: dict[tuple[bool, Vector, Vector], tuple[float, str, Good]] = {}
+    cheapest: dict[tuple[bool, Vector, Vector], tuple[float, str, PricedOffer]] = {}
     for name in names:
         known: dict[int, Vector] = {}
-        for choice, offering, bought in stock.by_type[name]:
-            if bought not in ways:
+        for type_option, offering, bought in type_options.by_type[name]:
+            if bought not in purchase_options:
                 continue
-            room = known.get(id(choice)) or known.setdefault(id(choice), vector(choice.room, dimensions))
-            cost = tuple([limit_cost(choice, offering, limit) for limit in limits])
-            equals = choice.is_exotic, room, cost
+            room = known.get(id(type_option)) or known.setdefault(
+                id(type_option), vector(type_option.room, dimensions)
+            )
+            cost = tuple([limit_cost(type_option, offering, limit) for limit in limits])
+            equals = type_option.is_exotic, room, cost
             price, found = offering.cost_hourly_usd, cheapest.get(equals)
             if found is not None and price > found[0]:
                 continue
             key = f"{name}/{offering.zone}/{offering.reservation or offering.capacity_type}"
             if found is None or (price, key) < found[:2]:
-                cheapest[equals] = price, key, Good(choice, offering, room, cost)
-    goods = {key: good for _, key, good in cheapest.values()}
+                cheapest[equals] = price, key, PricedOffer(type_option, offering, room, cost)
+    offers = {key: offer for _, key, offer in cheapest.values()}
     bins: tuple[list[Bin], list[Bin]] = [], []
     for (is_exotic, room, cost), (price, key, _) in cheapest.items():
         bins[is_exotic].append(Bin(key, room, price, 1, 0, cost))
-    return tuple(goods[each.key] for group in bins for each in undominated(group))
+    return tuple(offers[each.key] for group in bins for each in undominated(group))
 
 
 @lru_cache(maxsize=2048)
-def cheapest_shares(stock: Stock, names: frozenset[str], ways: frozenset[Way]) -> tuple[Good, ...]:
+def cheapest_shares(
+    type_options: TypeOptions, names: frozenset[str], purchase_options: frozenset[PurchaseOption]
+) -> tuple[PricedOffer, ...]:
     """Return the goods of these types, bought these ways, of which a share may be the cheapest to hold something.
 
     Left out is what another holds as well, each share of which costs no more. Largest first.
     """
-    priced = [place for place, name in enumerate(stock.resources) if is_priced(name)]
-    kept: dict[bool, list[tuple[Good, tuple[float, ...]]]] = {False: [], True: []}
-    goods = sorted(bargains(stock, names, ways, stock.resources), key=_largest_first)
-    for good in goods:
-        price = good.offering.cost_hourly_usd
-        rates = tuple([price / good.room[place] if good.room[place] else inf for place in priced])
-        rivals = [*kept[False], *kept[True]] if good.choice.is_exotic else kept[False]
+    priced = [place for place, name in enumerate(type_options.resources) if is_priced(name)]
+    kept: dict[bool, list[tuple[PricedOffer, tuple[float, ...]]]] = {False: [], True: []}
+    offers = sorted(
+        undominated_offers(type_options, names, purchase_options, type_options.resources), key=_largest_first
+    )
+    for offer in offers:
+        price = offer.offering.cost_hourly_usd
+        rates = tuple([price / offer.room[place] if offer.room[place] else inf for place in priced])
+        rivals = [*kept[False], *kept[True]] if offer.type_option.is_exotic else kept[False]
         if not any(
-            all(map(le, good.room, rival.room)) and all(map(ge, rates, lower)) for rival, lower in rivals
+            all(map(le, offer.room, rival.room)) and all(map(ge, rates, lower)) for rival, lower in rivals
         ):
-            kept[good.choice.is_exotic].append((good, rates))
-    return tuple(good for each in kept.values() for good, _ in each)
+            kept[offer.type_option.is_exotic].append((offer, rates))
+    return tuple(offer for each in kept.values() for offer, _ in each)
 
 
-def _largest_first(good: Good) -> tuple[bool, int, float]:
-    return good.choice.is_exotic, -good.choice.room.cpu_milli, good.offering.cost_hourly_usd
+def _largest_first(offer: PricedOffer) -> tuple[bool, int, float]:
+    return offer.type_option.is_exotic, -offer.type_option.room.cpu_milli, offer.offering.cost_hourly_usd
 
 
 def is_priced(name: str) -> bool:

@@ -14,7 +14,7 @@ from nodesmith.decisions.scheduling.compatibility import (
     matching_types,
 )
 from nodesmith.decisions.scheduling.offerings.daemonsets import Overhead, Running, running
-from nodesmith.decisions.scheduling.offerings.options import NOTHING_SOLD, Choice, Stock
+from nodesmith.decisions.scheduling.offerings.options import NO_OPTIONS, TypeOption, TypeOptions
 from nodesmith.decisions.scheduling.offerings.reservations import reservation_limit, reserved_offerings
 from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.apimachinery.requirements import Requirements
@@ -44,8 +44,8 @@ class Template:
     status: NodeClassStatus
     requirements: Requirements
     types: TypeSet
-    choices: tuple[Choice, ...]
-    stock: Stock
+    choices: tuple[TypeOption, ...]
+    type_options: TypeOptions
     """all offerings of all choices that are not reserved"""
     remaining: Resources
     obstacle: str = ""
@@ -53,7 +53,7 @@ class Template:
     """the DaemonSets that will run on its nodes, and the names of the types they run on"""
     scarce: frozenset[tuple[str, str]] = frozenset()
     """capacity types and zones of which EC2 lately had none in many offerings: ask as widely as may be"""
-    reserved: Stock = NOTHING_SOLD
+    reserved: TypeOptions = NO_OPTIONS
     """what is reserved, by price on demand; `reservations` has how many instances of each are free, by limit name"""
     reservations: Resources = NOTHING
     trial: str = ""
@@ -67,7 +67,7 @@ class Template:
     @property
     def is_steered(self) -> bool:
         """Whether its nodes are chosen by more than their price: surcharges, risks."""
-        return bool(self.pool.node_surcharge_hourly_usd) or self.stock.is_risky
+        return bool(self.pool.node_surcharge_hourly_usd) or self.type_options.is_risky
 
 
 def template_labels(pool: NodePool) -> dict[str, str]:
@@ -100,7 +100,7 @@ def template(
     daemons = running(pool, requirements, allowed, daemonsets)
     by_name = {t.name: t for t in allowed.types} if reservations else {}
     reserved = reserved_offerings(reservations, by_name, requirements, subnet_zones, closed)
-    choices, stock, reserved_stock = _stocked(
+    choices, type_options, reserved_options = _stocked(
         offered,
         tuple((by_name[name], reserved[name]) for name in sorted(reserved)),
         tuple(each for _, each in daemons),
@@ -116,12 +116,12 @@ def template(
         requirements,
         bootable,
         choices,
-        stock,
+        type_options,
         remaining,
         obstacle,
         tuple((daemon, each.types) for daemon, each in daemons),
         _scarce(closed),
-        reserved_stock,
+        reserved_options,
         Resources({reservation_limit(r.id): r.available for r in reservations}) if reserved else NOTHING,
     )
 
@@ -196,7 +196,7 @@ def _stocked(
     offered: _Offered,
     reserved: tuple[tuple[InstanceType, tuple[Offering, ...]], ...],
     daemons: tuple[Running, ...],
-) -> tuple[tuple[Choice, ...], Stock, Stock]:
+) -> tuple[tuple[TypeOption, ...], TypeOptions, TypeOptions]:
     """Return the types that have room for their DaemonSets, and what there is of them to buy and reserved."""
     sold = {kind.name: (kind, offerings, exotic) for kind, offerings, exotic in offered.types}
     for kind, paid in reserved:
@@ -204,23 +204,23 @@ def _stocked(
         sold[kind.name] = kind, (*paid, *offerings), exotic
     overhead = Overhead(daemons)
     choices = [
-        Choice(kind, kind.allocatable - taken, taken, alike, exotic)
+        TypeOption(kind, kind.allocatable - taken, taken, alike, exotic)
         for name, (kind, offerings, exotic) in sold.items()
         for taken, alike in overhead.of(name, offerings)
         if taken.fits_in(kind.allocatable)
     ]
     by_offering = {(c.type.name, id(offering)): c for c in choices for offering in c.offerings}
-    bought = _goods(by_offering, offered.by_price)
-    paid_for = _goods(by_offering, ((kind.name, offering) for kind, paid in reserved for offering in paid))
+    bought = _offers(by_offering, offered.by_price)
+    paid_for = _offers(by_offering, ((kind.name, offering) for kind, paid in reserved for offering in paid))
     paid_for.sort(key=lambda s: (s[1].price_hourly_usd, s[0].type.name, s[1].zone, s[1].reservation))
-    return tuple(choices), Stock(bought), Stock(paid_for)
+    return tuple(choices), TypeOptions(bought), TypeOptions(paid_for)
 
 
-def _goods(
-    choices: Mapping[tuple[str, int], Choice], sold: Iterable[tuple[str, Offering]]
-) -> list[tuple[Choice, Offering]]:
+def _offers(
+    choices: Mapping[tuple[str, int], TypeOption], sold: Iterable[tuple[str, Offering]]
+) -> list[tuple[TypeOption, Offering]]:
     found = ((choices.get((name, id(offering))), offering) for name, offering in sold)
-    return [(choice, offering) for choice, offering in found if choice is not None]
+    return [(type_option, offering) for type_option, offering in found if type_option is not None]
 
 
 def _is_exotic(instance_type: InstanceType) -> bool:
