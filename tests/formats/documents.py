@@ -230,10 +230,10 @@ def _snapshot() -> bytes:
 
 def _said(document: Any) -> object:
     """Return what lifecycle and provisioning read of the pods that stay without a node."""
-    from nodesmith.controllers.launching.unschedulable import _messages, read_hopeless, read_tried
+    from nodesmith.controllers.launching.unschedulable import _messages, read_tried, read_unschedulable
 
     blobs = FakeBlobs({unplaced_key(CLUSTER): _bytes(document)})
-    at, hopeless = read_hopeless(blobs, CLUSTER, NOW)
+    at, hopeless = read_unschedulable(blobs, CLUSTER, NOW)
     return at, dict(hopeless), read_tried(blobs, CLUSTER), list(_messages(document)), document["refused"]
 
 

@@ -26,7 +26,7 @@ def uneven(problem: Problem, plan: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def stranded(problem: Problem, plan: Mapping[str, Any], orders: int = 5) -> list[str]:
+def unsatisfied(problem: Problem, plan: Mapping[str, Any], orders: int = 5) -> list[str]:
     """Return the pods that some orders of binding, drawn by the problem's seed, leave without the place they have."""
     cluster, running, placed = _outcome(problem, plan)
     dice = random.Random(problem.seed)  # noqa: S311

@@ -200,10 +200,10 @@ def without_hopeless(problem: Problem) -> Problem:
     """Leave out the waiting pods that no node could take even alone: they make every other pod's plan moot."""
     given = supply(problem)
     hosts = [*given.nodes, *(config.node for config in given.configs)]
-    hopeless = {
+    unschedulable = {
         pod.key
         for pod in given.pending
         if not any(may_run(pod, node.labels, node.taints) and fits([pod], node) for node in hosts)
     }
-    kept = [m for m in problem.manifests if m["kind"] != "Pod" or key_of(m) not in hopeless]
+    kept = [m for m in problem.manifests if m["kind"] != "Pod" or key_of(m) not in unschedulable]
     return replace(problem, manifests=tuple(kept))

@@ -87,7 +87,7 @@ def _single(window: Sequence[Candidate], under_way: Pass) -> Proposal | None:
 
 def _command(sources: Sequence[Candidate], under_way: Pass) -> Proposal | None:
     trial = under_way.fleet.try_without(sources, good_enough=1 + LEAST_SAVING)
-    if trial.homeless or len(trial.nodes) > 1:
+    if trial.displaced or len(trial.nodes) > 1:
         return None
     price = fsum(one.price_hourly_usd for one in sources)
     templates = {template.name: template for tier in trial.tiers for template in tier}

@@ -10,7 +10,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodesmith.decisions.attempts import Standing, standings
+from nodesmith.decisions.attempts import AttemptHistory, histories
 from nodesmith.decisions.provisioning.search.attempts import Repeating
 from nodesmith.decisions.workloads import Workloads
 from nodesmith.model.apimachinery.frozen import FrozenMap
@@ -47,10 +47,10 @@ class InVain:
         expecting = [(expected[pod.key], pod) for pod in self.pods if pod.key in expected]
         kept = tuple(each for each in self.gone if now <= each.kept_until)
         known = ledger(claims=tuple(self.claims), departures=kept)
-        found = standings(fresh, expecting, known, snapshot(pods=self.pods), now, NAMES)
+        found = histories(fresh, expecting, known, snapshot(pods=self.pods), now, NAMES)
         chosen, held = Repeating(found, NAMES, now).split(fresh)
         assert len(chosen) + len(held) == len(fresh)
-        attempt = found.get(WORKLOAD, Standing()).failed + 1
+        attempt = found.get(WORKLOAD, AttemptHistory()).failed + 1
         for pod in chosen:
             self.bought += 1
             made = claim(f"c-{self.bought}", created_at=now, nominated=(pod.key,))
@@ -99,19 +99,19 @@ def purchases() -> st.SearchStrategy[list[NodeClaim]]:
     return st.lists(one, max_size=6, unique_by=lambda each: each.name)
 
 
-def standing(claims: Sequence[NodeClaim], on: Sequence[Pod] = ()) -> Standing:
+def history(claims: Sequence[NodeClaim], on: Sequence[Pod] = ()) -> AttemptHistory:
     waiting = [replace(pod, created_at=NOW - timedelta(hours=5)) for pod in pods(WEB)]
     nodes = tuple(node(f"on-{c.name}", provider_id=c.provider_id, labels=READY) for c in claims)
     seen = snapshot(pods=(*waiting, *on), nodes=nodes)
-    found = standings(waiting, (), ledger(claims=tuple(claims)), seen, NOW, NAMES)
-    return found.get(WORKLOAD, Standing())
+    found = histories(waiting, (), ledger(claims=tuple(claims)), seen, NOW, NAMES)
+    return found.get(WORKLOAD, AttemptHistory())
 
 
 @given(purchases(), st.randoms(use_true_random=False))
 def test_the_order_of_claims_does_not_matter(claims: list[NodeClaim], dice: Random) -> None:
     shuffled = list(claims)
     dice.shuffle(shuffled)
-    assert standing(shuffled) == standing(claims)
+    assert history(shuffled) == history(claims)
 
 
 @given(purchases())
@@ -120,12 +120,12 @@ def test_a_pod_that_stays_on_the_newest_node_makes_up_for_all(claims: list[NodeC
     newest = replace(claim("newest", phase=Phase.INITIALIZED), attempts=FrozenMap({WORKLOAD: 9}))
     newest = replace(newest, created_at=at, initialized_at=NOW - timedelta(minutes=1))
     there = replace(pods(WEB, prefix="other")[0], node="on-newest")
-    assert standing([*claims, newest], [there]) == Standing()
+    assert history([*claims, newest], [there]) == AttemptHistory()
 
 
 @given(purchases())
 def test_nobody_waits_for_longer_than_an_hour_from_the_last_purchase(claims: list[NodeClaim]) -> None:
-    found = standing(claims)
+    found = history(claims)
     if found.until is not None:
         assert found.until <= max(each.created_at for each in claims) + HOUR
 
@@ -139,7 +139,7 @@ def test_each_pod_is_chosen_or_told_why_not_and_others_are_chosen(
         for number, (app, runs) in enumerate(made)
     ]
     mine = NAMES.of(pods(shape(app="app-0"))[0])
-    repeating = Repeating({mine: Standing(failed, NOW + LOOK)}, NAMES, NOW)
+    repeating = Repeating({mine: AttemptHistory(failed, NOW + LOOK)}, NAMES, NOW)
     chosen, held = repeating.split(some)
     waits = [pod for pod in some if NAMES.of(pod) == mine and not pod.node and failed > 1]
     assert sorted(pod.key for pod, _ in held) == sorted(pod.key for pod in waits)

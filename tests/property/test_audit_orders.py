@@ -23,7 +23,7 @@ class Wish(NamedTuple):
 
 keys, apps = st.sampled_from((ZONE, HOST)), st.sampled_from(APPS)
 spreads = st.tuples(keys, st.integers(1, 2), apps, st.sampled_from((1, 1, 2, 3)))
-wishes = st.builds(
+preference_mode = st.builds(
     Wish,
     apps,
     st.integers(0, 3),
@@ -66,11 +66,13 @@ def has_order(bound: tuple[Wish, ...], new: tuple[Wish, ...], at: tuple[str, ...
     return reachable(frozenset(range(len(new))))
 
 
-def as_pod(name: str, wish: Wish, **fields: Any) -> dict[str, Any]:
-    constraints = [spread(key, skew, app, minDomains=least)[0] for key, skew, app, least in wish.spreads]
-    affinity = {kind: rules for key, app in wish.bonds for kind, rules in near(app, key).items()}
+def as_pod(name: str, preference: Wish, **fields: Any) -> dict[str, Any]:
+    constraints = [
+        spread(key, skew, app, minDomains=least)[0] for key, skew, app, least in preference.spreads
+    ]
+    affinity = {kind: rules for key, app in preference.bonds for kind, rules in near(app, key).items()}
     given_spec = {"topologySpreadConstraints": constraints, "affinity": affinity, **fields}
-    return pod(name, "100m", labels={"app": wish.app}, **given_spec)
+    return pod(name, "100m", labels={"app": preference.app}, **given_spec)
 
 
 def audited(bound: tuple[Wish, ...], new: tuple[Wish, ...], at: tuple[str, ...]) -> bool:
@@ -86,8 +88,8 @@ def audited(bound: tuple[Wish, ...], new: tuple[Wish, ...], at: tuple[str, ...])
 
 @settings(max_examples=400, deadline=None)
 @given(
-    st.lists(wishes, max_size=3).map(tuple),
-    st.lists(wishes, min_size=1, max_size=MOST_PODS).map(tuple),
+    st.lists(preference_mode, max_size=3).map(tuple),
+    st.lists(preference_mode, min_size=1, max_size=MOST_PODS).map(tuple),
     zones,
 )
 def test_what_the_audit_lets_pass_can_be_bound_in_some_order_and_all_else_in_none(

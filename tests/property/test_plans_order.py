@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.problems.binding import stranded, uneven
+from tests.problems.binding import uneven, unsatisfied
 from tests.problems.drawing import Mix, draw
 from tests.problems.planning import planned
 
@@ -19,4 +19,4 @@ def test_spreads_hold_for_whoever_comes_last_and_somebody_can_always_come_next(s
     plan = planned(problem.manifests, problem.catalog).plan
 
     assert uneven(problem, plan) == []
-    assert stranded(problem, plan) == []
+    assert unsatisfied(problem, plan) == []

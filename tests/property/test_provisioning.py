@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, canonical, decide, plan_item, record, replay
 from nodesmith.decisions.scheduling.compatibility import label_refusal
-from nodesmith.decisions.scheduling.nodes.conflicts import Neighbours
+from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from nodesmith.model.apimachinery.resources import total
 from nodesmith.model.apimachinery.taints import first_untolerated
@@ -138,8 +138,8 @@ def test_rules_of_the_node_hold_at_the_end(seen: Snapshot) -> None:
             if name not in new and pod.key not in moved:
                 continue
             others = [other.shape for other in mine if other is not pod]
-            neighbours = Neighbours([pod.shape, *others])
-            assert not any(neighbours.conflict(pod.shape, other) for other in others)
+            conflicts = PodConflicts([pod.shape, *others])
+            assert not any(conflicts.conflict(pod.shape, other) for other in others)
             for spread in (s for s in pod.shape.spreads if s.hard and s.topology_key == HOSTNAME):
                 # On a node that is there, pods of other shapes may come after those that spread.
                 rivals = [p for p in mine if name in new or p.shape is pod.shape]

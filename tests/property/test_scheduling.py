@@ -1,4 +1,4 @@
-"""Zones shared out obey kube-scheduler, however many pods, zones and constraints there are; rooms never overflow."""
+"""Shares of zones obey kube-scheduler, whatever the pods, zones and constraints; existing nodes never overflow."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodesmith.decisions.scheduling.assign import assign
-from nodesmith.decisions.scheduling.nodes.available import Vacancies
-from nodesmith.decisions.scheduling.nodes.conflicts import Neighbours
-from nodesmith.decisions.scheduling.nodes.existing import rooms
+from nodesmith.decisions.scheduling.nodes.available import AvailableCapacity
+from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
+from nodesmith.decisions.scheduling.nodes.existing import existing_nodes
 from nodesmith.decisions.scheduling.spreadshares import Tally, share_out
 from nodesmith.model.kubernetes.shapes import Shape, Spread
 from nodesmith.model.snapshot import Snapshot
@@ -42,8 +42,8 @@ def shared(
 ) -> dict[str, int]:
     """Share out pods that count themselves; without a spread the counts only give an order."""
     tally = Tally(0, {**dict.fromkeys(launchable, 0), **found}, counts_self=True, spread=spread)
-    room: dict[tuple[str, ...], int | None] = {(zone,): most for zone, most in sorted(places.items())}
-    return {zone: share for (zone,), share in share_out(count, [tally], room).items()}
+    existing: dict[tuple[str, ...], int | None] = {(zone,): most for zone, most in sorted(places.items())}
+    return {zone: share for (zone,), share in share_out(count, [tally], existing).items()}
 
 
 def kube_scheduler_admits(
@@ -58,15 +58,20 @@ def kube_scheduler_admits(
     count=st.integers(0, 30),
     found=counts,
     launchable=zones,
-    room=counts,
+    existing=counts,
     skew=st.integers(1, 4),
     least=st.integers(1, 5),
 )
 def test_every_pod_is_admitted_in_its_turn_and_none_is_held_back_needlessly(
-    count: int, found: dict[str, int], launchable: Sequence[str], room: dict[str, int], skew: int, least: int
+    count: int,
+    found: dict[str, int],
+    launchable: Sequence[str],
+    existing: dict[str, int],
+    skew: int,
+    least: int,
 ) -> None:
     _, spread = spreading(skew, least)
-    known = {zone: room[zone] for zone in room if zone in found}
+    known = {zone: existing[zone] for zone in existing if zone in found}
     places: dict[str, int | None] = {**known, **dict.fromkeys(launchable)}
 
     shares = shared(count, spread, found, launchable, places)
@@ -101,9 +106,9 @@ def test_counts_that_only_give_an_order_hold_nobody_back_and_end_as_even_as_they
 @given(seen=clusters())
 def test_assigned_pods_fit_their_rooms_and_nobody_is_lost(seen: Snapshot) -> None:
     pending = [pod for pod in seen.pods if not pod.node]
-    there = rooms(seen, ())
-    before = {room.name: room.free for room in there}
-    free = {room.name: room for room in there}
+    there = existing_nodes(seen, ())
+    before = {existing.name: existing.free for existing in there}
+    free = {existing.name: existing for existing in there}
 
     result = assign(pending, there, Zones(ZONES))
 
@@ -123,14 +128,16 @@ def test_assigned_pods_fit_their_rooms_and_nobody_is_lost(seen: Snapshot) -> Non
 @settings(max_examples=40)
 @given(seen=clusters(), of=shapes())
 def test_a_room_takes_as_many_as_it_says_and_then_no_more(seen: Snapshot, of: Shape) -> None:
-    there = rooms(seen, ())
-    vacancies = Vacancies(there, Neighbours([of, *(s for r in there for s in (*r.hosted, *r.expected))]))
-    for room in there:
-        count = vacancies.capacity(room, of, 1000)
+    there = existing_nodes(seen, ())
+    available = AvailableCapacity(
+        there, PodConflicts([of, *(s for r in there for s in (*r.hosted, *r.expected))])
+    )
+    for existing in there:
+        count = available.capacity(existing, of, 1000)
         for taken in range(count):
-            assert vacancies.capacity(room, of, 1), taken
-            vacancies.take(room, of, 1)
-        assert not vacancies.capacity(room, of, 1)
+            assert available.capacity(existing, of, 1), taken
+            available.take(existing, of, 1)
+        assert not available.capacity(existing, of, 1)
 
 
 @given(count=st.integers(1, 50))

@@ -15,19 +15,19 @@ from tests.fakes.hints import FakeHints
 PROCESSES = 2
 """Lambda runs two at the least."""
 WAITS = (1, 2, 5, 10)
-wishes = st.lists(
+preference_mode = st.lists(
     st.tuples(st.integers(0, 4), st.integers(0, PROCESSES - 1), st.sampled_from(WAITS)), max_size=200
 )
 
 
-@given(wishes)
+@given(preference_mode)
 def test_no_more_hints_are_pending_than_there_are_waits_in_each_process(
-    wished: list[tuple[int, int, int]],
+    preferred: list[tuple[int, int, int]],
 ) -> None:
     now = builders.NOW
     hints = FakeHints(clock=lambda: now)
     processes = [SelfHints() for _ in range(PROCESSES)]
-    for passed, process, wait in wished:
+    for passed, process, wait in preferred:
         now += timedelta(seconds=passed)
         hints.receive(Concern.TERMINATION)
         processes[process].send(hints, Concern.TERMINATION, Hint("shop"), timedelta(seconds=wait), now)
@@ -48,11 +48,11 @@ def test_a_look_that_wishes_the_same_again_has_one_hint_pending_however_often_it
         assert len(hints.receive(Concern.TERMINATION)) == 1
 
 
-@given(wishes)
-def test_whoever_wishes_to_be_woken_is_woken_by_then(wished: list[tuple[int, int, int]]) -> None:
+@given(preference_mode)
+def test_whoever_wishes_to_be_woken_is_woken_by_then(preferred: list[tuple[int, int, int]]) -> None:
     now = builders.NOW
     hints, mine = FakeHints(clock=lambda: now), SelfHints()
-    for passed, _, wait in wished:
+    for passed, _, wait in preferred:
         now += timedelta(seconds=passed)
         hints.receive(Concern.TERMINATION)
         mine.send(hints, Concern.TERMINATION, Hint("shop"), timedelta(seconds=wait), now)

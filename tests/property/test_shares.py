@@ -20,11 +20,11 @@ LOT = st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(1, 500), 
 WAITING = st.lists(LOT, min_size=1, max_size=30)
 
 
-def waiting_pods(lots: Sequence[tuple[str, int, int, int]]) -> list[Pod]:
+def waiting_pods(batches: Sequence[tuple[str, int, int, int]]) -> list[Pod]:
     """Return pods by namespace, priority, rules and replicas of each shape."""
     shapes: list[tuple[Shape, int]] = [
         (replace(BASES[namespace], priority=priority, affinities=(RULE,) * rules), replicas)
-        for namespace, priority, rules, replicas in lots
+        for namespace, priority, rules, replicas in batches
     ]
     return [
         Pod(f"{one.namespace}/p{number:03d}-{replica}", one, NOW, unschedulable=True)
@@ -34,8 +34,10 @@ def waiting_pods(lots: Sequence[tuple[str, int, int, int]]) -> list[Pod]:
 
 
 @given(WAITING)
-def test_a_decision_takes_no_more_than_its_steps_and_one_shape(lots: list[tuple[str, int, int, int]]) -> None:
-    pods = waiting_pods(lots)
+def test_a_decision_takes_no_more_than_its_steps_and_one_shape(
+    batches: list[tuple[str, int, int, int]],
+) -> None:
+    pods = waiting_pods(batches)
     steps = [steps_of(one) for one in {pod.shape for pod in shared_out(pods).chosen}]
     assert sum(steps) - max(steps) < MOST_STEPS
     several = len({pod.shape.namespace for pod in pods}) > 1
@@ -44,10 +46,10 @@ def test_a_decision_takes_no_more_than_its_steps_and_one_shape(lots: list[tuple[
 
 @given(WAITING)
 def test_a_namespace_waits_only_where_no_other_of_its_priority_has_more(
-    lots: list[tuple[str, int, int, int]],
+    batches: list[tuple[str, int, int, int]],
 ) -> None:
     """Max-min fairness, for pods of one priority: who is left out has at most one shape less than anybody."""
-    pods = waiting_pods([(namespace, 0, rules, replicas) for namespace, _, rules, replicas in lots])
+    pods = waiting_pods([(namespace, 0, rules, replicas) for namespace, _, rules, replicas in batches])
     shares = shared_out(pods)
     spent: Counter[str] = Counter()
     for one in {pod.shape for pod in shares.chosen}:
@@ -59,12 +61,12 @@ def test_a_namespace_waits_only_where_no_other_of_its_priority_has_more(
 
 @given(WAITING)
 def test_every_pod_is_decided_about_within_as_many_decisions_as_there_are_shapes(
-    lots: list[tuple[str, int, int, int]],
+    batches: list[tuple[str, int, int, int]],
 ) -> None:
     """None of them gets a node, which is the worst that can happen to those behind them."""
-    pods, seen = waiting_pods(lots), set[str]()
+    pods, seen = waiting_pods(batches), set[str]()
     tried: tuple[str, ...] = ()
-    for _ in lots:
+    for _ in batches:
         shares = shared_out(pods, tried)
         assert shared_out(pods[::-1], tried).chosen == list(shares.chosen)[::-1], (
             "whatever order they come in"

@@ -6,7 +6,7 @@ from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.provisioning.search.alternatives import best
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment, Demand
-from nodesmith.decisions.scheduling.offerings.unavailable import Unsold
+from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import ZONE
 from tests.builders import ZONES, pods, shape
@@ -19,7 +19,7 @@ def bought_for(count: int, *, zones: int) -> list[tuple[str, bool]]:
     """Decide for pods that may go to any of some zones; give the zones bought for, and whether quickly."""
     found: list[tuple[str, bool]] = []
 
-    def assign(choices: Choices, _: Unsold) -> Assignment:
+    def assign(choices: Choices, _: UnavailableDomains) -> Assignment:
         zone = ZONES[choices.pick(("zone", WEB), 2) % zones]
         return Assignment(demands=[Demand(WEB, tuple(pods(WEB, count)), FrozenMap({ZONE: zone}))])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.attempts import LONGEST_WAIT, Standing, standings, stayed, wait_after
+from nodesmith.decisions.attempts import LONGEST_WAIT, AttemptHistory, histories, stayed, wait_after
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.decisions.workloads import Workloads
 from nodesmith.model.apimachinery.frozen import FrozenMap
@@ -62,14 +62,16 @@ def seen(claims: Sequence[NodeClaim], *on: Pod) -> Any:
     return snapshot(pods=[WAITING, *on], nodes=tuple(nodes))
 
 
-def standing(
+def history(
     *claims: NodeClaim, on: Sequence[Pod] = (), since: timedelta = 10 * MINUTE, **known: Any
-) -> Standing:
+) -> AttemptHistory:
     """Return how the workload fares whose pod has waited for so long."""
     pod = replace(WAITING, created_at=NOW - since)
     expecting = known.pop("expecting", ())
     held = ledger(claims=claims, **known)
-    return standings([pod], expecting, held, seen(claims, *on), NOW, Workloads()).get(WORKLOAD, Standing())
+    return histories([pod], expecting, held, seen(claims, *on), NOW, Workloads()).get(
+        WORKLOAD, AttemptHistory()
+    )
 
 
 def hosted(made: NodeClaim, **fields: Any) -> Pod:
@@ -83,73 +85,73 @@ def test_the_waits_double_from_two_minutes_to_an_hour() -> None:
 
 
 def test_nothing_is_known_of_pods_for_which_nothing_was_bought() -> None:
-    assert standing(bought(MINUTE, attempts=FrozenMap({"another-one": 9}))) == Standing()
+    assert history(bought(MINUTE, attempts=FrozenMap({"another-one": 9}))) == AttemptHistory()
 
 
 def test_a_node_that_nobody_came_to_though_pods_waited_is_a_failed_attempt() -> None:
-    made = standing(bought(5 * MINUTE))
+    made = history(bought(5 * MINUTE))
     assert (made.failed, made.waits(NOW)) == (1, False)
 
 
 def test_after_the_second_nothing_is_bought_until_its_back_off_is_over() -> None:
-    young, old = standing(bought(MINUTE, 2)), standing(bought(3 * MINUTE, 2))
+    young, old = history(bought(MINUTE, 2)), history(bought(3 * MINUTE, 2))
     assert (young.failed, young.until, young.waits(NOW)) == (2, NOW + MINUTE, True)
     assert (old.failed, old.waits(NOW), old.is_on_trial) == (2, False, True)
 
 
 def test_the_longest_back_off_of_several_holds() -> None:
-    assert standing(bought(MINUTE, 2), bought(MINUTE, 3)).until == NOW + 3 * MINUTE
+    assert history(bought(MINUTE, 2), bought(MINUTE, 3)).until == NOW + 3 * MINUTE
 
 
 @pytest.mark.parametrize("ready", [None, MINUTE / 2])
 def test_a_node_that_pods_may_yet_come_to_is_no_failed_attempt(ready: timedelta | None) -> None:
     made = bought(MINUTE, ready=ready)
-    assert standing(made, expecting=[(made.name, hosted(made, node=""))]).failed == 0
+    assert history(made, expecting=[(made.name, hosted(made, node=""))]).failed == 0
 
 
 def test_a_pod_that_is_on_the_node_for_less_than_a_minute_decides_nothing() -> None:
     failed, made = bought(5 * MINUTE, 2, name="default-a"), bought(MINUTE, 3)
-    found = standing(failed, made, on=[hosted(made)])
+    found = history(failed, made, on=[hosted(made)])
     assert (found.failed, found.trial, found.waits(NOW)) == (2, made.name, True)
 
 
 def test_a_pod_that_has_stayed_for_a_minute_makes_up_for_all_attempts_before() -> None:
     failed, made = bought(5 * MINUTE, 2, name="default-a"), bought(3 * MINUTE, 3)
-    assert standing(failed, made, on=[hosted(made)]) == Standing()
+    assert history(failed, made, on=[hosted(made)]) == AttemptHistory()
 
 
 def test_a_pod_that_is_leaving_or_of_somebody_else_has_not_stayed() -> None:
     made = bought(4 * MINUTE, 3)
     other = replace(pods(shape(app="other"))[0], node=f"node-{made.name}")
-    assert standing(made, on=[hosted(made, deleting=True), other]).failed == 3
+    assert history(made, on=[hosted(made, deleting=True), other]).failed == 3
 
 
 def test_a_pod_of_the_same_controller_has_stayed_though_it_asks_for_something_else() -> None:
     made = bought(4 * MINUTE, 3)
     resized = replace(hosted(made), shape=shape("2"))
-    assert standing(made, on=[resized]) == Standing()
+    assert history(made, on=[resized]) == AttemptHistory()
 
 
 def test_attempts_after_the_last_one_that_went_well_count_again() -> None:
     good, bad = bought(9 * MINUTE, 4, name="default-a"), bought(5 * MINUTE, 1)
-    assert standing(good, bad, on=[hosted(good)]).failed == 1
+    assert history(good, bad, on=[hosted(good)]).failed == 1
 
 
 def test_an_attempt_of_the_same_decision_as_one_that_went_well_does_not_count() -> None:
     good, bad = bought(5 * MINUTE, 2, name="default-a"), bought(5 * MINUTE, 2)
-    assert standing(good, bad, on=[hosted(good)]).failed == 0
+    assert history(good, bad, on=[hosted(good)]).failed == 0
 
 
 def test_pods_that_were_made_long_after_the_node_need_it_for_something_else() -> None:
     made = bought(10 * MINUTE)
-    assert standing(made, since=8 * MINUTE).failed == 0
-    assert standing(made, since=8 * MINUTE + timedelta(seconds=30)).failed == 1
+    assert history(made, since=8 * MINUTE).failed == 0
+    assert history(made, since=8 * MINUTE + timedelta(seconds=30)).failed == 1
 
 
 def test_pods_that_replace_others_during_a_back_off_go_on_waiting() -> None:
     made = bought(20 * MINUTE, 5)
-    assert standing(made, since=5 * MINUTE).failed == 5
-    assert standing(made, since=2 * MINUTE).failed == 0
+    assert history(made, since=5 * MINUTE).failed == 5
+    assert history(made, since=2 * MINUTE).failed == 0
 
 
 @pytest.mark.parametrize("cause", ["Empty", "Deleted", "Underutilized", "InstanceTerminated"])
@@ -157,9 +159,9 @@ def test_a_node_that_was_ended_before_anybody_came_is_a_failed_attempt(cause: st
     made = ended(bought(2 * MINUTE), cause)
     gone = departure_of(made)
     assert gone is not None
-    assert standing(made).failed == 1
-    assert standing(departures=(gone,)).failed == 1
-    assert standing(ended(bought(2 * MINUTE, ready=None), cause)).failed == 1
+    assert history(made).failed == 1
+    assert history(departures=(gone,)).failed == 1
+    assert history(ended(bought(2 * MINUTE, ready=None), cause)).failed == 1
 
 
 @pytest.mark.parametrize("cause", sorted(set(Fate) - {Fate.TERMINATED, Fate.STOPPED}))
@@ -167,15 +169,15 @@ def test_what_ec2_has_taken_counts_for_nothing(cause: str) -> None:
     made = ended(bought(2 * MINUTE), cause)
     gone = departure_of(made)
     assert gone is not None
-    assert standing(made) == standing(departures=(gone,)) == Standing()
+    assert history(made) == history(departures=(gone,)) == AttemptHistory()
 
 
 def test_what_never_became_a_node_counts_for_nothing() -> None:
-    assert standing(replace(bought(MINUTE, ready=None), phase=Phase.GIVEN_UP)) == Standing()
+    assert history(replace(bought(MINUTE, ready=None), phase=Phase.GIVEN_UP)) == AttemptHistory()
 
 
 def test_what_was_bought_hours_ago_counts_for_nothing() -> None:
-    assert standing(bought(timedelta(hours=3, seconds=1), 9), since=timedelta(days=1)) == Standing()
+    assert history(bought(timedelta(hours=3, seconds=1), 9), since=timedelta(days=1)) == AttemptHistory()
 
 
 def test_a_departure_is_kept_for_longer_than_the_longest_back_off_after_a_repeated_attempt() -> None:
@@ -206,7 +208,7 @@ def test_whose_pods_have_stayed_and_left_is_not_held_back() -> None:
     made = replace(bought(20 * MINUTE, 6), served=(WORKLOAD,))
     gone = departure_of(ended(made))
     assert gone is not None
-    assert standing(made) == standing(departures=(gone,)) == Standing()
+    assert history(made) == history(departures=(gone,)) == AttemptHistory()
 
 
 def decided(claims: Sequence[NodeClaim], waiting: Sequence[Pod], now: datetime = NOW) -> Plan:
@@ -293,6 +295,6 @@ def test_a_back_off_tells_when_it_ends() -> None:
 
 def test_a_trial_on_whose_node_a_pod_is_tells_when_that_will_have_stayed() -> None:
     failed, made = bought(5 * MINUTE, 2, name="default-a"), bought(MINUTE, 3)
-    assert standing(failed, made, on=[hosted(made)]).due == NOW - MINUTE + 40 * MINUTE / 60 + MINUTE
+    assert history(failed, made, on=[hosted(made)]).due == NOW - MINUTE + 40 * MINUTE / 60 + MINUTE
     on_its_way = bought(MINUTE / 2, 3, ready=None)
-    assert standing(failed, on_its_way).due is None
+    assert history(failed, on_its_way).due is None

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.decisions.budgets import allowed, is_active, room
+from nodesmith.decisions.budgets import allowed, is_active, remaining
 from nodesmith.model.apimachinery.cron import last_hit, parse_cron
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.problems import Parsed
@@ -165,7 +165,7 @@ def left(
     snapshot: Snapshot = SNAPSHOT,
 ) -> int | None:
     assert found.value is not None, found.problems
-    return room(found.value, "Drifted", ledger, going, snapshot, NOW)
+    return remaining(found.value, "Drifted", ledger, going, snapshot, NOW)
 
 
 def test_as_many_may_go_as_the_budgets_say_where_no_rate_is_given() -> None:

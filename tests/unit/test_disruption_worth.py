@@ -253,8 +253,8 @@ def test_a_node_whose_price_nobody_knows_stays_unless_it_is_empty_and_keeps_no_o
 def test_pods_that_wait_anyway_never_block_and_keep_what_room_there_is_for_them() -> None:
     workers = [worker("a"), worker("b", annotations={"karpenter.sh/do-not-disrupt": "true"})]
     running_pods = running(shape("1", "1Gi"), {"a": 1, "b": 2})
-    hopeless = pods(shape("900", "1Gi", app="huge"), 1)
-    (one,) = propose(fleet(workers, [*running_pods, *hopeless])).proposals
+    unschedulable = pods(shape("900", "1Gi", app="huge"), 1)
+    (one,) = propose(fleet(workers, [*running_pods, *unschedulable])).proposals
     assert set(one.destinations.values()) == {"b"}
     promised = pods(shape("1500m", "1Gi", app="late"), 1)
     found = propose(fleet(workers, [*running_pods, *promised], pools=[pool()]))

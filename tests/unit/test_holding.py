@@ -11,7 +11,7 @@ import pytest
 
 from nodesmith.adapters.kubernetes.statuspatches import patched_node
 from nodesmith.decisions.lifecycle import initialization_patch, next_steps, registration_patch
-from nodesmith.decisions.scheduling.nodes.existing import rooms
+from nodesmith.decisions.scheduling.nodes.existing import existing_nodes
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.commands import Command, Initialize, Nominate, Open, Register, Wait
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
@@ -131,9 +131,9 @@ def test_what_else_it_waits_for_is_named_first() -> None:
 
 def test_a_held_node_has_room_for_pods_that_come_once_it_is_open() -> None:
     seen = builders.snapshot(nodes=(CORDONED,), daemonsets=(AGENT,))
-    (room,) = rooms(seen, [HELD])
-    assert room.admits(WEB[0].shape)
-    by_hand = rooms(seen, [replace(HELD, held_until=None)])[0]
+    (existing,) = existing_nodes(seen, [HELD])
+    assert existing.admits(WEB[0].shape)
+    by_hand = existing_nodes(seen, [replace(HELD, held_until=None)])[0]
     assert not by_hand.admits(WEB[0].shape), "one that somebody else has cordoned has none"
 
 

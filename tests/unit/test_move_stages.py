@@ -30,7 +30,7 @@ from nodesmith.decisions.disruption.moves.steps import (
     TidyUp,
 )
 from nodesmith.decisions.disruption.proposals import Proposal
-from nodesmith.decisions.disruption.search.emptybatches import LARGEST_LOT, in_lots
+from nodesmith.decisions.disruption.search.emptybatches import LARGEST_BATCH, in_batches
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
@@ -206,10 +206,10 @@ def test_a_nodeclaim_says_for_nothing_that_it_is_disrupted_where_no_move_and_no_
 
 
 def test_empty_nodes_go_in_lots_and_all_others_by_themselves() -> None:
-    empty = [Proposal(Reason.EMPTY, (f"e{n}",), saving_hourly_usd=0.1) for n in range(LARGEST_LOT + 2)]
+    empty = [Proposal(Reason.EMPTY, (f"e{n}",), saving_hourly_usd=0.1) for n in range(LARGEST_BATCH + 2)]
     half = Proposal(Reason.UNDERUTILIZED, ("h",))
-    lots = in_lots([empty[0], half, *empty[1:]])
-    assert [len(lot.sources) for lot in lots] == [LARGEST_LOT, 2, 1]
+    lots = in_batches([empty[0], half, *empty[1:]])
+    assert [len(lot.sources) for lot in lots] == [LARGEST_BATCH, 2, 1]
     assert lots[1].why == "2 nodes without pods save 0.2000 USD an hour"
     assert lots[2] is half
-    assert in_lots([empty[0]]) == [empty[0]]
+    assert in_batches([empty[0]]) == [empty[0]]

@@ -9,7 +9,7 @@ import pytest
 
 from nodesmith.decisions.scheduling.labelsets import LabelSets
 from nodesmith.decisions.scheduling.nodes import conflicts as rules_module
-from nodesmith.decisions.scheduling.nodes.conflicts import UNLIMITED, Neighbours
+from nodesmith.decisions.scheduling.nodes.conflicts import UNLIMITED, PodConflicts
 from nodesmith.model.apimachinery.labelselectors import parse_selector
 from nodesmith.model.kubernetes.shapes import Shape
 from tests.builders import anti_affinity, daemon, expression, shape, spread
@@ -21,18 +21,18 @@ def port(number: int = 80, ip: str = "") -> dict[str, Any]:
     return {"containers": [{"name": "m", "ports": [{"hostPort": number, **({"hostIP": ip} if ip else {})}]}]}
 
 
-def may_share(neighbours: Neighbours, *some: Shape) -> bool:
+def may_share(conflicts: PodConflicts, *some: Shape) -> bool:
     """Return whether a node may hold one pod of each (a shape named twice.
 
     Two of it), as the packing reads the rules.
     """
-    rules = [neighbours.rules(one) for one in some]
+    rules = [conflicts.rules(one) for one in some]
     held = [group for each in rules for group in each.groups]
     return all(held.count(group) <= most for each in rules for group, most in each.caps)
 
 
 def together(*some: Shape) -> bool:
-    return may_share(Neighbours(some), *some)
+    return may_share(PodConflicts(some), *some)
 
 
 def test_anti_affinity_keeps_two_shapes_apart_whoever_has_the_term() -> None:
@@ -48,8 +48,8 @@ def test_pods_that_repel_their_like_come_one_to_a_node() -> None:
     web = shape(affinity=anti_affinity())
 
     assert not together(web, web)
-    assert Neighbours([web]).rules(web).per_node == 1
-    assert Neighbours([other := shape(app="db"), web]).rules(other).per_node == UNLIMITED
+    assert PodConflicts([web]).rules(web).per_node == 1
+    assert PodConflicts([other := shape(app="db"), web]).rules(other).per_node == UNLIMITED
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_host_port_is_had_once_a_node(one: dict[str, Any], other: dict[str, An
     first, second = shape(app="a", **one), shape(app="b", **other)
 
     assert together(first, second) is share
-    assert Neighbours([first, second]).conflict(first, second) is not share
+    assert PodConflicts([first, second]).conflict(first, second) is not share
 
 
 def test_a_spread_counts_all_that_it_selects_also_those_of_other_shapes() -> None:
@@ -83,29 +83,29 @@ def test_a_spread_counts_all_that_it_selects_also_those_of_other_shapes() -> Non
 def test_a_spread_of_pods_that_run_binds_nobody_who_comes_later() -> None:
     web = shape(topologySpreadConstraints=spread(HOSTNAME, hard=True))
 
-    assert not Neighbours([web]).rules(web, running=True).caps
+    assert not PodConflicts([web]).rules(web, running=True).caps
 
 
 def test_wishes_are_no_rules() -> None:
     preferred = {"weight": 1, "podAffinityTerm": anti_affinity()["podAntiAffinity"]
                  ["requiredDuringSchedulingIgnoredDuringExecution"][0]}  # fmt: skip
-    wishing = shape(
+    relaxation = shape(
         topologySpreadConstraints=spread(HOSTNAME, hard=False),
         affinity={"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}},
     )
 
-    assert together(wishing, wishing)
+    assert together(relaxation, relaxation)
 
 
 def test_a_daemonset_is_in_conflict_with_whom_it_repels_and_whose_port_it_has() -> None:
     agent = daemon(affinity=anti_affinity(namespaces=["default"]), **port())
     web, other = shape(), shape(app="other", **port())
 
-    neighbours = Neighbours([agent, web, other, db := shape(app="db")])
+    conflicts = PodConflicts([agent, web, other, db := shape(app="db")])
 
-    assert neighbours.conflict(web, agent)
-    assert neighbours.conflict(other, agent)
-    assert not neighbours.conflict(db, agent)
+    assert conflicts.conflict(web, agent)
+    assert conflicts.conflict(other, agent)
+    assert not conflicts.conflict(db, agent)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def test_selectors_too_broad_to_be_told_apart_give_their_pods_nodes_alone(
         {"topologyKey": HOSTNAME, "labelSelector": {"matchExpressions": [expression("app", "NotIn", "db-0")]}}
     ]}})  # fmt: skip
 
-    neighbours = Neighbours([shy, *others])
+    conflicts = PodConflicts([shy, *others])
 
-    assert not may_share(neighbours, shy, others[1])
-    assert not may_share(neighbours, shy, others[0]), "more than it asks for"
-    assert may_share(neighbours, *others)
+    assert not may_share(conflicts, shy, others[1])
+    assert not may_share(conflicts, shy, others[0]), "more than it asks for"
+    assert may_share(conflicts, *others)

@@ -56,8 +56,8 @@ def placed(decided: Plan) -> dict[str, int]:
 def test_pods_that_a_spread_counts_and_does_not_bind_have_their_places_first() -> None:
     nodes = [node("n-a", zone=A), node("n-b", zone=B)]
     bound = shape("1", topologySpreadConstraints=spread(hard=True))
-    wish = spread(CAPACITY, hard=False)
-    free = shape("100m", nodeSelector={ZONE: A}, topologySpreadConstraints=wish)
+    preference = spread(CAPACITY, hard=False)
+    free = shape("100m", nodeSelector={ZONE: A}, topologySpreadConstraints=preference)
 
     decided = plan((bound, 2), (free, 2), nodes=nodes, pools=[NOTHING_FOR_SALE])
 

@@ -32,7 +32,7 @@ def wish_about(app: str, key: str, weight: int = 1) -> dict[str, Any]:
     return {"weight": weight, "podAffinityTerm": {"topologyKey": key, "labelSelector": selector}}
 
 
-def wishing(
+def relaxation(
     *nodes: dict[str, Any],
     near: tuple[dict[str, Any], ...] = (),
     apart: tuple[dict[str, Any], ...] = (),
@@ -57,32 +57,32 @@ def zones(decided: Plan) -> list[set[str]]:
 
 class TestRespect:
     def test_preferred_node_affinity_is_kept(self) -> None:
-        assert {zone for each in zones(plan(wishing(wish_for(ZONE, B)), 2)) for zone in each} == {B}
+        assert {zone for each in zones(plan(relaxation(wish_for(ZONE, B)), 2)) for zone in each} == {B}
 
     def test_the_heaviest_term_counts_and_one_that_cannot_be_had_gives_way_to_the_next(self) -> None:
         decided = plan(
-            wishing(wish_for(ZONE, "nowhere", weight=9), wish_for(ZONE, C, weight=5), wish_for(ZONE, A)), 1
+            relaxation(wish_for(ZONE, "nowhere", weight=9), wish_for(ZONE, C, weight=5), wish_for(ZONE, A)), 1
         )
 
         assert zones(decided) == [{C}]
 
     def test_a_wish_that_nothing_meets_is_given_up(self) -> None:
-        assert len(plan(wishing(wish_for("example.com/rack", "1")), 1).nodes) == 1
+        assert len(plan(relaxation(wish_for("example.com/rack", "1")), 1).nodes) == 1
 
     def test_preferred_anti_affinity_over_hostnames_costs_nodes(self) -> None:
-        decided = plan(wishing(apart=(wish_about("web", HOSTNAME),)), 3)
+        decided = plan(relaxation(apart=(wish_about("web", HOSTNAME),)), 3)
 
         assert [len(n.claim.nominated) for n in decided.nodes] == [1, 1, 1]
 
     def test_preferred_anti_affinity_over_zones_is_kept_by_as_many_as_there_are_zones(self) -> None:
-        decided = plan(wishing(apart=(wish_about("web", ZONE),), requests={"cpu": "3"}), 5)
+        decided = plan(relaxation(apart=(wish_about("web", ZONE),), requests={"cpu": "3"}), 5)
 
         assert not decided.unplaced
         assert {z for each in zones(decided) for z in each} >= {A, B, C}
 
     def test_preferred_affinity_is_kept_where_there_is_somebody_and_given_up_where_not(self) -> None:
-        alone = plan(wishing(near=(wish_about("db", ZONE),)), 2)
-        together = plan(wishing(near=(wish_about("web", ZONE),), requests={"cpu": "3"}), 9)
+        alone = plan(relaxation(near=(wish_about("db", ZONE),)), 2)
+        together = plan(relaxation(near=(wish_about("web", ZONE),), requests={"cpu": "3"}), 9)
 
         assert not alone.unplaced
         assert len({frozenset(z) for z in zones(together)}) == 1
@@ -91,7 +91,7 @@ class TestRespect:
     def test_the_heaviest_wish_is_given_up_first(self) -> None:
         both = (wish_about("web", ZONE, weight=10), wish_about("web", HOSTNAME))
 
-        decided = plan(wishing(wish_for(ZONE, A), apart=both), 4)
+        decided = plan(relaxation(wish_for(ZONE, A), apart=both), 4)
 
         assert zones(decided) == [{A}] * 4
         assert [len(n.claim.nominated) for n in decided.nodes] == [1] * 4
@@ -100,7 +100,7 @@ class TestRespect:
         only_a = nodepool_manifest("a", requirements=[expression(ZONE, "In", A)], limits={"cpu": "0"})
         elsewhere = nodepool_manifest("b", requirements=[expression(ZONE, "In", B)])
 
-        decided = plan(wishing(wish_for(ZONE, A)), 1, pools=[only_a, elsewhere])
+        decided = plan(relaxation(wish_for(ZONE, A)), 1, pools=[only_a, elsewhere])
 
         assert zones(decided) == [{B}]
 
@@ -140,7 +140,7 @@ class TestSoftTaints:
     def test_they_are_the_last_wish_to_be_given_up(self) -> None:
         only_b = nodepool_manifest(requirements=[expression(ZONE, "In", B)])
 
-        decided = plan(wishing(wish_for(ZONE, A)), 1, pools=[tainted(), only_b])
+        decided = plan(relaxation(wish_for(ZONE, A)), 1, pools=[tainted(), only_b])
 
         assert zones(decided) == [{B}]
 
@@ -163,7 +163,7 @@ class TestIgnore:
 
     def test_wishes_about_other_pods_cost_no_node(self) -> None:
         both = (wish_about("web", ZONE), wish_about("web", HOSTNAME))
-        some = wishing(apart=both, topologySpreadConstraints=spread(HOSTNAME, hard=False))
+        some = relaxation(apart=both, topologySpreadConstraints=spread(HOSTNAME, hard=False))
         free = plan(shape(), 4, self.IGNORE)
 
         decided = plan(some, 4, self.IGNORE)
@@ -172,12 +172,14 @@ class TestIgnore:
 
     def test_a_dearer_choice_is_not_taken_for_a_wish(self) -> None:
         assert (
-            plan(wishing(wish_for(CAPACITY, "on-demand")), 1, self.IGNORE).nodes[0].request.capacity_type
+            plan(relaxation(wish_for(CAPACITY, "on-demand")), 1, self.IGNORE).nodes[0].request.capacity_type
             == "spot"
         )
-        assert plan(wishing(wish_for(CAPACITY, "on-demand")), 1).nodes[0].request.capacity_type == "on-demand"
+        assert (
+            plan(relaxation(wish_for(CAPACITY, "on-demand")), 1).nodes[0].request.capacity_type == "on-demand"
+        )
 
     def test_room_that_does_not_meet_a_wish_is_used(self) -> None:
-        decided = plan(wishing(wish_for(ZONE, B)), 1, self.IGNORE, nodes=[node("n-a", zone=A)])
+        decided = plan(relaxation(wish_for(ZONE, B)), 1, self.IGNORE, nodes=[node("n-a", zone=A)])
 
         assert not decided.nodes

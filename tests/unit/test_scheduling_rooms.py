@@ -8,9 +8,15 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.scheduling.nodes.available import Vacancies
-from nodesmith.decisions.scheduling.nodes.conflicts import Neighbours
-from nodesmith.decisions.scheduling.nodes.existing import NOMINATION, Room, nominations, room_of, rooms
+from nodesmith.decisions.scheduling.nodes.available import AvailableCapacity
+from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
+from nodesmith.decisions.scheduling.nodes.existing import (
+    NOMINATION,
+    ExistingNode,
+    existing_node_of,
+    existing_nodes,
+    nominations,
+)
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import DISRUPTED, UNREGISTERED, Taint
@@ -23,14 +29,14 @@ from tests.builders import NOW, ZONES, anti_affinity, bind, claim, daemon, node,
 HOSTNAME = "kubernetes.io/hostname"
 
 
-def only(*claims: NodeClaim, **fields: Any) -> Room:
-    (room,) = rooms(snapshot(**fields), claims)
-    return room
+def only(*claims: NodeClaim, **fields: Any) -> ExistingNode:
+    (existing,) = existing_nodes(snapshot(**fields), claims)
+    return existing
 
 
-def takes(room: Room, of: Shape, wanted: int = 100) -> int:
-    neighbours = Neighbours([of, *room.hosted, *room.expected])
-    return Vacancies([room], neighbours).capacity(room, of, wanted)
+def takes(existing: ExistingNode, of: Shape, wanted: int = 100) -> int:
+    conflicts = PodConflicts([of, *existing.hosted, *existing.expected])
+    return AvailableCapacity([existing], conflicts).capacity(existing, of, wanted)
 
 
 def ours(**fields: Any) -> Node:
@@ -39,17 +45,17 @@ def ours(**fields: Any) -> Node:
 
 
 def test_a_node_takes_what_its_pods_leave() -> None:
-    room = only(nodes=[node()], pods=bind(shape("1500m"), "node-1"))
+    existing = only(nodes=[node()], pods=bind(shape("1500m"), "node-1"))
 
-    assert takes(room, shape("500m")) == 5
-    assert takes(room, shape("1")) == 2
-    assert takes(room, shape("3")) == 0
+    assert takes(existing, shape("500m")) == 5
+    assert takes(existing, shape("1")) == 2
+    assert takes(existing, shape("3")) == 0
 
 
 def test_the_number_of_pods_is_a_resource_too() -> None:
-    room = only(nodes=[node(cpu="64")], pods=bind(shape("1m"), "node-1", 50))
+    existing = only(nodes=[node(cpu="64")], pods=bind(shape("1m"), "node-1", 50))
 
-    assert takes(room, shape("1m")) == 8
+    assert takes(existing, shape("1m")) == 8
 
 
 @pytest.mark.parametrize(
@@ -62,10 +68,10 @@ def test_a_resource_that_a_node_lacks_counts_only_where_it_is_asked_for(
 
 
 def test_a_pod_that_asks_for_no_memory_goes_where_memory_is_overdrawn() -> None:
-    room = only(nodes=[node(memory="1Gi")], pods=bind(shape("1", "2Gi"), "node-1"))
+    existing = only(nodes=[node(memory="1Gi")], pods=bind(shape("1", "2Gi"), "node-1"))
 
-    assert takes(room, shape("1", "0")) == 3
-    assert takes(room, shape("1", "1")) == 0
+    assert takes(existing, shape("1", "0")) == 3
+    assert takes(existing, shape("1", "1")) == 0
 
 
 def test_daemonset_pods_that_are_still_to_come_are_counted_once() -> None:
@@ -81,9 +87,9 @@ def test_daemonsets_of_one_name_in_two_namespaces_are_two() -> None:
     agent = daemon(cpu="1")
     twin = shape("1", namespace="other", owner="DaemonSet/agent")
 
-    room = only(nodes=[node()], daemonsets=[agent, twin], pods=bind(daemon(cpu="1"), "node-1"))
+    existing = only(nodes=[node()], daemonsets=[agent, twin], pods=bind(daemon(cpu="1"), "node-1"))
 
-    assert takes(room, shape()) == 2
+    assert takes(existing, shape()) == 2
 
 
 @pytest.mark.parametrize(
@@ -131,7 +137,7 @@ def test_a_cordoned_node_takes_nothing() -> None:
 
 
 def test_a_node_that_is_being_deleted_is_no_room() -> None:
-    assert rooms(snapshot(nodes=[node(deleting=True)]), ()) == []
+    assert existing_nodes(snapshot(nodes=[node(deleting=True)]), ()) == []
 
 
 def test_a_node_that_may_be_disrupted_takes_nobody_and_its_pods_still_count() -> None:
@@ -161,10 +167,10 @@ class TestNodesThatStart:
     """Of a node that is not initialised yet, the claim says what it will be."""
 
     def test_a_claim_without_a_node_is_room_for_what_it_will_offer(self) -> None:
-        room = only(claim(), daemonsets=[daemon(cpu="1")])
+        existing = only(claim(), daemonsets=[daemon(cpu="1")])
 
-        assert (room.name, room.in_flight) == ("default-x1", True)
-        assert takes(room, shape()) == 3
+        assert (existing.name, existing.in_flight) == ("default-x1", True)
+        assert takes(existing, shape()) == 3
 
     def test_a_claim_that_is_still_to_be_launched_expects_daemons_and_knows_what_leaves_no_choice(
         self,
@@ -178,21 +184,21 @@ class TestNodesThatStart:
             ),
         )
 
-        room = only(pending, daemonsets=[daemon(cpu="1", nodeSelector={"kubernetes.io/os": "linux"})])
+        existing = only(pending, daemonsets=[daemon(cpu="1", nodeSelector={"kubernetes.io/os": "linux"})])
 
-        assert takes(room, shape(nodeSelector={"topology.kubernetes.io/zone": ZONES[1]})) == 3
-        assert takes(room, shape(nodeSelector={"topology.kubernetes.io/zone": ZONES[0]})) == 0
-        assert takes(room, shape(nodeSelector={"node.kubernetes.io/instance-type": "m5.large"})) == 0
+        assert takes(existing, shape(nodeSelector={"topology.kubernetes.io/zone": ZONES[1]})) == 3
+        assert takes(existing, shape(nodeSelector={"topology.kubernetes.io/zone": ZONES[0]})) == 0
+        assert takes(existing, shape(nodeSelector={"node.kubernetes.io/instance-type": "m5.large"})) == 0
 
     def test_a_claim_and_its_node_are_one_room(self) -> None:
-        room = only(claim(), nodes=[ours()])
+        existing = only(claim(), nodes=[ours()])
 
-        assert (room.name, room.in_flight) == ("n1", True)
+        assert (existing.name, existing.in_flight) == ("n1", True)
 
     def test_a_node_without_a_provider_id_hides_no_claim_that_has_none_either(self) -> None:
-        found = rooms(snapshot(nodes=[node(provider_id="")]), [claim(phase=Phase.PENDING)])
+        found = existing_nodes(snapshot(nodes=[node(provider_id="")]), [claim(phase=Phase.PENDING)])
 
-        assert [room.name for room in found] == ["node-1", "default-x1"]
+        assert [existing.name for existing in found] == ["node-1", "default-x1"]
 
     @pytest.mark.parametrize(
         ("taint", "admitted"),
@@ -214,28 +220,28 @@ class TestNodesThatStart:
         started = claim(phase=Phase.INITIALIZED, startup_taints=(Taint("cni", "NoSchedule"),))
         labels = {"karpenter.sh/initialized": "true"}
 
-        room = only(started, nodes=[ours(labels=labels, taints=[Taint("cni", "NoSchedule")])])
+        existing = only(started, nodes=[ours(labels=labels, taints=[Taint("cni", "NoSchedule")])])
 
-        assert not room.in_flight
-        assert takes(room, shape()) == 0
+        assert not existing.in_flight
+        assert takes(existing, shape()) == 0
 
     def test_labels_and_capacity_that_the_node_does_not_show_yet_are_the_claims(self) -> None:
         bare = replace(ours(), labels={}, allocatable=parse_resources({}), capacity=parse_resources({}))
 
-        room = only(claim(), nodes=[bare])
+        existing = only(claim(), nodes=[bare])
 
-        assert takes(room, shape(nodeSelector={"karpenter.sh/nodepool": "default"})) == 4
+        assert takes(existing, shape(nodeSelector={"karpenter.sh/nodepool": "default"})) == 4
 
     def test_initialised_nodes_come_first_then_by_name(self) -> None:
         nodes = [node("b"), node("a"), ours()]
 
-        found = rooms(snapshot(nodes=nodes), [claim(), claim("a-claim")])
+        found = existing_nodes(snapshot(nodes=nodes), [claim(), claim("a-claim")])
 
-        assert [room.name for room in found] == ["a", "b", "a-claim", "n1"]
+        assert [existing.name for existing in found] == ["a", "b", "a-claim", "n1"]
 
     @pytest.mark.parametrize("phase", [Phase.REGISTERED, Phase.INITIALIZED])
     def test_a_claim_whose_node_has_vanished_is_no_room(self, phase: Phase) -> None:
-        assert rooms(snapshot(), [claim(phase=phase)]) == []
+        assert existing_nodes(snapshot(), [claim(phase=phase)]) == []
 
 
 @pytest.mark.parametrize(
@@ -266,11 +272,11 @@ def test_who_is_nominated_twice_waits_for_the_same_claim_in_whatever_order_they_
 def test_the_room_of_a_claim_is_found_before_and_after_its_node_joined() -> None:
     mine = claim()
     empty, joined = snapshot(), snapshot(nodes=[ours()])
-    before, after = rooms(empty, [mine]), rooms(joined, [mine])
+    before, after = existing_nodes(empty, [mine]), existing_nodes(joined, [mine])
 
-    assert room_of(mine, before, empty) is before[0]
-    assert room_of(mine, after, joined) is after[0]
-    assert room_of(claim("other"), after, joined) is None
+    assert existing_node_of(mine, before, empty) is before[0]
+    assert existing_node_of(mine, after, joined) is after[0]
+    assert existing_node_of(claim("other"), after, joined) is None
 
 
 class TestRulesOfTheNode:
@@ -296,15 +302,15 @@ class TestRulesOfTheNode:
     ) -> None:
         other = shape(app="other", **self.port(**theirs))
 
-        room = only(nodes=[node()], pods=bind(other, "node-1"))
+        existing = only(nodes=[node()], pods=bind(other, "node-1"))
 
-        assert takes(room, shape(**self.port(**mine))) == expected
+        assert takes(existing, shape(**self.port(**mine))) == expected
 
     def test_the_host_port_of_a_daemonset_is_taken_before_its_pod_is_there(self) -> None:
-        room = only(nodes=[node()], daemonsets=[daemon(**self.port())])
+        existing = only(nodes=[node()], daemonsets=[daemon(**self.port())])
 
-        assert takes(room, shape(**self.port())) == 0
-        assert takes(room, shape(**self.port(9090))) == 1
+        assert takes(existing, shape(**self.port())) == 0
+        assert takes(existing, shape(**self.port(9090))) == 1
 
     def test_pods_that_repel_their_like_come_one_to_a_node(self) -> None:
         alone = shape(affinity=anti_affinity())
@@ -342,9 +348,9 @@ class TestRulesOfTheNode:
     ) -> None:
         spreading = shape("100m", topologySpreadConstraints=spread(HOSTNAME, hard=True, max_skew=skew))
 
-        room = only(nodes=[node()], pods=bind(shape("100m"), "node-1", there))
+        existing = only(nodes=[node()], pods=bind(shape("100m"), "node-1", there))
 
-        assert takes(room, spreading) == expected
+        assert takes(existing, spreading) == expected
 
     @pytest.mark.parametrize(("there", "expected"), [(0, 4), (1, 3), (2, 0)])
     def test_a_spread_over_nodes_that_does_not_count_the_pod_itself_limits_nothing_but_others(
@@ -352,54 +358,54 @@ class TestRulesOfTheNode:
     ) -> None:
         spreading = shape(app="web", topologySpreadConstraints=spread(HOSTNAME, hard=True, app="db"))
 
-        room = only(nodes=[node()], pods=bind(shape(app="db"), "node-1", there))
+        existing = only(nodes=[node()], pods=bind(shape(app="db"), "node-1", there))
 
-        assert takes(room, spreading) == expected
+        assert takes(existing, spreading) == expected
 
     def test_pods_being_deleted_count_for_resources_but_not_for_a_spread(self) -> None:
         spreading = shape(topologySpreadConstraints=spread(HOSTNAME, hard=True))
 
-        room = only(nodes=[node(cpu="2")], pods=bind(shape(), "node-1", deleting=True))
+        existing = only(nodes=[node(cpu="2")], pods=bind(shape(), "node-1", deleting=True))
 
-        assert takes(room, spreading) == 1
-        assert takes(room, shape("2")) == 0
+        assert takes(existing, spreading) == 1
+        assert takes(existing, shape("2")) == 0
 
     def test_a_spread_over_nodes_that_is_only_a_wish_limits_nothing(self) -> None:
-        wishing = shape(topologySpreadConstraints=spread(HOSTNAME, hard=False))
+        relaxation = shape(topologySpreadConstraints=spread(HOSTNAME, hard=False))
 
-        assert takes(only(nodes=[node()]), wishing) == 4
+        assert takes(only(nodes=[node()]), relaxation) == 4
 
 
 def test_assigning_pods_takes_room() -> None:
-    room = only(nodes=[node()])
+    existing = only(nodes=[node()])
     web = shape()
 
-    room.take(web, 3)
+    existing.take(web, 3)
 
-    assert takes(room, web) == 1
-    assert room.hosted[web] == 3
+    assert takes(existing, web) == 1
+    assert existing.hosted[web] == 3
 
 
 class TestNominatedPods:
     """Pods that kube-scheduler has promised a node, mostly because it preempts others there."""
 
     def test_a_nominated_pod_has_its_room_before_it_is_bound(self) -> None:
-        room = only(nodes=[node()], pods=nominate(shape("3", app="vip"), "node-1"))
+        existing = only(nodes=[node()], pods=nominate(shape("3", app="vip"), "node-1"))
 
-        assert takes(room, shape()) == 1
+        assert takes(existing, shape()) == 1
 
     def test_the_pods_that_it_preempts_keep_theirs_until_they_are_gone(self) -> None:
         victims = bind(shape("4", app="victim"), "node-1", deleting=True)
 
-        room = only(nodes=[node()], pods=[*victims, *nominate(shape("3", app="vip"), "node-1")])
+        existing = only(nodes=[node()], pods=[*victims, *nominate(shape("3", app="vip"), "node-1")])
         after = only(nodes=[node()], pods=nominate(shape("3", app="vip"), "node-1"))
 
-        assert takes(room, shape("100m")) == 0
-        assert takes(room, shape("0")) > 0, "who asks for nothing is let in"
+        assert takes(existing, shape("100m")) == 0
+        assert takes(existing, shape("0")) > 0, "who asks for nothing is let in"
         assert takes(after, shape("100m")) == 10
 
     def test_only_the_node_that_it_is_nominated_for_is_kept(self) -> None:
-        first, second = rooms(
+        first, second = existing_nodes(
             snapshot(nodes=[node(), node("node-2")], pods=nominate(shape("3", app="vip"), "node-2")), ()
         )
 
@@ -413,9 +419,9 @@ class TestNominatedPods:
     def test_a_daemon_pod_is_not_counted_twice(self) -> None:
         agent = daemon(cpu="1")
 
-        room = only(nodes=[node()], daemonsets=[agent], pods=nominate(daemon(cpu="1"), "node-1"))
+        existing = only(nodes=[node()], daemonsets=[agent], pods=nominate(daemon(cpu="1"), "node-1"))
 
-        assert takes(room, shape()) == 3
+        assert takes(existing, shape()) == 3
 
     def test_one_that_is_being_deleted_keeps_no_room(self) -> None:
         going = [replace(pod, deleting=True) for pod in nominate(shape("3", app="vip"), "node-1")]

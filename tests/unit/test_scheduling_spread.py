@@ -12,7 +12,7 @@ import pytest
 from nodesmith.decisions.scheduling.assign import assign
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment, by_shape
-from nodesmith.decisions.scheduling.nodes.existing import rooms
+from nodesmith.decisions.scheduling.nodes.existing import existing_nodes
 from nodesmith.decisions.scheduling.spreadshares import Domain, Tally, share_out
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
 from nodesmith.model.apimachinery.taints import Taint, Toleration
@@ -40,7 +40,7 @@ def shares(
     count: int,
     found: dict[str, int],
     launchable: str = "abc",
-    room: dict[str, int] | None = None,
+    existing: dict[str, int] | None = None,
     *,
     hard: bool = True,
     app: str = "web",
@@ -51,7 +51,7 @@ def shares(
     web = shape(topologySpreadConstraints=[constraint])
     counts = {**dict.fromkeys(launchable, 0), **found}
     tally = Tally(0, counts, counts_self=app == "web", spread=web.spreads[0] if hard else None)
-    places = dict(sorted({**(room or {}), **dict.fromkeys(launchable)}.items()))
+    places = dict(sorted({**(existing or {}), **dict.fromkeys(launchable)}.items()))
     shared = share_out(count, [tally], {(zone,): most for zone, most in places.items()})
     return {zone: share for (zone,), share in shared.items() if share}
 
@@ -151,7 +151,7 @@ def assigned(
     choices: Choices | None = None,
 ) -> Assignment:
     """Assign pods where nodes of every size can be launched in `zones`."""
-    there = rooms(snapshot(nodes=nodes, pods=running), ())
+    there = existing_nodes(snapshot(nodes=nodes, pods=running), ())
     return assign(some, there, Zones(zones), policy=policy, choices=choices)
 
 
@@ -187,7 +187,7 @@ def test_a_room_gets_as_many_pods_as_is_chosen_and_what_must_be_there_is_not_bou
     web = shape(affinity=affinity, topologySpreadConstraints=spreads)
     there, old = node("there"), bind(shape("1"), "there")
 
-    chosen = Choices({("room", web, "there"): option})
+    chosen = Choices({("existing", web, "there"): option})
     result = assigned(pods(web, 6), [there], old, zones=(A,), choices=chosen)
 
     assert len(result.placed.get("there", ())) == expected
@@ -247,7 +247,7 @@ def test_a_zone_without_launches_holds_the_others_back_and_is_named() -> None:
     ((stuck, why),) = result.stuck
     assert [p.key for p in stuck] == ["default/web-0002", "default/web-0003", "default/web-0004"]
     assert why == (
-        f"topology spread over {ZONE} with maxSkew 1: {C} has 0 matching pods, no room, and nothing can be launched"
+        f"topology spread over {ZONE} with maxSkew 1: {C} has 0 matching pods, no existing, and nothing can be launched"
         " there"
     )
 

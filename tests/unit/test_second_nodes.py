@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.budgets import room
 from nodesmith.decisions.disruption.moments import next_change
 from nodesmith.decisions.disruption.moves.leftovers import empty
 from nodesmith.decisions.disruption.moves.stages import SECOND_LOOK, Scene, next_step, strays
@@ -18,7 +17,7 @@ from nodesmith.decisions.disruption.search.search import look_again, propose
 from nodesmith.decisions.podevents import to_stamp
 from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith.decisions.readiness.readiness import nodepool_update
-from nodesmith.decisions.scheduling.nodes.existing import room_of, rooms
+from nodesmith.decisions.scheduling.nodes.existing import existing_node_of, existing_nodes
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, REGISTERED
 from nodesmith.model.apimachinery.resources import NOTHING
@@ -73,12 +72,12 @@ def test_no_pod_is_moved_to_the_second(name: str) -> None:
 
 def test_the_second_has_no_room_but_its_pods_count(name: str) -> None:
     seen = beside(fleet([OWN], running(SMALL, {"own": 1, name: 2})), name).snapshot
-    found = {each.name: each for each in rooms(seen, [OWN.claim])}
+    found = {each.name: each for each in existing_nodes(seen, [OWN.claim])}
 
     assert found[name].free == NOTHING
     assert found[name].hosted[SMALL] == 2
     assert found["own"].fits(SMALL, 1)
-    assert room_of(OWN.claim, found.values(), seen) is found["own"]
+    assert existing_node_of(OWN.claim, found.values(), seen) is found["own"]
 
 
 def test_a_node_that_is_not_ready_counts_as_disrupted_though_the_second_is_ready(name: str) -> None:
@@ -87,7 +86,7 @@ def test_a_node_that_is_not_ready_counts_as_disrupted_though_the_second_is_ready
     one = parse_nodepool(pool(budgets=[{"nodes": "1"}])).value
 
     assert one is not None
-    assert room(one, "Empty", inputs.ledger, (), inputs.snapshot, NOW) == 0
+    assert remaining(one, "Empty", inputs.ledger, (), inputs.snapshot, NOW) == 0
 
 
 def test_limits_count_the_machine_once(name: str) -> None:

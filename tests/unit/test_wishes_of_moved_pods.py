@@ -140,10 +140,10 @@ def test_where_room_forces_it_pods_go_where_the_spread_would_not_have_them() -> 
 @pytest.mark.parametrize(
     "kinds", [LARGE[:1], ("c6a.2xlarge", "c6a.xlarge", "m6a.2xlarge")], ids=["one", "more"]
 )
-def test_no_wish_makes_a_fleet_dearer(wish: str, kinds: tuple[str, ...]) -> None:
+def test_no_wish_makes_a_fleet_dearer(preference: str, kinds: tuple[str, ...]) -> None:
     plain = spread_out((4, 3, 3), shape("1", "1Gi"), *kinds)
-    wished = spread_out((4, 3, 3), WISHES[wish], *kinds)
-    without, found = done(plain)[1], done(wished)[1]
+    preferred = spread_out((4, 3, 3), WISHES[preference], *kinds)
+    without, found = done(plain)[1], done(preferred)[1]
     assert saved(found) == pytest.approx(saved(without), abs=1e-6)
 
 
@@ -209,8 +209,8 @@ def ending(inputs: Inputs, name: str = "c") -> Inputs:
 
 
 @pytest.mark.parametrize("wish", WISHES)
-def test_nothing_is_bought_for_pods_of_a_node_that_ends_while_others_have_room(wish: str) -> None:
-    plan = decide(ending(spread_out((4, 3, 3), WISHES[wish])))
+def test_nothing_is_bought_for_pods_of_a_node_that_ends_while_others_have_room(preference: str) -> None:
+    plan = decide(ending(spread_out((4, 3, 3), WISHES[preference])))
     assert plan.nodes == ()
     assert sum(map(len, (plan.placed or {}).values())) == 3
 

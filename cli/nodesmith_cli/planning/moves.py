@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import fsum
 from typing import Any
 
-from nodesmith.decisions.budgets import room
+from nodesmith.decisions.budgets import remaining
 from nodesmith.decisions.disruption.costs import price_of
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal, Proposals
 from nodesmith.decisions.provisioning import Inputs, Plan
@@ -88,6 +88,9 @@ def _budgets(inputs: Inputs) -> list[dict[str, Any]]:
     pools = parsed_nodepools(inputs.snapshot.nodepools)
     about = inputs.ledger, (), inputs.snapshot, inputs.now
     return [
-        {"nodePool": name, **{reason.value: room(pools[name], reason.budgeted, *about) for reason in Reason}}
+        {
+            "nodePool": name,
+            **{reason.value: remaining(pools[name], reason.budgeted, *about) for reason in Reason},
+        }
         for name in sorted(pools)
     ]

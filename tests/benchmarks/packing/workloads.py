@@ -99,12 +99,12 @@ def preferences(count: int = 4000, seed: int = 1) -> list[Manifest]:
     dice = random.Random(seed)  # noqa: S311
     cpu, memory = dice.choice(_CPU), dice.choice(_MEMORY)
     selects = {"labelSelector": {"matchLabels": {"app": "nginx"}}}
-    wish = "preferredDuringSchedulingIgnoredDuringExecution"
+    preference = "preferredDuringSchedulingIgnoredDuringExecution"
     there = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["test-zone-1"]}]}
     affinity = {
-        "nodeAffinity": {wish: [{"weight": 1, "preference": there}]},
+        "nodeAffinity": {preference: [{"weight": 1, "preference": there}]},
         "podAntiAffinity": {
-            wish: [
+            preference: [
                 {"weight": 10, "podAffinityTerm": {"topologyKey": ZONE, **selects}},
                 {"weight": 1, "podAffinityTerm": {"topologyKey": HOSTNAME, **selects}},
             ]

@@ -19,7 +19,7 @@ from nodesmith.decisions.disruption.moments import LATEST, next_change, next_sea
 from nodesmith.decisions.disruption.moves.stages import SECOND_LOOK, strays
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.record import record
-from nodesmith.decisions.disruption.search.emptybatches import in_lots
+from nodesmith.decisions.disruption.search.emptybatches import in_batches
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.due import first
 from nodesmith.decisions.provisioning import Inputs
@@ -126,7 +126,7 @@ def _search(look: Look) -> None:
         written = record(inputs, found.proposals, look.digest, looked_at=looked_at)
         look.keep_snapshot(inputs.decision)
         look.write_down(inputs.decision, written)
-        if not _begin(look, inputs, in_lots(found.proposals)):
+        if not _begin(look, inputs, in_batches(found.proposals)):
             look.supersede(inputs.decision, written)
     elif found.is_finished:
         memory.seen, memory.next_search = _seen(look), next_search(inputs)

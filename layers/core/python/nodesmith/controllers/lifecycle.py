@@ -103,15 +103,15 @@ def _steps(
     pools = parsed_nodepools(snapshot.nodepools)
     commands = next_steps(claims, snapshot, instances, checked, now)
     moving = ledger.replacements
-    standing = [claim for claim in ledger.claims if claim.name not in moving]
+    staying = [claim for claim in ledger.claims if claim.name not in moving]
     read = {name: pool for name, pool in pools.items() if ledger.has_read(pool)}
-    commands += expired(ledger, snapshot, read, now) + surplus(standing, snapshot, read, now)
+    commands += expired(ledger, snapshot, read, now) + surplus(staying, snapshot, read, now)
     done: Counter[str] = Counter()
     health = registrations(commands, ledger, pools, now)
     commands = registrationhealth.keep(run.store, health, commands, done, failures)
     learn(run.store, commands, ledger, snapshot, failures)
-    wishes = unclaimed(snapshot, ledger.claims)
-    deleted = delete_unlaunchable(run, wishes, snapshot, now, failures)
+    preference_mode = unclaimed(snapshot, ledger.claims)
+    deleted = delete_unlaunchable(run, preference_mode, snapshot, now, failures)
     done.update({"Delete": len(deleted)} if deleted else {})
     _carry_out(run, commands, ledger.claims, snapshot, done, failures)
     _take_back(run, commands, failures)
@@ -131,7 +131,7 @@ def _steps(
     _wake(run, commands, snapshot, done, moving, [wait for wait in waits if wait is not None])
     _wake_for_ends(run, commands, ledger.claims, snapshot)
     registrationhealth.wake(run.hints, run.cluster_name, ledger.health, health)
-    _wake_for_users(run, [each for each in wishes if each["metadata"]["name"] not in deleted])
+    _wake_for_users(run, [each for each in preference_mode if each["metadata"]["name"] not in deleted])
     return done
 
 

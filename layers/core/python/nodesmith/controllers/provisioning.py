@@ -274,7 +274,7 @@ def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Refused, now: d
     plan = outcome.plan
     if plan.unplaced or plan.refused or plan.barren or refused.any or told_before:
         write_unplaced(run.blobs, run.cluster_name, plan, now, refused)
-        outcome.unplaced = bool(plan.unplaced or plan.refused or refused.hopeless)
+        outcome.unplaced = bool(plan.unplaced or plan.refused or refused.unschedulable)
 
 
 def _resume(

@@ -41,7 +41,7 @@ def wait_after(attempt: int) -> timedelta:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AttemptHistory:
     """How a workload fares: how many attempts in a row have `failed`, and until when nothing is bought for it.
 
     `trial` is the NodeClaim, if any, by which it is being found out whether its pods run now; `known_at` is when a pod
@@ -92,14 +92,14 @@ class Verdict(Enum):
     OPEN = auto()
 
 
-def standings(
+def histories(
     pods: Iterable[Pod],
     expecting: Iterable[tuple[str, Pod]],
     ledger: Ledger,
     snapshot: Snapshot,
     now: datetime,
     names: Workloads,
-) -> dict[str, Standing]:
+) -> dict[str, AttemptHistory]:
     """Return how the workloads of pods without a node fare, those for which something was bought before.
 
     `expecting` are NodeClaims with pods that may yet come to run there.
@@ -116,7 +116,7 @@ def standings(
     claims = {purchase.claim for mine in purchases.values() for purchase in mine}
     hosted = {(claim.name, names.controller_of(pod)) for claim, pod in _pods_on(claims, ledger, snapshot)}
     expected = {(claim, names.controller_of(pod)) for claim, pod in expecting if claim in claims}
-    found: dict[str, Standing] = {}
+    found: dict[str, AttemptHistory] = {}
     for workload, mine in sorted(purchases.items()):
         who = controller(workload)
         judged = [
@@ -128,7 +128,7 @@ def standings(
             )
             for each in mine
         ]
-        found[workload] = _standing(judged)
+        found[workload] = _history(judged)
     return found
 
 
@@ -173,7 +173,7 @@ def _judge(purchase: _Purchase, oldest: datetime, hosts: bool, is_expecting: boo
     return Verdict.FAILED if oldest <= waited_until else Verdict.RAN
 
 
-def _standing(judged: Sequence[tuple[Verdict, _Purchase]]) -> Standing:
+def _history(judged: Sequence[tuple[Verdict, _Purchase]]) -> AttemptHistory:
     """Sum up: those count that were made after the last one on which pods came to run."""
     ran = [each.at for verdict, each in judged if verdict is Verdict.RAN]
     later = [(verdict, each) for verdict, each in judged if not ran or each.at > max(ran)]
@@ -181,7 +181,7 @@ def _standing(judged: Sequence[tuple[Verdict, _Purchase]]) -> Standing:
     open_trials = [each for verdict, each in later if verdict is Verdict.OPEN and each.is_trial]
     trial = max(open_trials, key=lambda each: (each.at, each.claim), default=None)
     ready_at = trial.ready_at if trial is not None else None
-    return Standing(
+    return AttemptHistory(
         failed=max((each.attempt - (verdict is Verdict.OPEN) for verdict, each in later), default=0),
         until=max((each.at + wait_after(each.attempt) for each in failed), default=None),
         trial=trial.claim if trial is not None else "",

@@ -28,7 +28,7 @@ _MOST_WINDOWS = 50
 """How many windows of a schedule, each of which begins before the last one ends, are followed to their end."""
 
 
-def room(
+def remaining(
     pool: NodePool,
     reason: str,
     ledger: Ledger,

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-from nodesmith.decisions.budgets import opens_at, room
+from nodesmith.decisions.budgets import opens_at, remaining
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.foreseen import obstacles
@@ -91,7 +91,7 @@ def expired(ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], n
     chosen: list[NodeClaim] = []
     for pool in sorted({claim.nodepool for claim in due} & pools.keys()):
         candidates = sorted((c for c in due if c.nodepool == pool), key=_moment)
-        left = room(pools[pool], EXPIRED, ledger, overdue, snapshot, now)
+        left = remaining(pools[pool], EXPIRED, ledger, overdue, snapshot, now)
         chosen += _willing(candidates, snapshot, left, now)
     return [_end(claim, snapshot, "it is as old as its expireAfter allows", now) for claim in overdue] + [
         _end(claim, snapshot, "it is replaced ahead of its expireAfter", now) for claim in chosen

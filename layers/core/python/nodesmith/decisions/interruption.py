@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from nodesmith.decisions.budgets import room
+from nodesmith.decisions.budgets import remaining
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.ec2.events import expiry
 from nodesmith.model.ec2.launches import OfferingKey
@@ -219,7 +219,7 @@ def _is_allowed(
     if pool is None:
         return False
     names = frozenset(found.going)
-    left = room(pool, notice.fate, ledger, [c for c in ledger.claims if c.name in names], snapshot, now)
+    left = remaining(pool, notice.fate, ledger, [c for c in ledger.claims if c.name in names], snapshot, now)
     return left is None or left > 0
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from nodesmith.controllers.launching.unschedulable import read_hopeless
+from nodesmith.controllers.launching.unschedulable import read_unschedulable
 from nodesmith.controllers.runs.outside import Outside
 from nodesmith.decisions.provisioning.nodeclaims.unlaunched import overdue, unlaunchable
 from nodesmith.errors import Failures
@@ -21,7 +21,7 @@ DELETED_AT_ONCE = 50
 
 def delete_unlaunchable(
     run: Outside,
-    wishes: Sequence[Mapping[str, Any]],
+    preference_mode: Sequence[Mapping[str, Any]],
     snapshot: Snapshot,
     now: datetime,
     failures: Failures,
@@ -32,27 +32,33 @@ def delete_unlaunchable(
     than the EC2NodeClass, or show a NodeClaim of which another run has just launched an instance.
     """
     deleted: list[str] = []
-    decided_at, hopeless = read_hopeless(run.blobs, run.cluster_name, now) if wishes else (now, {})
+    decided_at, unschedulable = (
+        read_unschedulable(run.blobs, run.cluster_name, now) if preference_mode else (now, {})
+    )
 
     def doomed(
         asked: Sequence[Mapping[str, Any]], nodeclasses: Iterable[Mapping[str, Any]]
     ) -> dict[str, tuple[str, str]]:
-        older = [name for each in asked if (name := each["metadata"]["name"]) in hopeless and is_older(each)]
-        unfit = {name: ("InsufficientCapacityError", hopeless[name]) for name in older}
+        older = [
+            name for each in asked if (name := each["metadata"]["name"]) in unschedulable and is_older(each)
+        ]
+        unfit = {name: ("InsufficientCapacityError", unschedulable[name]) for name in older}
         return {**overdue(asked, now), **unfit, **unlaunchable(asked, nodeclasses, now)}
 
     def is_older(manifest: Mapping[str, Any]) -> bool:
         return parse_time(manifest["metadata"]["creationTimestamp"]) <= decided_at
 
-    suspects = list(doomed(wishes, snapshot.nodeclasses))[:DELETED_AT_ONCE]
+    suspects = list(doomed(preference_mode, snapshot.nodeclasses))[:DELETED_AT_ONCE]
     if not suspects:
         return deleted
     with failures.of("NodeClaims that will not be launched"):
         nodeclasses = run.cluster.nodepools_and_nodeclasses().nodeclasses
         there = [each for name in suspects if (each := run.cluster.nodeclaim(name)) is not None]
         known = run.store.known(suspects)
-        wishes = [each for each in there if is_unclaimed(each) and each["metadata"]["name"] not in known]
-        for name, (reason, message) in doomed(wishes, nodeclasses).items():
+        preference_mode = [
+            each for each in there if is_unclaimed(each) and each["metadata"]["name"] not in known
+        ]
+        for name, (reason, message) in doomed(preference_mode, nodeclasses).items():
             run.cluster.publish([ObjectEvent("NodeClaim", name, reason, message, warning=True)])
             run.cluster.delete_nodeclaim(name)
             deleted.append(name)

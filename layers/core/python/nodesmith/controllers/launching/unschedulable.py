@@ -44,12 +44,12 @@ class Refused:
     """Why users' NodeClaims and static NodePools get nothing now, by `Kind/name`; and of NodeClaims that never will."""
 
     for_now: Mapping[str, str] = NO_ITEMS
-    hopeless: Mapping[str, str] = NO_ITEMS
+    unschedulable: Mapping[str, str] = NO_ITEMS
 
     @property
     def any(self) -> bool:
         """Whether anything is refused."""
-        return bool(self.for_now or self.hopeless)
+        return bool(self.for_now or self.unschedulable)
 
 
 NOTHING_REFUSED = Refused()
@@ -75,8 +75,8 @@ def write_unplaced(
         "refused": dict(refused.for_now),
         "barren": barren,
     }
-    if refused.hopeless:
-        written["hopeless"] = dict(refused.hopeless)
+    if refused.unschedulable:
+        written["hopeless"] = dict(refused.unschedulable)
     if plan.tried:
         written["tried"] = list(plan.tried)
     blobs.put(unplaced_key(cluster), canonical(written))
@@ -88,7 +88,7 @@ def read_tried(blobs: Blobs, cluster: str) -> tuple[str, ...]:
     return tuple(json.loads(data).get("tried", ())) if data else ()
 
 
-def read_hopeless(blobs: Blobs, cluster: str, now: datetime) -> tuple[datetime, Mapping[str, str]]:
+def read_unschedulable(blobs: Blobs, cluster: str, now: datetime) -> tuple[datetime, Mapping[str, str]]:
     """Return when the last decision was made, and the users' NodeClaims that nothing fitted then, with why."""
     data = blobs.get(unplaced_key(cluster))
     written = json.loads(data) if data else {}

@@ -31,7 +31,7 @@ def buy_without_pods(
     if not planned:
         named = {f"NodeClaim/{name}": why for name, why in own.refused.items()}
         named |= {f"NodePool/{name}": why for name, why in short.items()}
-        return Refused(named, own.hopeless), Settled()
+        return Refused(named, own.unschedulable), Settled()
     settled = Settled()
     with suppress(Conflict):  # another run was first, perhaps with the very same
         settled, _ = buy_many(run, planned, inputs.ledger, types, inputs.decision, allowance)

@@ -158,7 +158,7 @@ def holder(pods: Iterable[Pod], allowances: Allowances, now: datetime) -> Blocke
     if not allowances.are_limited:
         return None
     kept = [pod for pod in active if must_go(pod.shape) and not allowances.permits(pod)]
-    first = min(kept, key=lambda pod: (not allowances.are_hopeless(pod), pod.key), default=None)
+    first = min(kept, key=lambda pod: (not allowances.are_unschedulable(pod), pod.key), default=None)
     if first is not None:
         waiting = guarded([first], Allowances(allowances.guards(first.shape)), now)
         if waiting is not None:
@@ -212,6 +212,6 @@ def _awaiting(inputs: Inputs) -> frozenset[str]:
     snapshot: Snapshot = inputs.snapshot
     bought = nominations(inputs.ledger.claims, inputs.now)
     going = {node.name for node in without_ending(snapshot, inputs.ledger.claims).nodes if is_going(node)}
-    homeless = [pod for pod in snapshot.pods if (pod.node in going if pod.node else not pod.deleting)]
-    claims = {bought[pod.key] for pod in homeless if pod.key in bought}
-    return frozenset(claims | {pod.nominated_node for pod in homeless if pod.nominated_node})
+    displaced = [pod for pod in snapshot.pods if (pod.node in going if pod.node else not pod.deleting)]
+    claims = {bought[pod.key] for pod in displaced if pod.key in bought}
+    return frozenset(claims | {pod.nominated_node for pod in displaced if pod.nominated_node})

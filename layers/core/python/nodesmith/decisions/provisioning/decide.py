@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
-from nodesmith.decisions.attempts import standings
+from nodesmith.decisions.attempts import histories
 from nodesmith.decisions.nomination import preempting_only
 from nodesmith.decisions.provisioning.fairness import Shares, shared_out
 from nodesmith.decisions.provisioning.nodepooltiers import Pools, pools
@@ -22,15 +22,22 @@ from nodesmith.decisions.provisioning.search.attempts import Repeating
 from nodesmith.decisions.provisioning.search.lowerbound import least_price
 from nodesmith.decisions.provisioning.search.moves import keep_for_sources, with_sources_closed
 from nodesmith.decisions.provisioning.search.runningpods import sparing
-from nodesmith.decisions.provisioning.search.unschedulable import hopeless
+from nodesmith.decisions.provisioning.search.unschedulable import unschedulable
 from nodesmith.decisions.scheduling.assign import Known, assign
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment, by_shape
-from nodesmith.decisions.scheduling.nodes.existing import Room, by_age, is_going, nominations, room_of, rooms
+from nodesmith.decisions.scheduling.nodes.existing import (
+    ExistingNode,
+    by_age,
+    existing_node_of,
+    existing_nodes,
+    is_going,
+    nominations,
+)
 from nodesmith.decisions.scheduling.offerings.launchable import TemplateLaunching
-from nodesmith.decisions.scheduling.offerings.unavailable import Unsold
+from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
-from nodesmith.decisions.scheduling.preferences import Wishes, has_wishes
+from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
 from nodesmith.decisions.termination.protection import kept
 from nodesmith.decisions.workloads import Workloads
 from nodesmith.model.defaultspreads import with_default_spreads
@@ -73,14 +80,14 @@ def decide(inputs: Inputs) -> Plan:
         return Plan(ignored=_unplaced(_told(ignored)), problems=snapshot.problems)
     nominated = nominations(claims, inputs.now)
     fresh, waiting = unserved(wanted, nominated)
-    free = rooms(snapshot, claims)
+    free = existing_nodes(snapshot, claims)
     keep_for_sources(free, snapshot, inputs.ledger)
     waiting, outdone = reserve(waiting, nominated, claims, free, snapshot)
     fresh += outdone
     names = Workloads()
     expecting = [(nominated[pod.key], pod) for pod in waiting]
-    homeless = [pod for pod in fresh if not pod.node]
-    fared = standings(homeless, expecting, inputs.ledger, snapshot, inputs.now, names)
+    displaced = [pod for pod in fresh if not pod.node]
+    fared = histories(displaced, expecting, inputs.ledger, snapshot, inputs.now, names)
     repeating = Repeating(fared, names, inputs.now)
     fresh, held = repeating.split(fresh)
     if not fresh:
@@ -96,7 +103,7 @@ def decide(inputs: Inputs) -> Plan:
     offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     launching, learned = TemplateLaunching(offers.templates), Learned()
     policy, daemonsets = inputs.settings.preference_policy, snapshot.daemonsets
-    there = [shape for room in free for shape in (*room.hosted, *room.expected)]
+    there = [shape for existing in free for shape in (*existing.hosted, *existing.expected)]
     known = Known.of(dict(by_shape(fresh)), [*daemonsets, *there], launching, policy)
 
     def bought(assignment: Assignment, choices: Choices, quick: bool) -> Purchase:
@@ -106,19 +113,28 @@ def decide(inputs: Inputs) -> Plan:
         return least_price(attempt, fresh, free, offers.templates, snapshot.daemonsets)
 
     def in_vain(pods: Iterable[Pod]) -> int:
-        return hopeless(pods, free, offers.templates)
+        return unschedulable(pods, free, offers.templates)
 
-    def decided(wishes: Wishes) -> tuple[Attempt, float]:
-        def assigned(choices: Choices, unsold: Unsold) -> Assignment:
-            mine, templates = [room.copy() for room in free], offers.templates
+    def decided(preference_mode: PreferenceMode) -> tuple[Attempt, float]:
+        def assigned(choices: Choices, unavailable: UnavailableDomains) -> Assignment:
+            mine, templates = [existing.copy() for existing in free], offers.templates
             return assign(
-                fresh, mine, launching, templates, daemonsets, policy, choices, unsold, known, wishes
+                fresh,
+                mine,
+                launching,
+                templates,
+                daemonsets,
+                policy,
+                choices,
+                unavailable,
+                known,
+                preference_mode,
             )
 
         offerings = sum(len(template.type_options) for template in offers.templates)
         return best(len(fresh), offerings, assigned, bought, bound, in_vain)
 
-    chosen, least = sparing(decided) if _spares(fresh, inputs) else decided(Wishes.RULE)
+    chosen, least = sparing(decided) if _spares(fresh, inputs) else decided(PreferenceMode.RULE)
     assignment, purchase = chosen.assignment, chosen.purchase
     nodes = repeating.noted(_written_down(purchase, inputs), fresh)
     bought_for = {key for node in nodes for key in node.claim.nominated}
@@ -148,7 +164,7 @@ def _spares(pods: Iterable[Pod], inputs: Inputs) -> bool:
 
     Where zones are rebalanced their wishes are kept: what is crowded now would be mended by another move later.
     """
-    if not any(pod.node and has_wishes(pod.shape) for pod in pods):
+    if not any(pod.node and has_preferences(pod.shape) for pod in pods):
         return False
     respects = inputs.settings.preference_policy == PreferencePolicy.RESPECT
     return respects and not rebalances_zones(parsed_nodepools(inputs.snapshot.nodepools).values())
@@ -171,7 +187,7 @@ def reserve(
     waiting: Iterable[Pod],
     nominated: Mapping[str, str],
     claims: Sequence[NodeClaim],
-    free: Sequence[Room],
+    free: Sequence[ExistingNode],
     snapshot: Snapshot,
 ) -> tuple[list[Pod], list[Pod]]:
     """Keep the room that claims were bought with for the pods they were bought for; oldest first.
@@ -179,19 +195,19 @@ def reserve(
     Gives those that still wait, and those that kube-scheduler, which knows no promises, has given no room to wait for.
     """
     by_name = {claim.name: claim for claim in claims}
-    found: dict[str, Room | None] = {}
+    found: dict[str, ExistingNode | None] = {}
     kept: list[Pod] = []
     outdone: list[Pod] = []
     for pod in by_age(waiting):
         claim = by_name[nominated[pod.key]]
         if claim.name not in found:
-            found[claim.name] = room_of(claim, free, snapshot)
-        room = found[claim.name]
-        if room is not None and not room.in_flight and not room.fits(pod.shape, 1):
+            found[claim.name] = existing_node_of(claim, free, snapshot)
+        existing = found[claim.name]
+        if existing is not None and not existing.in_flight and not existing.fits(pod.shape, 1):
             outdone.append(pod)
             continue
-        if room is not None:
-            room.take(pod.shape, 1)
+        if existing is not None:
+            existing.take(pod.shape, 1)
         kept.append(pod)
     return kept, outdone
 

@@ -110,9 +110,9 @@ def shared_out(pods: Sequence[Pod], tried: Sequence[str] = ()) -> Shares:
     if not _exceed(by_shape):
         return Shares(pods)
     places = {key: number for number, key in enumerate(tried)}
-    lots = [_lot(shape, mine, places) for shape, mine in by_shape.items()]
+    batches = [_batch(shape, mine, places) for shape, mine in by_shape.items()]
     most = MOST_STEPS_OF_SEVERAL if len({shape.namespace for shape in by_shape}) > 1 else MOST_STEPS
-    chosen = _chosen(lots, most)
+    chosen = _chosen(batches, most)
     return Shares(
         [pod for pod in pods if pod.shape in chosen],
         [pod for pod in pods if pod.shape not in chosen],
@@ -120,38 +120,38 @@ def shared_out(pods: Sequence[Pod], tried: Sequence[str] = ()) -> Shares:
     )
 
 
-def _lot(shape: Shape, pods: Sequence[Pod], places: Mapping[str, int]) -> _Lot:
+def _batch(shape: Shape, pods: Sequence[Pod], places: Mapping[str, int]) -> _Lot:
     turn = min(places.get(pod.key, -1) for pod in pods)
     return _Lot(shape, pods, steps_of(shape), turn)
 
 
-def _chosen(lots: Iterable[_Lot], most: int) -> frozenset[Shape]:
+def _chosen(batches: Iterable[_Lot], most: int) -> frozenset[Shape]:
     """Choose lots for so many steps, and the one with which they are used up."""
-    ordered = sorted(lots, key=lambda lot: lot.order)
+    ordered = sorted(batches, key=lambda batch: batch.order)
     spent: Counter[str] = Counter()
     chosen: set[Shape] = set()
-    untried = [lot for lot in ordered if lot.turn < 0]
-    for priority in sorted({lot.shape.priority for lot in untried}, reverse=True):
-        alike = [lot for lot in untried if lot.shape.priority == priority]
+    untried = [batch for batch in ordered if batch.turn < 0]
+    for priority in sorted({batch.shape.priority for batch in untried}, reverse=True):
+        alike = [batch for batch in untried if batch.shape.priority == priority]
         chosen.update(_given(alike, spent, most // 2))
-    chosen.update(_given([lot for lot in ordered if lot.shape not in chosen], spent, most))
+    chosen.update(_given([batch for batch in ordered if batch.shape not in chosen], spent, most))
     return frozenset(chosen)
 
 
 def _given(ordered: Iterable[_Lot], spent: Counter[str], most: int) -> Iterator[Shape]:
     """Yield shapes, the next of the namespace that has spent the fewest steps, until so many are spent in all."""
     lanes: dict[str, deque[_Lot]] = {}
-    for lot in ordered:
-        lanes.setdefault(lot.shape.namespace, deque()).append(lot)
+    for batch in ordered:
+        lanes.setdefault(batch.shape.namespace, deque()).append(batch)
     total = spent.total()
     heap = [(spent[namespace], lane[0].order, namespace) for namespace, lane in lanes.items()]
     heapify(heap)
     while heap and total < most:
         _, _, namespace = heappop(heap)
-        lot = lanes[namespace].popleft()
-        spent[namespace] += lot.steps
-        total += lot.steps
-        yield lot.shape
+        batch = lanes[namespace].popleft()
+        spent[namespace] += batch.steps
+        total += batch.steps
+        yield batch.shape
         if lanes[namespace]:
             heappush(heap, (spent[namespace], lanes[namespace][0].order, namespace))
 

@@ -7,27 +7,27 @@ from dataclasses import dataclass
 
 from nodesmith.decisions.scheduling.choices import LAST, Choices
 from nodesmith.decisions.scheduling.demands import Assignment, by_shape
-from nodesmith.decisions.scheduling.nodes.available import Vacancies
-from nodesmith.decisions.scheduling.nodes.conflicts import Neighbours
-from nodesmith.decisions.scheduling.nodes.existing import Room
+from nodesmith.decisions.scheduling.nodes.available import AvailableCapacity
+from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
+from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.decisions.scheduling.offerings.unavailable import Unsold
+from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
 from nodesmith.decisions.scheduling.placement.colocation import Together
-from nodesmith.decisions.scheduling.placement.placement import Ground, Placing
-from nodesmith.decisions.scheduling.placement.relaxation import Variants, Wishing
-from nodesmith.decisions.scheduling.preferences import Wishes, variants
+from nodesmith.decisions.scheduling.placement.placement import Placement, PlacementContext
+from nodesmith.decisions.scheduling.placement.relaxation import Relaxation, Variants
+from nodesmith.decisions.scheduling.preferences import PreferenceMode, variants
 from nodesmith.decisions.scheduling.sharing import shared
 from nodesmith.decisions.scheduling.topology.affinity import (
-    Stranded,
-    flock,
+    UnsatisfiedAffinity,
+    affinity_group,
     followed,
     leaders_first,
     shares_node,
 )
-from nodesmith.decisions.scheduling.topology.dependencies import FOLLOWS, Watch
+from nodesmith.decisions.scheduling.topology.dependencies import FOLLOWS, TopologyDependencies
 from nodesmith.decisions.scheduling.topology.nodefilters import keyed_spreads
-from nodesmith.decisions.scheduling.topology.topology import Topology, attractions, aversions
+from nodesmith.decisions.scheduling.topology.topology import Topology, affinity_terms, anti_affinity_terms
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.kubernetes.shapes import Shape
 from nodesmith.model.policies import PreferencePolicy
@@ -40,7 +40,7 @@ _Waiting = dict[Shape, list[Pod]]
 class Known:
     """What holds of shapes whichever of their pods are placed: who may be with whom, and what to try for each."""
 
-    neighbours: Neighbours
+    conflicts: PodConflicts
     tried: Variants
 
     @classmethod
@@ -55,88 +55,90 @@ class Known:
     ) -> Known:
         """Work it out for shapes of pods to place; `others` are those that they may meet. See `variants`."""
         tried = {shape: variants(shape, policy, launching, zones_only=zones_only) for shape in shapes}
-        return cls(Neighbours([*(one for each in tried.values() for one in each), *others]), tried)
+        return cls(PodConflicts([*(one for each in tried.values() for one in each), *others]), tried)
 
 
 def assign(
     pending: Iterable[Pod],
-    rooms: Sequence[Room],
+    existing_nodes: Sequence[ExistingNode],
     launching: Launching,
     templates: Sequence[Template] = (),
     daemonsets: Sequence[Shape] = (),
     policy: PreferencePolicy = PreferencePolicy.RESPECT,
     choices: Choices | None = None,
-    unsold: Unsold | None = None,
+    unavailable: UnavailableDomains | None = None,
     known: Known | None = None,
-    wishes: Wishes = Wishes.RULE,
+    preference_mode: PreferenceMode = PreferenceMode.RULE,
 ) -> Assignment:
     """Assign pods to rooms and turn the rest into demands. What may be had in several ways goes by `choices`.
 
     `known` is of these pods' shapes at least, and of all that are in the rooms; it saves working that out. What
-    `wishes` count for of pods that run already is another matter where these are respected.
+    `preference_mode` count for of pods that run already is another matter where these are respected.
     """
     choices = choices or Choices()
-    unsold = unsold or Unsold()
-    given_up, wanted = _split(pending, unsold)
+    unavailable = unavailable or UnavailableDomains()
+    given_up, wanted = _split(pending, unavailable)
     waiting = dict(by_shape(wanted))
     if known is None:
-        there = [shape for room in rooms for shape in (*room.hosted, *room.expected)]
+        there = [shape for existing in existing_nodes for shape in (*existing.hosted, *existing.expected)]
         known = Known.of(waiting, [*daemonsets, *there], launching, policy)
-    neighbours, tried = known.neighbours, {shape: known.tried[shape] for shape in waiting}
-    vacancies = Vacancies(rooms, neighbours)
-    ground = Ground(
-        neighbours,
-        vacancies,
-        Topology(rooms, neighbours.sets, launching),
+    conflicts, tried = known.conflicts, {shape: known.tried[shape] for shape in waiting}
+    available = AvailableCapacity(existing_nodes, conflicts)
+    context = PlacementContext(
+        conflicts,
+        available,
+        Topology(existing_nodes, conflicts.sets, launching),
         launching,
-        Watch(_within_reach(waiting, vacancies, launching), neighbours.sets, launching),
+        TopologyDependencies(_within_reach(waiting, available, launching), conflicts.sets, launching),
         choices,
-        unsold,
+        unavailable,
     )
     if given_up:
-        ground.result.stuck.append((tuple(given_up), "no node could be bought where the rules let it be"))
-    in_turn = {shape: waiting[shape] for shape in _in_turn(ground, tried)}
-    _Round(ground, in_turn, Wishing(ground, tried, policy, wishes)).place_all()
-    ground.result.demands = shared(ground.result.demands, neighbours, templates, daemonsets)
-    return ground.result
+        context.result.stuck.append((tuple(given_up), "no node could be bought where the rules let it be"))
+    in_turn = {shape: waiting[shape] for shape in _in_turn(context, tried)}
+    _Round(context, in_turn, Relaxation(context, tried, policy, preference_mode)).place_all()
+    context.result.demands = shared(context.result.demands, conflicts, templates, daemonsets)
+    return context.result
 
 
-def _split(pending: Iterable[Pod], unsold: Unsold) -> tuple[list[Pod], list[Pod]]:
+def _split(pending: Iterable[Pod], unavailable: UnavailableDomains) -> tuple[list[Pod], list[Pod]]:
     """Split off the pods that are not tried again."""
     split: tuple[list[Pod], list[Pod]] = [], []
     for pod in pending:
-        split[pod.key not in unsold.pods].append(pod)
+        split[pod.key not in unavailable.pods].append(pod)
     return split
 
 
-def _within_reach(shapes: Iterable[Shape], vacancies: Vacancies, launching: Launching) -> list[Shape]:
+def _within_reach(shapes: Iterable[Shape], available: AvailableCapacity, launching: Launching) -> list[Shape]:
     """Leave out those of which no node takes any: what they ask about others' places concerns nobody."""
     return [
         shape
         for shape in shapes
         if not (shape.spreads or shape.affinities)
         or launching.domains(shape, ())
-        or next(vacancies.candidates(shape), None)
+        or next(available.candidates(shape), None)
     ]
 
 
-def _in_turn(ground: Ground, tried: Variants) -> list[Shape]:
+def _in_turn(context: PlacementContext, tried: Variants) -> list[Shape]:
     """Order shapes by whom they wait for, then by size, which is the order they come in.
 
     Of those in one turn, and of those that any room will do for, who can have nothing bought comes first. Any may be
     put first or last, but for those that follow others: where these are must be known.
     """
-    turns = {shape: ground.watch.turn(each[0]) for shape, each in tried.items()}
-    rooms_only = {s for s in turns if ground.vacancies.rooms and not ground.launching.domains(s, ())}
+    turns = {shape: context.dependencies.turn(each[0]) for shape, each in tried.items()}
+    rooms_only = {
+        s for s in turns if context.available.existing_nodes and not context.launching.domains(s, ())
+    }
     turns |= {shape: 0 for shape in rooms_only if turns[shape] > FOLLOWS}
-    first = [shape for shape in turns if len(turns) > 1 and ground.choices.pick(("turn", shape), 2)]
+    first = [shape for shape in turns if len(turns) > 1 and context.choices.pick(("turn", shape), 2)]
     free = [shape for shape, turn in turns.items() if len(turns) > 1 and turn != FOLLOWS]
-    last = [shape for shape in free if ground.choices.pick((LAST, shape), 2)]
+    last = [shape for shape in free if context.choices.pick((LAST, shape), 2)]
     before = sorted(
         (s for s, turn in turns.items() if turn < FOLLOWS), key=lambda s: (turns[s], s not in rooms_only)
     )
     strictest = {tried[s][0]: s for s in dict.fromkeys((*first, *turns)) if turns[s] == FOLLOWS}
-    following = leaders_first(strictest, ground.neighbours.sets)
+    following = leaders_first(strictest, context.conflicts.sets)
     after = [s for s, turn in turns.items() if turn > FOLLOWS]
     early = [s for s in first if turns[s] != FOLLOWS]
     usual = (*early, *before, *(strictest[one] for one in following), *after)
@@ -146,18 +148,18 @@ def _in_turn(ground: Ground, tried: Variants) -> list[Shape]:
 class _Round:
     """The shapes that still wait for a place, in their turn."""
 
-    def __init__(self, ground: Ground, waiting: _Waiting, wishing: Wishing) -> None:
-        self._ground, self._waiting, self._wishing = ground, waiting, wishing
-        sets = ground.neighbours.sets
+    def __init__(self, context: PlacementContext, waiting: _Waiting, relaxation: Relaxation) -> None:
+        self._context, self._waiting, self._relaxation = context, waiting, relaxation
+        sets = context.conflicts.sets
         self._left: dict[Shape, tuple[list[Pod], str]] = {}
         self._left_at: dict[Shape, int] = {}
         self._begun: list[Shape] = []
-        self._late = [shape for shape in waiting if (LAST, shape) in ground.choices.script]
+        self._late = [shape for shape in waiting if (LAST, shape) in context.choices.script]
         self._halved: set[Shape] = set()
         self._flocks: dict[tuple[object, ...], list[Shape]] = {}
         for shape in waiting:
-            if attractions(shape):
-                self._flocks.setdefault(flock(shape, sets), []).append(shape)
+            if affinity_terms(shape):
+                self._flocks.setdefault(affinity_group(shape, sets), []).append(shape)
 
     def place_all(self) -> None:
         """Place shape by shape; those that must follow pods which have no place yet come again after these.
@@ -178,33 +180,33 @@ class _Round:
             spread = sorted({s.topology_key for s in keyed_spreads(shape)})
             if spread and not shares_node(shape):
                 present = {key: self._values(key) for key in spread}
-                left, still = Placing(self._ground, shape, shape, present=present).place(pods)
+                left, still = Placement(self._context, shape, shape, present=present).place(pods)
                 found = len(pods) - len(left)
-                self._ground.result.given_up += found  # domains that may come count for nothing
+                self._context.result.given_up += found  # domains that may come count for nothing
                 self._left[shape] = left, still if found else why
         for shape, (pods, why) in self._left.items():
             self._stuck(self._place_last(shape, pods), why)
-        stranded = Stranded(self._waiting, self._ground.neighbours.sets)
+        unsatisfied = UnsatisfiedAffinity(self._waiting, self._context.conflicts.sets)
         for shape, pods in self._waiting.items():
-            self._stuck(pods, stranded.why(shape))
+            self._stuck(pods, unsatisfied.why(shape))
 
     def _place_last(self, shape: Shape, pods: Sequence[Pod]) -> list[Pod]:
         """Put pods that ask nothing of others, and are held back by others' spreads, into rooms; give those left.
 
         kube-scheduler binds them there at any time: the others need their places before. Pods that run are left there.
         """
-        asks = keyed_spreads(shape) or attractions(shape) or aversions(shape)
+        asks = keyed_spreads(shape) or affinity_terms(shape) or anti_affinity_terms(shape)
         waiting = [pod for pod in pods if not pod.node]
-        if asks or not waiting or not list(self._ground.topology.held_over(shape)):
+        if asks or not waiting or not list(self._context.topology.held_over(shape)):
             return list(pods)
-        placing = Placing(self._ground, shape, shape, only=lambda _: True, last=True)
-        left, _ = placing.place(waiting)
-        self._ground.result.last += len(waiting) - len(left)
+        placement = Placement(self._context, shape, shape, only=lambda _: True, last=True)
+        left, _ = placement.place(waiting)
+        self._context.result.last += len(waiting) - len(left)
         return [*left, *(pod for pod in pods if pod.node)]
 
     def _returning(self) -> list[Shape]:
         """Return the shapes with pods left after which others have found a place; of very many none."""
-        grown = self._ground.topology.size
+        grown = self._context.topology.size
         found = [shape for shape, seen in self._left_at.items() if seen < grown and not shares_node(shape)]
         for one in self._begun:  # whoever it follows, and comes only now, would have to be where it is
             found = [shape for shape in found if not self._is_followed_by(one)(shape)]
@@ -221,69 +223,77 @@ class _Round:
 
     def _values(self, key: str) -> frozenset[str]:
         """Return the values of a key that nodes have, or may have that will be bought."""
-        found = {room.labels[key] for room in self._ground.vacancies.rooms.values() if key in room.labels}
-        for demand in self._ground.result.demands:
+        found = {
+            existing.labels[key]
+            for existing in self._context.available.existing_nodes.values()
+            if key in existing.labels
+        }
+        for demand in self._context.result.demands:
             if key in demand.pins:
                 found.add(demand.pins[key])
             else:
-                found |= {value for (value,) in self._ground.launching.domains(demand.shape, (key,))}
+                found |= {value for (value,) in self._context.launching.domains(demand.shape, (key,))}
         return frozenset(found)
 
     def _must_wait(self, shape: Shape) -> bool:
-        if not attractions(shape):
+        if not affinity_terms(shape):
             return False
         late = [one for one in self._late if one in self._waiting]
         if late and self._begins(shape) and any(map(self._is_followed_by(shape), late)):
             return True
-        if shares_node(shape) and Together(self._ground, shape, shape, ()).follows_nobody:
+        if shares_node(shape) and Together(self._context, shape, shape, ()).follows_nobody:
             return True
-        return self._ground.domains(shape).follows_nobody
+        return self._context.domains(shape).follows_nobody
 
     def _begins(self, shape: Shape) -> bool:
         """Return whether none of the pods that these must follow has a place yet.
 
         Then these may be the first of all.
         """
-        return not followed(shape, self._ground.neighbours.sets) & self._ground.topology.numbers
+        return not followed(shape, self._context.conflicts.sets) & self._context.topology.numbers
 
     def _is_followed_by(self, follower: Shape) -> Callable[[Shape], bool]:
         """Tell of shapes that follow nobody whether others would have to be where they are."""
-        sets = self._ground.neighbours.sets
+        sets = self._context.conflicts.sets
         leaders = followed(follower, sets)
-        return lambda shape: bool(leaders >> sets.number(shape) & 1) and not attractions(shape)
+        return lambda shape: bool(leaders >> sets.number(shape) & 1) and not affinity_terms(shape)
 
     def _place(self, shape: Shape) -> None:
-        if attractions(shape) and self._begins(shape):
+        if affinity_terms(shape) and self._begins(shape):
             self._begun.append(shape)
         left = self._pods_of(shape)
         like = (
-            [one for one in self._flocks[flock(shape, self._ground.neighbours.sets)] if one in self._waiting]
-            if attractions(shape)
+            [
+                one
+                for one in self._flocks[affinity_group(shape, self._context.conflicts.sets)]
+                if one in self._waiting
+            ]
+            if affinity_terms(shape)
             else []
         )
-        why, tried = "", self._wishing.rules(shape, left)
-        left = self._wishing.in_free_room(shape, left, like)
+        why, tried = "", self._relaxation.rules(shape, left)
+        left = self._relaxation.in_free_room(shape, left, like)
         for given_up, variant in enumerate(tried if left else ()):
             before = len(left)
             if shares_node(variant):
                 others = [
                     (one, self._waiting[one]) for one in like if one in self._waiting and shares_node(one)
                 ]
-                found = Together(self._ground, variant, shape, [(shape, left), *others]).place()
+                found = Together(self._context, variant, shape, [(shape, left), *others]).place()
                 left, why = found.pop(shape)
                 for other, (rest, why_rest) in found.items():
                     del self._waiting[other]
                     self._stuck(rest, why_rest)
             else:
-                left, why = Placing(self._ground, variant, shape, like).place(left)
-            self._ground.result.given_up += given_up * (before - len(left))
+                left, why = Placement(self._context, variant, shape, like).place(left)
+            self._context.result.given_up += given_up * (before - len(left))
             if not left:
                 break
         if left:
             self._left[shape] = [*self._left.get(shape, ((), ""))[0], *left], why
-            self._left_at[shape] = self._ground.topology.size
+            self._left_at[shape] = self._context.topology.size
         elif shape not in self._waiting and shape not in self._left:
-            self._ground.watch.placed(shape)
+            self._context.dependencies.placed(shape)
 
     def _pods_of(self, shape: Shape) -> list[Pod]:
         """Take the pods of a shape whose turn it is; of those that spread sometimes only half: the others come later.
@@ -292,7 +302,7 @@ class _Round:
         """
         pods = self._waiting.pop(shape)
         spreads = len(pods) > 1 and shape not in self._halved and bool(keyed_spreads(shape))
-        if spreads and self._ground.choices.pick(("half", shape), 2):
+        if spreads and self._context.choices.pick(("half", shape), 2):
             self._halved.add(shape)
             half = -(-len(pods) // 2)
             pods, self._waiting[shape] = pods[:half], pods[half:]
@@ -300,4 +310,4 @@ class _Round:
 
     def _stuck(self, pods: Sequence[Pod], why: str) -> None:
         if pods:
-            self._ground.result.stuck.append((tuple(pods), why))
+            self._context.result.stuck.append((tuple(pods), why))

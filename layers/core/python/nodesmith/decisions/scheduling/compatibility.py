@@ -143,11 +143,13 @@ def agreeing_terms(offered: Requirements, shape: Shape) -> tuple[Requirements, .
     terms = compatible_terms(offered, shape)
     if len(terms) < 2:
         return terms
-    wishes = [own_wishes(offered, term) for term in terms]
-    return tuple(t for t, wish in zip(terms, wishes, strict=True) if wish == wishes[0])
+    preference_mode = [own_preferences(offered, term) for term in terms]
+    return tuple(
+        t for t, preference in zip(terms, preference_mode, strict=True) if preference == preference_mode[0]
+    )
 
 
-def own_wishes(offered: Requirements, term: Requirements) -> dict[str, Requirement]:
+def own_preferences(offered: Requirements, term: Requirements) -> dict[str, Requirement]:
     """Return what a term asks of labels that only the NodePool defines, and that not every node of it has."""
     own = {key: r for key, r in term.items() if key not in WELL_KNOWN and key in offered}
     return {key: r for key, r in own.items() if not is_given(offered[key], r)}

@@ -7,7 +7,7 @@ counts. Nodes that are there are used whatever such taints they have, which Karp
 another had come kube-scheduler would have bound the pods to them. Under Ignore a wish costs nothing: preferred node
 affinity decides between choices of the same price, everything else is left to kube-scheduler's scores.
 
-Pods that run already, and whose node is to go, had their nodes bought before: see `Wishes`.
+Pods that run already, and whose node is to go, had their nodes bought before: see `PreferenceMode`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nodesmith.model.kubernetes.shapes import PodAffinityTerm, Shape
 from nodesmith.model.policies import PreferencePolicy
 
 
-class Wishes(Enum):
+class PreferenceMode(Enum):
     """What wishes of pods count for whose node is to go, under Respect; those of pods that wait are rules anyway."""
 
     RULE = auto()
@@ -37,11 +37,11 @@ class Wishes(Enum):
     """spreads over zones are rules, all others nothing"""
 
 
-RULES = frozenset({Wishes.RULE, Wishes.ZONES})
+RULES = frozenset({PreferenceMode.RULE, PreferenceMode.ZONES})
 """As these, wishes may cost a node that others have room for."""
 
 
-def has_wishes(shape: Shape) -> bool:
+def has_preferences(shape: Shape) -> bool:
     """Return whether pods prefer anything of nodes, or of who is near."""
     soft = any(not spread.hard for spread in shape.spreads)
     return soft or bool(shape.preferred_terms) or any(term.weight for term in shape.affinities)
@@ -58,18 +58,18 @@ def variants(
         spread = variants(_spread_over_zones(shape), policy, launching)
         return (*(replace(one, shuns_soft_taints=False) for one in spread[:-1]), shape)
     attracted, repelled = _heaviest_first(shape, anti=False), _heaviest_first(shape, anti=True)
-    wished = [term for _, term in sorted(shape.preferred_terms, key=lambda pair: -pair[0])]
+    preferred = [term for _, term in sorted(shape.preferred_terms, key=lambda pair: -pair[0])]
     soft = [spread for spread in shape.spreads if not spread.hard]
     shuns = policy == PreferencePolicy.RESPECT and launching.softly_tainted(shape)
-    if not (attracted or repelled or wished or soft or shuns):
+    if not (attracted or repelled or preferred or soft or shuns):
         return (shape,)
     if policy == PreferencePolicy.IGNORE:
-        found = _variant(shape, [], [], wished, 0)
+        found = _variant(shape, [], [], preferred, 0)
         costs_more = found is None or launching.price(found, (), ()) > launching.price(shape, (), ())
         return (shape,) if found is None or costs_more else (found, shape)
-    steps = [(attracted[n:], repelled, wished, len(soft)) for n in range(len(attracted))]
-    steps += [([], repelled[n:], wished, len(soft)) for n in range(len(repelled))]
-    steps += [([], [], wished[n:], len(soft)) for n in range(len(wished))]
+    steps = [(attracted[n:], repelled, preferred, len(soft)) for n in range(len(attracted))]
+    steps += [([], repelled[n:], preferred, len(soft)) for n in range(len(repelled))]
+    steps += [([], [], preferred[n:], len(soft)) for n in range(len(preferred))]
     steps += [([], [], [], left) for left in range(len(soft), 0, -1)]
     steps += [([], [], [], 0)] * shuns
     stricter = [_variant(shape, *step) for step in steps]
@@ -95,16 +95,16 @@ def _variant(
     shape: Shape,
     attracted: list[PodAffinityTerm],
     repelled: list[PodAffinityTerm],
-    wished: list[Requirements],
+    preferred: list[Requirements],
     spreads: int,
 ) -> Shape | None:
     """Return a shape that requires these, and as many of its spreads (the last ones); None where it could never be."""
     terms = shape.terms
-    if wished:
+    if preferred:
         terms = tuple(
-            term.union(wished[0])
+            term.union(preferred[0])
             for term in terms
-            if term.conflict(wished[0], undefined=frozenset(wished[0])) is None
+            if term.conflict(preferred[0], undefined=frozenset(preferred[0])) is None
         )
     if not terms and shape.terms:
         return None

@@ -1,6 +1,6 @@
 """Which demands may share a new node, written as numbers for the packing: groups and caps.
 
-To the rules of `neighbours` come labels that a NodePool leaves open: a node has one value of each, so demands that ask
+To the rules of `conflicts` come labels that a NodePool leaves open: a node has one value of each, so demands that ask
 for different things of one do not go together. That is told bit by bit of the wish's number: whoever has a 1 shares
 with nobody who has a 0 there, which takes two groups a bit instead of one for every two wishes.
 """
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from nodesmith.decisions.scheduling.compatibility import is_given
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.nodes.conflicts import Cap, Neighbours, Rules
+from nodesmith.decisions.scheduling.nodes.conflicts import Cap, PodConflicts, Rules
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import WELL_KNOWN
 from nodesmith.model.apimachinery.requirements import Requirement
@@ -25,7 +25,7 @@ _Open = Mapping[str, Sequence[Requirement]]
 
 def shared(
     demands: Sequence[Demand],
-    neighbours: Neighbours,
+    conflicts: PodConflicts,
     templates: Iterable[Template],
     daemonsets: Sequence[Shape],
 ) -> list[Demand]:
@@ -33,10 +33,8 @@ def shared(
     found = [d for d in demands if d.pods]
     fallbacks = [d.fallback for d in found if d.fallback is not None]
     labels = _open_labels(templates)
-    ruled = _ruled(found, neighbours, labels, daemonsets)
-    ruled_fallbacks = iter(
-        _ruled(fallbacks, neighbours, labels, daemonsets)
-    )  # bought later, among themselves
+    ruled = _ruled(found, conflicts, labels, daemonsets)
+    ruled_fallbacks = iter(_ruled(fallbacks, conflicts, labels, daemonsets))  # bought later, among themselves
     return _merged(
         (own, one if one.fallback is None else replace(one, fallback=next(ruled_fallbacks)[1]))
         for own, one in ruled
@@ -44,29 +42,29 @@ def shared(
 
 
 def _ruled(
-    demands: Sequence[Demand], neighbours: Neighbours, labels: _Open, daemonsets: Sequence[Shape]
+    demands: Sequence[Demand], conflicts: PodConflicts, labels: _Open, daemonsets: Sequence[Shape]
 ) -> list[tuple[tuple[int, ...], Demand]]:
     """Return demands with their rules, each with the groups of which it limits its own number."""
-    rules = [neighbours.rules(demand.shape) for demand in demands]
-    wished = [
+    rules = [conflicts.rules(demand.shape) for demand in demands]
+    preferred = [
         Rules((*rule.groups, *groups), (*rule.caps, *((group ^ 1, 0) for group in groups)))
         if groups
         else rule
-        for rule, groups in zip(rules, _wishes(demands, labels), strict=True)
+        for rule, groups in zip(rules, _preference_mode(demands, labels), strict=True)
     ]
-    busy = _Busy(wished)
+    busy = _Busy(preferred)
     return [
         (
-            tuple([group for group, _ in wish.caps if group in wish.groups]),
+            tuple([group for group, _ in preference.caps if group in preference.groups]),
             replace(
                 demand,
                 per_node=min(demand.per_node, rule.per_node),
-                groups=busy.groups(wish),
-                caps=busy.caps(wish),
-                apart=tuple([d for d in daemonsets if neighbours.conflict(demand.shape, d)]),
+                groups=busy.groups(preference),
+                caps=busy.caps(preference),
+                apart=tuple([d for d in daemonsets if conflicts.conflict(demand.shape, d)]),
             ),
         )
-        for demand, rule, wish in zip(demands, rules, wished, strict=True)
+        for demand, rule, preference in zip(demands, rules, preferred, strict=True)
     ]
 
 
@@ -123,24 +121,24 @@ def _open_labels(templates: Iterable[Template]) -> _Open:
     return {key: tuple(found[key]) for key in sorted(found)}
 
 
-def _wishes(demands: Sequence[Demand], labels: _Open) -> list[list[int]]:
+def _preference_mode(demands: Sequence[Demand], labels: _Open) -> list[list[int]]:
     """Return each demand's groups of wishes: negative, for the others are not; group ^ 1 is the opposite."""
     found: list[list[int]] = [[] for _ in demands]
     first = -2
     for key, offered in labels.items():
         numbers: dict[str, int] = {}
-        wished = [_wish(demand, key, offered) for demand in demands]
-        for wish in filter(None, wished):
-            numbers.setdefault(wish, len(numbers))
+        preferred = [_preference(demand, key, offered) for demand in demands]
+        for preference in filter(None, preferred):
+            numbers.setdefault(preference, len(numbers))
         bits = max(0, len(numbers) - 1).bit_length()
-        for groups, wish in zip(found, wished, strict=True):
-            if wish:
-                groups += [first - 2 * bit + (numbers[wish] >> bit & 1) for bit in range(bits)]
+        for groups, preference in zip(found, preferred, strict=True):
+            if preference:
+                groups += [first - 2 * bit + (numbers[preference] >> bit & 1) for bit in range(bits)]
         first -= 2 * bits
     return found
 
 
-def _wish(demand: Demand, key: str, offered: Iterable[Requirement]) -> str:
+def _preference(demand: Demand, key: str, offered: Iterable[Requirement]) -> str:
     """Spell what a demand asks of a label that NodePools leave open, empty when nothing, or what they all have."""
     if key in demand.pins:
         return f"{key} In [{demand.pins[key]}]"

@@ -75,18 +75,18 @@ class Tally:
 def share_out(
     count: int,
     tallies: Sequence[Tally],
-    room: Mapping[Domain, int | None],
+    existing: Mapping[Domain, int | None],
     first: Domain | None = None,
 ) -> dict[Domain, int]:
-    """Share `count` pods out over domains; `room` is what each can take, None for any number.
+    """Share `count` pods out over domains; `existing` is what each can take, None for any number.
 
-    Gives the pods per domain; what is missing to `count` cannot go anywhere. Equals go in the order of `room`, but
+    Gives the pods per domain; what is missing to `count` cannot go anywhere. Equals go in the order of `existing`, but
     for those that may go to the `first` of all.
     """
-    shares = dict.fromkeys(room, 0)
+    shares = dict.fromkeys(existing, 0)
     left = count
     while left > 0:
-        most_left = {d: left if most is None else min(left, most - shares[d]) for d, most in room.items()}
+        most_left = {d: left if most is None else min(left, most - shares[d]) for d, most in existing.items()}
         spare = {d: most for d, most in most_left.items() if most > 0}
         admitted = [d for d in spare if all(t.admits(d) for t in tallies)]
         if not admitted:

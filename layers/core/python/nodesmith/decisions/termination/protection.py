@@ -70,7 +70,7 @@ class Allowances:
             self._guards[shape] = tuple(budget for budget in self._budgets if budget.selects(shape))
         return self._guards[shape]
 
-    def are_hopeless(self, pod: Pod) -> bool:
+    def are_unschedulable(self, pod: Pod) -> bool:
         """Return whether a budget guards the pod that will never allow an eviction, as it is written."""
         return any(budget.never_allows for budget in self.guards(pod.shape))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from nodesmith.decisions.budgets import room
+from nodesmith.decisions.budgets import remaining
 from nodesmith.decisions.scheduling.nodes.existing import is_going, nominations
 from nodesmith.decisions.termination.draining import must_go
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
@@ -37,11 +37,11 @@ def unneeded(
 
     While any pod waits for a node, who is `patient` takes nothing away that might be meant for it.
     """
-    homeless = _homeless(snapshot, ledger)
-    if homeless and patient:
+    displaced = _displaced(snapshot, ledger)
+    if displaced and patient:
         return []
     bought = nominations(ledger.claims, now)
-    awaited = {bought[pod.key] for pod in homeless if pod.key in bought}
+    awaited = {bought[pod.key] for pod in displaced if pod.key in bought}
     why = "the move that it was bought for was abandoned"
     return [claim.terminating(ABANDONED, why, now) for claim in claims if claim.name not in awaited]
 
@@ -56,14 +56,14 @@ def within_budgets(
         node, pool = snapshot.node_of(claim), pools.get(claim.nodepool)
         serves = claim.initialized_at is not None and node is not None and node.is_ready
         if serves and pool is not None:
-            left = room(pool, Reason.EMPTY.budgeted, ledger, found, snapshot, now, budgets_only=True)
+            left = remaining(pool, Reason.EMPTY.budgeted, ledger, found, snapshot, now, budgets_only=True)
             if left == 0:
                 continue
         found.append(claim)
     return found
 
 
-def _homeless(snapshot: Snapshot, ledger: Ledger) -> list[Pod]:
+def _displaced(snapshot: Snapshot, ledger: Ledger) -> list[Pod]:
     """Return the pods that have no node, or one that ends."""
     ending = {claim.provider_id for claim in ledger.claims if claim.is_ending and claim.provider_id}
     going = {node.name for node in snapshot.nodes if is_going(node) or node.provider_id in ending}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from nodesmith.decisions.budgets import departed, room
+from nodesmith.decisions.budgets import departed, remaining
 from nodesmith.decisions.disruption.candidates import Candidate, by_node
 from nodesmith.decisions.disruption.costs import moving
 from nodesmith.decisions.disruption.proposals import BUDGET, Blocker
@@ -27,7 +27,7 @@ class Allowed:
         self._inputs, sources = inputs, inputs.ledger.sources
         self._going: list[NodeClaim] = [c for c in inputs.ledger.claims if c.name in sources]
         self._taken: Counter[str] = Counter()
-        self._rooms: dict[tuple[str, Reason], int | None] = {}
+        self._existing_nodes: dict[tuple[str, Reason], int | None] = {}
         self._gone: dict[str, int] = {}
         self._evictions = Allowances(inputs.snapshot.budgets)
         self._count_going()
@@ -35,18 +35,18 @@ class Allowed:
     def nodes(self, pool: NodePool, reason: Reason) -> int | None:
         """Return how many more nodes of a NodePool may go; None for all."""
         key = pool.name, reason
-        if key not in self._rooms:
-            self._rooms[key] = self._room(pool, reason)
-        left = self._rooms[key]
+        if key not in self._existing_nodes:
+            self._existing_nodes[key] = self._existing(pool, reason)
+        left = self._existing_nodes[key]
         return None if left is None else max(0, left - self._taken[pool.name])
 
-    def _room(self, pool: NodePool, reason: Reason) -> int | None:
+    def _existing(self, pool: NodePool, reason: Reason) -> int | None:
         """Ask a NodePool's budgets, and show them no more claims than they look at."""
         inputs = self._inputs
         claims = tuple(claim for claim in inputs.ledger.claims if claim.nodepool == pool.name)
         going = [claim for claim in self._going if claim.nodepool == pool.name]
         ledger = replace(inputs.ledger, claims=claims)
-        return room(pool, reason.budgeted, ledger, going, inputs.snapshot, inputs.now)
+        return remaining(pool, reason.budgeted, ledger, going, inputs.snapshot, inputs.now)
 
     def within(
         self, candidates: Iterable[Candidate], reason: Reason, most: int | None = None

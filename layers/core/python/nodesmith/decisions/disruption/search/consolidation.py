@@ -49,18 +49,18 @@ def consolidate(candidates: Sequence[Candidate], looked_at: Mapping[str, datetim
     ordered = sorted(candidates, key=lambda one: (one.pool.name, one.name))
     groups = [list(mine) for _, mine in groupby(ordered, key=lambda one: one.pool.name)]
     groups.sort(key=lambda group: min(looked_at.get(one.name, _NEVER) for one in group))
-    lots = [_lot(group, looked_at, under_way) for group in groups]
-    while lots and under_way.left > 0:
-        for lot in lots:
+    batches = [_batch(group, looked_at, under_way) for group in groups]
+    while batches and under_way.left > 0:
+        for batch in batches:
             if under_way.left > 0:
-                _look_at_next(lot, under_way)
-        lots = [lot for lot in lots if lot.waiting]
+                _look_at_next(batch, under_way)
+        batches = [batch for batch in batches if batch.waiting]
     left = [one for one in candidates if under_way.is_free(one)]
     if len(groups) > 1 and len(left) <= LARGEST and under_way.left > 0:
-        _look_at_next(_lot(left, looked_at, under_way), under_way)
+        _look_at_next(_batch(left, looked_at, under_way), under_way)
 
 
-def _lot(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> _Lot:
+def _batch(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> _Lot:
     known = prices(candidates, under_way.fleet.tiers)
 
     def rank(one: Candidate) -> tuple[datetime, float, str]:
@@ -71,43 +71,43 @@ def _lot(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], und
     return _Lot(sorted(candidates, key=rank), known, known.free(under_way.fleet.open_to(shapes)))
 
 
-def _look_at_next(lot: _Lot, under_way: Pass) -> None:
+def _look_at_next(batch: _Lot, under_way: Pass) -> None:
     """Look at the next set of a lot; where budgets allow none, that is all that there is to be said of them."""
-    for one in lot.waiting:
+    for one in batch.waiting:
         if not under_way.is_free(one):
             under_way.note_destination(one)
-    lot.waiting = [one for one in lot.waiting if under_way.is_free(one)]
-    window = under_way.allowed.within(lot.waiting, Reason.UNDERUTILIZED, LARGEST)
+    batch.waiting = [one for one in batch.waiting if under_way.is_free(one)]
+    window = under_way.allowed.within(batch.waiting, Reason.UNDERUTILIZED, LARGEST)
     if not window:
-        for name, blocker in under_way.allowed.kept(lot.waiting, Reason.UNDERUTILIZED).items():
+        for name, blocker in under_way.allowed.kept(batch.waiting, Reason.UNDERUTILIZED).items():
             under_way.blocked.setdefault(name, blocker)
-    under_way.seen += [one.name for one in window or lot.waiting]
-    done = {one.name for one in _best_of(window, lot, under_way) or window or lot.waiting}
-    lot.waiting = [one for one in lot.waiting if one.name not in done]
+    under_way.seen += [one.name for one in window or batch.waiting]
+    done = {one.name for one in _best_of(window, batch, under_way) or window or batch.waiting}
+    batch.waiting = [one for one in batch.waiting if one.name not in done]
 
 
-def _best_of(window: Sequence[Candidate], lot: _Lot, under_way: Pass) -> Sequence[Candidate]:
+def _best_of(window: Sequence[Candidate], batch: _Lot, under_way: Pass) -> Sequence[Candidate]:
     """Accept the best move of a set or a part of it, and give its sources; none where there is none worth it."""
     best: tuple[Proposal, Sequence[Candidate], Trial] | None = None
     parts = deque((part, 0.0) for part in _halves(window))
     tried: set[tuple[str, ...]] = set()
-    free_usd, whys = lot.free_usd, dict.fromkeys((one.name for one in window), _NOTHING_CHEAPER)
+    free_usd, whys = batch.free_usd, dict.fromkeys((one.name for one in window), _NOTHING_CHEAPER)
     while parts and len(tried) < _MOST_TRIALS and under_way.left > 0:
         sources, beside_usd = parts.popleft()
         names, least = tuple(one.name for one in sources), best[0].worth_usd if best else 0.0
-        if names in tried or _most_worth(sources, lot.prices, free_usd + beside_usd, under_way) <= least:
+        if names in tried or _most_worth(sources, batch.prices, free_usd + beside_usd, under_way) <= least:
             continue
         tried.add(names)
         trial = under_way.try_without(sources)
         found = under_way.judge.consolidation(sources, trial)
         if isinstance(found, Proposal) and found.worth_usd > least:
             best = found, sources, trial
-            free_usd = min(free_usd, _used_usd(sources, trial, lot.prices))  # a part will hardly find more
+            free_usd = min(free_usd, _used_usd(sources, trial, batch.prices))  # a part will hardly find more
         elif isinstance(found, str):
             whys.update(_whys(sources, trial, found))
         parts.extendleft((part, 0.0) for part in _fitting(sources, trial))
         if isinstance(found, Proposal) and under_way.has_time:
-            parts.extendleft(_not_bought_again(sources, trial, lot.prices, under_way))
+            parts.extendleft(_not_bought_again(sources, trial, batch.prices, under_way))
     if best is None:
         if under_way.left > 0:
             under_way.needed.update(whys)
@@ -118,10 +118,10 @@ def _best_of(window: Sequence[Candidate], lot: _Lot, under_way: Pass) -> Sequenc
 
 def _whys(sources: Sequence[Candidate], trial: Trial, found: str) -> Iterator[tuple[str, str]]:
     """Say of nodes that were tried together why they stay, of each as far as it is known of that one."""
-    homeless = frozenset(trial.homeless)
+    displaced = frozenset(trial.displaced)
     for one in sources:
-        pod = next((pod.key for pod in one.pods if pod.key in homeless), None)
-        if len(sources) == 1 or not homeless:
+        pod = next((pod.key for pod in one.pods if pod.key in displaced), None)
+        if len(sources) == 1 or not displaced:
             yield one.name, found
         elif pod is not None:
             yield one.name, f"pod {pod} would have no node"
@@ -162,8 +162,8 @@ def _not_bought_again(
             staying.append(one)
     names = {one.name for one in staying}
     if 0 < len(names) < len(sources):
-        rooms = under_way.fleet.rooms_of(one.node.name for one in staying)
-        yield [one for one in sources if one.name not in names], known.free(rooms)
+        existing_nodes = under_way.fleet.existing_nodes_of(one.node.name for one in staying)
+        yield [one for one in sources if one.name not in names], known.free(existing_nodes)
 
 
 def _make(node: PlannedNode) -> tuple[str, str]:

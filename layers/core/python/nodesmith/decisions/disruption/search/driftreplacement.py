@@ -67,9 +67,9 @@ def renew(candidates: Iterable[Candidate], looked_at: Mapping[str, datetime], un
 def renewed(one: Candidate, under_way: Pass) -> tuple[Proposal | str, Trial]:
     """Return the move that replaces a drifted node, or why there is none, and what was tried."""
     trial = under_way.try_without([one])
-    if trial.homeless:
+    if trial.displaced:
         return (
-            f"it has drifted ({under_way.drift[one.name]}), and pod {trial.homeless[0]} would have no node",
+            f"it has drifted ({under_way.drift[one.name]}), and pod {trial.displaced[0]} would have no node",
             trial,
         )
     return _drifted(one, trial, trial.nodes, under_way), trial

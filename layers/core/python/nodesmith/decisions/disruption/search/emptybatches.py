@@ -8,19 +8,19 @@ from math import fsum
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.model.ledger.moves import Reason
 
-LARGEST_LOT = 50
+LARGEST_BATCH = 50
 """nodes: a NodeClaim's end takes a handful of calls, and a run less than a minute"""
 
 
-def in_lots(proposals: Sequence[Proposal]) -> list[Proposal]:
+def in_batches(proposals: Sequence[Proposal]) -> list[Proposal]:
     """Return the same proposals, in order, those of empty nodes in lots."""
     empty = [found for found in proposals if found.reason is Reason.EMPTY]
     others = [found for found in proposals if found.reason is not Reason.EMPTY]
-    starts = range(0, len(empty), LARGEST_LOT)
-    return [*(_lot(empty[start : start + LARGEST_LOT]) for start in starts), *others]
+    starts = range(0, len(empty), LARGEST_BATCH)
+    return [*(_batch(empty[start : start + LARGEST_BATCH]) for start in starts), *others]
 
 
-def _lot(empty: Sequence[Proposal]) -> Proposal:
+def _batch(empty: Sequence[Proposal]) -> Proposal:
     if len(empty) == 1:
         return empty[0]
     saving = fsum(found.saving_hourly_usd for found in empty)

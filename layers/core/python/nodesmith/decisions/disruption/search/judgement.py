@@ -93,8 +93,8 @@ def _impossible(trial: Trial) -> str:
     """Return why what a trial found cannot be; empty where it can."""
     if len(trial.nodes) > MOST_BOUGHT:
         return f"{len(trial.nodes)} nodes would have to be bought at once"
-    if trial.homeless:
-        return f"pod {trial.homeless[0]}{_more(trial.homeless)} would have no node"
+    if trial.displaced:
+        return f"pod {trial.displaced[0]}{_more(trial.displaced)} would have no node"
     return ""
 
 

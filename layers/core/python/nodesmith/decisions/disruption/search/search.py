@@ -119,12 +119,14 @@ def may_end(move: Move, inputs: Inputs) -> str:
     """
     survey = Survey(_before([move], inputs), only=move.sources)
     found = {one.name: one for one in survey.candidates}
-    hopeless = {f"PodDisruptionBudget/{each.key}" for each in inputs.snapshot.budgets if each.never_allows}
+    unschedulable = {
+        f"PodDisruptionBudget/{each.key}" for each in inputs.snapshot.budgets if each.never_allows
+    }
     for name in move.sources:
         blocker = survey.blocked.get(name)
         if blocker is None and name in found and move.reason is not Reason.DRIFTED:
             blocker = found[name].held
-        if blocker is not None and (blocker.rule not in _PASSING or blocker.object in hopeless):
+        if blocker is not None and (blocker.rule not in _PASSING or blocker.object in unschedulable):
             return f"{name}: {blocker.message}"
         if name in found and move.reason is Reason.EMPTY and found[name].pods:
             return f"{name}: pod {found[name].pods[0].key} has come to it"

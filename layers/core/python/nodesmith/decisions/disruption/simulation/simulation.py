@@ -14,7 +14,7 @@ from itertools import count
 
 from nodesmith.decisions.disruption.candidates import Candidate, is_settling
 from nodesmith.decisions.disruption.costs import moves
-from nodesmith.decisions.disruption.simulation.existingnodes import Standing
+from nodesmith.decisions.disruption.simulation.existingnodes import ClusterNodes
 from nodesmith.decisions.disruption.simulation.zonechoice import evenly
 from nodesmith.decisions.disruption.simulation.zones import Zones
 from nodesmith.decisions.launch import Templates
@@ -32,13 +32,13 @@ from nodesmith.decisions.provisioning.search.runningpods import Try, sparing
 from nodesmith.decisions.scheduling.assign import Known, assign
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment
-from nodesmith.decisions.scheduling.nodes.existing import Room, is_going, nominations, rooms
+from nodesmith.decisions.scheduling.nodes.existing import ExistingNode, existing_nodes, is_going, nominations
 from nodesmith.decisions.scheduling.offerings.launchable import TemplateLaunching
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.decisions.scheduling.offerings.unavailable import Unsold
+from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
 from nodesmith.decisions.scheduling.pending import provisionable, shape_refusal, unserved
-from nodesmith.decisions.scheduling.preferences import Wishes, has_wishes
-from nodesmith.decisions.scheduling.topology.topology import attractions
+from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
+from nodesmith.decisions.scheduling.topology.topology import affinity_terms
 from nodesmith.decisions.termination.protection import kept
 from nodesmith.model.apimachinery.labels import SPOT, ZONE
 from nodesmith.model.apimachinery.resources import NOTHING
@@ -56,16 +56,16 @@ _MANY = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What would become of the pods of some nodes. `homeless` are those (namespace/name) that would have no place.
+    """What would become of the pods of some nodes. `displaced` are those (namespace/name) that would have no place.
 
-    `destinations` are by pod: a Node's name, or that of the claim that would be bought. `rooms` are those that take
-    pods, with these in them; `tiers` is what may still be bought afterwards.
+    `destinations` are by pod: a Node's name, or that of the claim that would be bought. `existing_nodes` are those that
+    take pods, with these pods on them; `tiers` is what may still be bought afterwards.
     """
 
     nodes: tuple[PlannedNode, ...]
     destinations: Mapping[str, str]
-    homeless: tuple[str, ...]
-    rooms: tuple[Room, ...]
+    displaced: tuple[str, ...]
+    existing_nodes: tuple[ExistingNode, ...]
     tiers: tuple[tuple[Template, ...], ...]
     ways: int = 1
     """how many ways of heeding the pods' wishes were tried"""
@@ -87,17 +87,17 @@ class Fleet:
     ) -> None:
         settings, claims = inputs.settings, [c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP]
         seen = with_default_spreads(inputs.snapshot, settings.default_spreads)
-        ground = without_ending(preempting_only(seen, claims), claims)
-        ground = without(ground, {c.provider_id for c in claims if c.name in moving and c.provider_id})
-        offers = pools(ground, inputs.ledger, inputs.catalog, settings, inputs.now)
+        context = without_ending(preempting_only(seen, claims), claims)
+        context = without(context, {c.provider_id for c in claims if c.name in moving and c.provider_id})
+        offers = pools(context, inputs.ledger, inputs.catalog, settings, inputs.now)
         self.tiers = tuple(tuple(map(_widely, tier)) for tier in offers.tiers)
         self.promised, self._early, self._followers = frozenset[str](), frozenset[Shape](), set[Shape]()
-        self._inputs, self._daemonsets = inputs, ground.daemonsets
+        self._inputs, self._daemonsets = inputs, context.daemonsets
         self._launching = TemplateLaunching(offers.templates)
-        self._shapes = {pod.key: pod.shape for pod in ground.pods}
+        self._shapes = {pod.key: pod.shape for pod in context.pods}
         shapes = list(dict.fromkeys(self._shapes.values()))
         placed = [shape for shape in shapes if moves(shape)]
-        others = [*ground.daemonsets, *shapes]
+        others = [*context.daemonsets, *shapes]
         policy = settings.preference_policy
         self._known = Known.of(placed, others, self._launching, policy)
         self._heeds_zones = rebalances_zones(pools_by_name.values())
@@ -105,24 +105,26 @@ class Fleet:
         if self._heeds_zones:
             self._zonal = Known.of(placed, others, self._launching, policy, zones_only=True)
         self._numbers, self._templates = count(), Templates()
-        free = self._promise(ground, claims)
-        closed = _no_destinations(free, ground, claims, pools_by_name, inputs.now) | frozenset(avoided)
-        self._standing = Standing(free, closed, shapes)
+        free = self._promise(context, claims)
+        closed = _no_destinations(free, context, claims, pools_by_name, inputs.now) | frozenset(avoided)
+        self._cluster_nodes = ClusterNodes(free, closed, shapes)
 
-    def _promise(self, ground: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
+    def _promise(self, context: Snapshot, claims: Sequence[NodeClaim]) -> list[ExistingNode]:
         """Return the rooms that are left once every pod that needs a node has what is there for it."""
-        going = frozenset(node.name for node in ground.nodes if is_going(node))
-        self._on_their_way = frozenset(p.key for p in ground.pods if p.node in going and not p.deleting)
-        wanted, _ = provisionable(ground.pods, going, kept(ground, claims, self._inputs.now))
-        free = rooms(ground, claims)
-        keep_for_sources(free, ground, self._inputs.ledger)
+        going = frozenset(node.name for node in context.nodes if is_going(node))
+        self._on_their_way = frozenset(p.key for p in context.pods if p.node in going and not p.deleting)
+        wanted, _ = provisionable(context.pods, going, kept(context, claims, self._inputs.now))
+        free = existing_nodes(context, claims)
+        keep_for_sources(free, context, self._inputs.ledger)
         if wanted:
             nominated = nominations(claims, self._inputs.now)
             fresh, waiting = unserved(wanted, nominated)
-            _, outdone = reserve(waiting, nominated, claims, free, ground)
-            others = Wishes.RULE if self._heeds_zones else Wishes.BUY
+            _, outdone = reserve(waiting, nominated, claims, free, context)
+            others = PreferenceMode.RULE if self._heeds_zones else PreferenceMode.BUY
             if fresh or outdone:
-                placed = self._assign([*fresh, *outdone], free, Choices(), Unsold(), others).placed
+                placed = self._assign(
+                    [*fresh, *outdone], free, Choices(), UnavailableDomains(), others
+                ).placed
                 self.promised = frozenset(placed)
                 there = {key for keys in placed.values() for key in keys}
                 expected = {p.shape for p in wanted if not p.node and p.key in there}
@@ -144,23 +146,23 @@ class Fleet:
         refused = [pod.key for pod in pods if pod.refusal or pod.shape in stuck]
         if refused:
             return Trial((), {}, tuple(sorted(refused)), (), self.tiers)
-        free = self._standing.without({source.node.name for source in sources}, shapes)
-        filled: list[tuple[Assignment, list[Room]]] = []
+        free = self._cluster_nodes.without({source.node.name for source in sources}, shapes)
+        filled: list[tuple[Assignment, list[ExistingNode]]] = []
 
-        number, learned, ways = len(pods) if thorough else _MANY, Learned(), list[Wishes]()
+        number, learned, ways = len(pods) if thorough else _MANY, Learned(), list[PreferenceMode]()
         offerings = sum(len(template.type_options) for tier in self.tiers for template in tier)
 
         def bought(assignment: Assignment, choices: Choices, quick: bool) -> Purchase:
             order = Order(self._inputs.settings, choices, good_enough, learned, quick)
             return self._bought(assignment, order)
 
-        def decided(wishes: Wishes) -> tuple[Attempt, float]:
-            def assigned(choices: Choices, unsold: Unsold) -> Assignment:
-                mine = [room.copy() for room in free]
-                filled.append((self._assign(pods, mine, choices, unsold, wishes), mine))
+        def decided(preference_mode: PreferenceMode) -> tuple[Attempt, float]:
+            def assigned(choices: Choices, unavailable: UnavailableDomains) -> Assignment:
+                mine = [existing.copy() for existing in free]
+                filled.append((self._assign(pods, mine, choices, unavailable, preference_mode), mine))
                 return filled[-1][0]
 
-            ways.append(wishes)
+            ways.append(preference_mode)
             return best(number, offerings, assigned, bought, _no_bound, _all_hope)
 
         chosen = self._chosen(decided, shapes)
@@ -173,22 +175,26 @@ class Fleet:
 
     def _chosen(self, decided: Try, shapes: Iterable[Shape]) -> Attempt:
         ignores = self._inputs.settings.preference_policy == PreferencePolicy.IGNORE
-        if ignores or not any(map(has_wishes, shapes)):
-            return decided(Wishes.RULE)[0]
+        if ignores or not any(map(has_preferences, shapes)):
+            return decided(PreferenceMode.RULE)[0]
         return sparing(decided, heeds_zones=self._heeds_zones)[0]
 
-    def open_to(self, shapes: Collection[Shape]) -> list[Room]:
+    def open_to(self, shapes: Collection[Shape]) -> list[ExistingNode]:
         """Return the rooms that a trial with pods of these shapes may fill."""
-        return self._standing.opened(shapes)
+        return self._cluster_nodes.opened(shapes)
 
-    def rooms_of(self, nodes: Iterable[str]) -> list[Room]:
+    def existing_nodes_of(self, nodes: Iterable[str]) -> list[ExistingNode]:
         """Return the rooms of Nodes (by name) as they stand."""
-        return [self._standing.rooms[name] for name in sorted(nodes) if name in self._standing.rooms]
+        return [
+            self._cluster_nodes.existing_nodes[name]
+            for name in sorted(nodes)
+            if name in self._cluster_nodes.existing_nodes
+        ]
 
     def zones(self, *, again: bool) -> Zones:
         """Count what spreads over zones count. Moves looked at `again` are kept by no pods that are on their way."""
-        standing = self._standing.rooms.values()
-        return Zones(standing, self._shapes, self._sold_in, () if again else self._on_their_way)
+        cluster_nodes = self._cluster_nodes.existing_nodes.values()
+        return Zones(cluster_nodes, self._shapes, self._sold_in, () if again else self._on_their_way)
 
     def _sold_in(self, shape: Shape) -> list[str]:
         return [zone for (zone,) in self._launching.domains(shape, (ZONE,))]
@@ -199,28 +205,44 @@ class Fleet:
         Sources without pods need no trial.
         """
         for source in sources:
-            self._standing.drop(source.node.name)
-            self._followers.update(filter(attractions, (self._shapes[pod.key] for pod in source.pods)))
+            self._cluster_nodes.drop(source.node.name)
+            self._followers.update(filter(affinity_terms, (self._shapes[pod.key] for pod in source.pods)))
         if trial is None:
             return
         self.tiers = trial.tiers
-        for room in trial.rooms:
-            self._standing.put(room)
+        for existing in trial.existing_nodes:
+            self._cluster_nodes.put(existing)
         for node in trial.nodes:
             claim = node.claim
             labels = {**claim.requirements.settled, **claim.labels}
             hosted = Counter(self._shapes[key] for key in claim.nominated)
-            self._standing.closed.add(claim.name)
-            self._standing.put(Room(claim.name, labels, claim.taints, NOTHING, hosted, in_flight=True))
+            self._cluster_nodes.closed.add(claim.name)
+            self._cluster_nodes.put(
+                ExistingNode(claim.name, labels, claim.taints, NOTHING, hosted, in_flight=True)
+            )
 
     def _assign(
-        self, pods: Iterable[Pod], free: Sequence[Room], choices: Choices, unsold: Unsold, wishes: Wishes
+        self,
+        pods: Iterable[Pod],
+        free: Sequence[ExistingNode],
+        choices: Choices,
+        unavailable: UnavailableDomains,
+        preference_mode: PreferenceMode,
     ) -> Assignment:
         templates = [t for tier in self.tiers for t in tier]
         policy, daemonsets = self._inputs.settings.preference_policy, self._daemonsets
-        known = self._zonal if wishes is Wishes.ZONES else self._known
+        known = self._zonal if preference_mode is PreferenceMode.ZONES else self._known
         return assign(
-            pods, free, self._launching, templates, daemonsets, policy, choices, unsold, known, wishes
+            pods,
+            free,
+            self._launching,
+            templates,
+            daemonsets,
+            policy,
+            choices,
+            unavailable,
+            known,
+            preference_mode,
         )
 
     def _bought(self, assignment: Assignment, order: Order) -> Purchase:
@@ -228,7 +250,7 @@ class Fleet:
             return Purchase([list(tier) for tier in self.tiers], left=assignment.demands)
         return buy(self.tiers, assignment.demands, order)
 
-    def _written_down(self, purchase: Purchase, left: Sequence[Room]) -> tuple[PlannedNode, ...]:
+    def _written_down(self, purchase: Purchase, left: Sequence[ExistingNode]) -> tuple[PlannedNode, ...]:
         inputs, cluster = self._inputs, self._inputs.ledger.cluster
         if cluster is None:
             return ()
@@ -247,7 +269,7 @@ def _leans_on(shape: Shape, other: Shape) -> bool:
 
 def _wants(shape: Shape, other: Shape) -> bool:
     """Return whether pods of a shape may only be where there is one of another."""
-    return any(term.selects(other) for term in attractions(shape))
+    return any(term.selects(other) for term in affinity_terms(shape))
 
 
 def _widely(template: Template) -> Template:
@@ -259,27 +281,27 @@ def _widely(template: Template) -> Template:
     return replace(template, scarce=template.scarce | {(SPOT, zone) for zone in zones})
 
 
-def _trial(chosen: Attempt, nodes: tuple[PlannedNode, ...], left: Iterable[Room], ways: int) -> Trial:
+def _trial(chosen: Attempt, nodes: tuple[PlannedNode, ...], left: Iterable[ExistingNode], ways: int) -> Trial:
     places = {key: name for name, keys in chosen.assignment.placed.items() for key in keys}
     for node in nodes:
         places.update(dict.fromkeys(node.claim.nominated, node.claim.name))
-    homeless = tuple(sorted(pod.key for pod in chosen.left))
+    displaced = tuple(sorted(pod.key for pod in chosen.left))
     tiers = tuple(tuple(tier) for tier in chosen.purchase.tiers)
-    touched = tuple(room for room in left if room.name in chosen.assignment.placed)
-    return Trial(nodes, places, homeless, touched, tiers, ways)
+    touched = tuple(existing for existing in left if existing.name in chosen.assignment.placed)
+    return Trial(nodes, places, displaced, touched, tiers, ways)
 
 
 def _no_destinations(
-    free: Iterable[Room],
-    ground: Snapshot,
+    free: Iterable[ExistingNode],
+    context: Snapshot,
     claims: Iterable[NodeClaim],
     pools_by_name: Mapping[str, NodePool],
     now: datetime,
 ) -> frozenset[str]:
     """Name the rooms that take no pods of disrupted nodes: those in flight, and those whose own have just moved."""
-    found = {room.name for room in free if room.in_flight}
+    found = {existing.name for existing in free if existing.in_flight}
     for claim in claims:
-        node = ground.node_of(claim)
+        node = context.node_of(claim)
         if node is not None and is_settling(claim, node, pools_by_name.get(claim.nodepool), now):
             found.add(node.name)
     return frozenset(found)

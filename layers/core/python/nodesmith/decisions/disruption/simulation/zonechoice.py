@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from nodesmith.decisions.disruption.worth.replacements import only
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.decisions.scheduling.nodes.existing import Room
+from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.kubernetes.shapes import Shape, Spread
@@ -20,20 +20,20 @@ _Asked = Sequence[tuple[str, Spread]]
 def evenly(
     nodes: Sequence[PlannedNode],
     templates: Mapping[str, Template],
-    rooms: Iterable[Room],
+    existing_nodes: Iterable[ExistingNode],
     shapes: Mapping[str, Shape],
 ) -> tuple[PlannedNode, ...]:
     """Return nodes, each in the zone for which its pods' spreads wish, where that costs nothing.
 
-    `templates` are by NodePool, `rooms` what stands beside these nodes, `shapes` those of pods, by namespace/name.
+    `templates` are by NodePool, `existing_nodes` the nodes beside these, `shapes` those of pods, by namespace/name.
     """
     asked = [_asked(shapes[key] for key in node.claim.nominated) for node in nodes]
     if not any(asked):
         return tuple(nodes)
     hosted: _Hosted = Counter()
-    for room in rooms:
-        for shape, count in room.hosted.items():
-            hosted[room.labels.get(ZONE, ""), shape] += count - room.leaving[shape]
+    for existing in existing_nodes:
+        for shape, count in existing.hosted.items():
+            hosted[existing.labels.get(ZONE, ""), shape] += count - existing.leaving[shape]
     found = []
     for node, spreads in zip(nodes, asked, strict=True):
         settled = _settled(node, templates[node.claim.nodepool], spreads, hosted)

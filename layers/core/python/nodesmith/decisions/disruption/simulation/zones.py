@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from nodesmith.decisions.disruption.candidates import Candidate
 from nodesmith.decisions.disruption.costs import moves
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.decisions.scheduling.nodes.existing import Room
+from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.apimachinery.labelselectors import Selector
 from nodesmith.model.kubernetes.shapes import Shape
@@ -55,22 +55,22 @@ class Zones:
 
     def __init__(
         self,
-        rooms: Iterable[Room],
+        existing_nodes: Iterable[ExistingNode],
         shapes: Mapping[str, Shape],
         sold: Sold,
         on_their_way: Collection[str] = (),
     ) -> None:
         self._shapes = shapes
         self._zone_of: dict[str, str] = {}
-        rooms = [room for room in rooms if room.labels.get(ZONE)]
-        self._groups = list(_groups(dict.fromkeys(shapes.values()), rooms, sold))
+        existing_nodes = [existing for existing in existing_nodes if existing.labels.get(ZONE)]
+        self._groups = list(_groups(dict.fromkeys(shapes.values()), existing_nodes, sold))
         self._of: dict[Shape, list[_Group]] = {}
-        for room in rooms:
-            self._zone_of[room.name] = room.labels[ZONE]
-            for shape, count in room.hosted.items():
+        for existing in existing_nodes:
+            self._zone_of[existing.name] = existing.labels[ZONE]
+            for shape, count in existing.hosted.items():
                 for group in self._counting(shape):
-                    zone = room.labels[ZONE]
-                    group.counts[zone] = group.counts.get(zone, 0) + count - room.leaving[shape]
+                    zone = existing.labels[ZONE]
+                    group.counts[zone] = group.counts.get(zone, 0) + count - existing.leaving[shape]
         for key in on_their_way:
             self._await(shapes[key])
 
@@ -138,7 +138,7 @@ class Zones:
         return shift
 
 
-def _groups(shapes: Iterable[Shape], rooms: Sequence[Room], sold: Sold) -> Iterator[_Group]:
+def _groups(shapes: Iterable[Shape], existing_nodes: Sequence[ExistingNode], sold: Sold) -> Iterator[_Group]:
     """Yield a group for each spread, once: equal ones of pods that may be in the same zones count the same."""
     found: set[tuple[str, str, int, tuple[str, ...]]] = set()
     for shape in shapes:
@@ -146,9 +146,9 @@ def _groups(shapes: Iterable[Shape], rooms: Sequence[Room], sold: Sold) -> Itera
         if not spreads or not moves(shape):
             continue
         zones = {zone for zone in sold(shape) if zone}
-        for room in rooms:
-            if room.labels[ZONE] not in zones and room.admits(shape):
-                zones.add(room.labels[ZONE])
+        for existing in existing_nodes:
+            if existing.labels[ZONE] not in zones and existing.admits(shape):
+                zones.add(existing.labels[ZONE])
         for spread in spreads:
             if spread.selector is None or not zones:
                 continue

@@ -15,7 +15,7 @@ from nodesmith.decisions.disruption.candidates import Candidate
 from nodesmith.decisions.packing import resource_prices
 from nodesmith.decisions.provisioning.purchase.packingproblem import packing_problem
 from nodesmith.decisions.scheduling.demands import Demand, by_shape
-from nodesmith.decisions.scheduling.nodes.existing import Room
+from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.resources import Resources
 
@@ -34,9 +34,9 @@ class Prices:
         """Return what a node costs beyond what its pods are worth, less than 0 where it is a bargain."""
         return one.price_hourly_usd - fsum(self.worth(pod.shape.requests) for pod in one.pods)
 
-    def free(self, rooms: Iterable[Room]) -> float:
+    def free(self, existing_nodes: Iterable[ExistingNode]) -> float:
         """Return what the room that is free in these is worth."""
-        return fsum(self.worth(room.free) for room in rooms)
+        return fsum(self.worth(existing.free) for existing in existing_nodes)
 
 
 def prices(candidates: Sequence[Candidate], tiers: Iterable[Sequence[Template]]) -> Prices:

@@ -72,12 +72,12 @@ def is_old(inputs: Inputs) -> bool:
 class ByHand:
     """What comes of users' NodeClaims: nodes for some, and why there is none for the others, by name.
 
-    `hopeless` are those that nothing for sale fits. Of those whose EC2NodeClass will not do nothing is said.
+    `unschedulable` are those that nothing for sale fits. Of those whose EC2NodeClass will not do nothing is said.
     """
 
     planned: list[PlannedNode] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
-    hopeless: dict[str, str] = field(default_factory=dict)
+    unschedulable: dict[str, str] = field(default_factory=dict)
 
 
 def by_hand(inputs: Inputs) -> ByHand:
@@ -86,9 +86,9 @@ def by_hand(inputs: Inputs) -> ByHand:
     if is_old(inputs):
         return found
     unread = frozenset(unread_nodeclaims(inputs.snapshot, inputs.ledger))
-    wishes = unclaimed(inputs.snapshot, inputs.ledger.claims)
-    doomed = unlaunchable(wishes, inputs.snapshot.nodeclasses, inputs.now)
-    for manifest in (each for each in wishes if each["metadata"]["name"] not in doomed):
+    preference_mode = unclaimed(inputs.snapshot, inputs.ledger.claims)
+    doomed = unlaunchable(preference_mode, inputs.snapshot.nodeclasses, inputs.now)
+    for manifest in (each for each in preference_mode if each["metadata"]["name"] not in doomed):
         parsed = parse_nodeclaim(manifest, inputs.now)
         if parsed.value is None:
             found.refused[str(manifest["metadata"]["name"])] = "; ".join(map(str, parsed.fatal))
@@ -101,7 +101,7 @@ def by_hand(inputs: Inputs) -> ByHand:
         try:
             found.planned.append(_planned(parsed.value, inputs))
         except NothingFits as error:
-            found.hopeless[parsed.value.name] = str(error)
+            found.unschedulable[parsed.value.name] = str(error)
         except Rejected as error:
             found.refused[parsed.value.name] = str(error)
     return found

@@ -11,7 +11,7 @@ from nodesmith.decisions.launch import Templates, launch_plan
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.purchase.flexibility import Options, values_of
 from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
-from nodesmith.decisions.scheduling.compatibility import agreeing_terms, own_wishes
+from nodesmith.decisions.scheduling.compatibility import agreeing_terms, own_preferences
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.reservations import reservation_labels
 from nodesmith.decisions.scheduling.offerings.templates import Template, template_labels
@@ -140,7 +140,7 @@ def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:
     for demand in demands:
         terms = agreeing_terms(template.requirements, demand.shape)
         asked = terms[0].union(Requirements.from_labels(demand.pins))
-        narrowed = narrowed.adding(*own_wishes(template.requirements, asked).values())
+        narrowed = narrowed.adding(*own_preferences(template.requirements, asked).values())
     return narrowed
 
 

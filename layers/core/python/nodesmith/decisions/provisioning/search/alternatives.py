@@ -16,7 +16,7 @@ from itertools import count, islice
 from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.scheduling.choices import LAST, Choices, Script
 from nodesmith.decisions.scheduling.demands import Assignment
-from nodesmith.decisions.scheduling.offerings.unavailable import Unsold
+from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
 from nodesmith.model.kubernetes.pods import Pod
 
 _TRIES = ((16, 128), (64, 12), (256, 4))
@@ -31,7 +31,7 @@ _MOST_STEPS, _MOST_STEPS_FOR_A_PLACE = 300_000, 1_000_000
 """of packing, after which no better price is looked for, and no place for pods that are left; tenths of a second"""
 _SAME = 1e-9
 _MOST_CORRECTIONS, _EXACT_CORRECTIONS = 7, 3
-_Assign = Callable[[Choices, Unsold], Assignment]
+_Assign = Callable[[Choices, UnavailableDomains], Assignment]
 _Buy = Callable[[Assignment, Choices, bool], Purchase]
 """whether it is only to be seen quickly what can be bought at all comes last"""
 _Rank = tuple[bool, int, int, int, float, bool, int]
@@ -80,9 +80,9 @@ class Attempt:
         lighter = sum(tier * pods for tier, pods in self.purchase.served_by.items())
         return not self.is_sound, self.unplaced, lighter, round(self.purchase.price_hourly_usd, 9)
 
-    def is_best(self, bound_hourly_usd: float, hopeless: int) -> bool:
+    def is_best(self, bound_hourly_usd: float, unschedulable: int) -> bool:
         """Return whether it places all pods but the hopeless, nothing in the way, at a price that none can undercut."""
-        is_whole = self.is_sound and self.unplaced <= hopeless and self.tried is None
+        is_whole = self.is_sound and self.unplaced <= unschedulable and self.tried is None
         return is_whole and self.purchase.price_hourly_usd <= bound_hourly_usd + _SAME
 
 
@@ -92,20 +92,20 @@ def best(
     assign: _Assign,
     buy: _Buy,
     bound: Callable[[Attempt], float],
-    hopeless: Callable[[Iterable[Pod]], int],
+    unschedulable: Callable[[Iterable[Pod]], int],
 ) -> tuple[Attempt, float]:
     """Decide for so many pods on a market of so many offerings, as often as may help and is worth the work.
 
     Gives the best attempt, in which the steps of all are counted, and its `bound`: a price that none can undercut.
-    `hopeless` counts pods that no attempt could place.
+    `unschedulable` counts pods that no attempt could place.
     """
     usual = Choices()
-    first_assigned = assignment = assign(usual, Unsold())
+    first_assigned = assignment = assign(usual, UnavailableDomains())
     chosen = _corrected(assignment, usual, assign, buy)
     least, tries = bound(chosen), _tries(pods, offerings)
     if not usual.met or chosen.purchases >= tries:
         return chosen, least
-    in_vain = hopeless(chosen.left) if chosen.left else 0
+    in_vain = unschedulable(chosen.left) if chosen.left else 0
     if chosen.is_best(least, in_vain):
         return chosen, least
     tree = _Tree(tries)
@@ -117,7 +117,7 @@ def best(
     for choices in tree.scripts():
         if steps > (_MOST_STEPS_FOR_A_PLACE if chosen.unplaced > in_vain else _MOST_STEPS):
             break
-        assignment = assign(choices, Unsold())
+        assignment = assign(choices, UnavailableDomains())
         if tree.has_seen(assignment, choices):
             continue
         if quick and looked is None:
@@ -185,16 +185,16 @@ def _corrected(
     assignment: Assignment, choices: Choices, assign: _Assign, buy: _Buy, *, quick: bool = False
 ) -> Attempt:
     """Buy; where that does not give pods the domains they were meant for, assign again with what has shown."""
-    unsold, steps, tried = Unsold(), 0, None
+    unavailable, steps, tried = UnavailableDomains(), 0, None
     for number in range(_MOST_CORRECTIONS + 1):
         purchase = buy(assignment, choices, quick)
         steps += purchase.steps
         for_good = number >= _EXACT_CORRECTIONS
-        is_sound = not unsold.learn(assignment.demands, purchase.refused, for_good=for_good)
+        is_sound = not unavailable.learn(assignment.demands, purchase.refused, for_good=for_good)
         if is_sound or choices.barred or number == _MOST_CORRECTIONS:  # what was barred might have been had
             break
         tried = tried or purchase
-        assignment = assign(choices, unsold)
+        assignment = assign(choices, unavailable)
     purchase.steps = steps
     return Attempt(assignment, purchase, is_sound, tried, number + 1)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from nodesmith.decisions.attempts import Standing
+from nodesmith.decisions.attempts import AttemptHistory
 from nodesmith.decisions.provisioning.plan import BACK_OFF, PlannedNode
 from nodesmith.decisions.scheduling.nodes.existing import by_age
 from nodesmith.decisions.workloads import Workloads
@@ -24,7 +24,7 @@ _FIX = (
 class Repeating:
     """How workloads fare for which nodes were bought before, by name: see `Workloads`."""
 
-    standings: Mapping[str, Standing]
+    histories: Mapping[str, AttemptHistory]
     names: Workloads
     now: datetime
 
@@ -34,15 +34,15 @@ class Repeating:
         held: list[tuple[Pod, Reason]] = []
         tried: set[str] = set()
         pods = list(pods)
-        if not any(standing.is_on_trial for standing in self.standings.values()):
+        if not any(history.is_on_trial for history in self.histories.values()):
             return pods, held
         for pod in by_age(pods):
             workload = self.names.of(pod)
-            standing = self.standings.get(workload, Standing())
-            if pod.node or not standing.is_on_trial:
+            history = self.histories.get(workload, AttemptHistory())
+            if pod.node or not history.is_on_trial:
                 chosen.append(pod)
-            elif standing.waits(self.now) or workload in tried:
-                held.append((pod, _reason(pod, standing, self.now)))
+            elif history.waits(self.now) or workload in tried:
+                held.append((pod, _reason(pod, history, self.now)))
             else:
                 tried.add(workload)
                 chosen.append(pod)
@@ -51,7 +51,7 @@ class Repeating:
     def due(self, held: Iterable[tuple[Pod, Reason]]) -> datetime | None:
         """Return when the first of the pods that wait need not wait longer, None where no time tells."""
         waiting = {self.names.of(pod) for pod, _ in held}
-        dues = (self.standings.get(workload, Standing()).due for workload in waiting)
+        dues = (self.histories.get(workload, AttemptHistory()).due for workload in waiting)
         return min((due for due in dues if due is not None and due > self.now), default=None)
 
     def noted(self, nodes: Sequence[PlannedNode], pods: Iterable[Pod]) -> tuple[PlannedNode, ...]:
@@ -64,17 +64,17 @@ class Repeating:
 
     def _noted(self, node: PlannedNode, workloads: Mapping[str, str]) -> PlannedNode:
         mine = sorted({workloads[pod] for pod in node.claim.nominated if pod in workloads})
-        attempts = {name: self.standings.get(name, Standing()).failed + 1 for name in mine}
+        attempts = {name: self.histories.get(name, AttemptHistory()).failed + 1 for name in mine}
         return replace(node, claim=replace(node.claim, attempts=FrozenMap(attempts)))
 
 
-def _reason(pod: Pod, standing: Standing, now: datetime) -> Reason:
+def _reason(pod: Pod, history: AttemptHistory, now: datetime) -> Reason:
     whose = pod.shape.owner or "the pod"
-    text = f"nodes were bought {standing.failed} times for {whose}, and none of its pods stayed on one for a minute"
-    if standing.trial:
-        text += f"; it is tried with one node, NodeClaim {standing.trial}"
-    elif standing.waits(now):
-        text += f"; tried again after {standing.until:%H:%M:%S} UTC"
+    text = f"nodes were bought {history.failed} times for {whose}, and none of its pods stayed on one for a minute"
+    if history.trial:
+        text += f"; it is tried with one node, NodeClaim {history.trial}"
+    elif history.waits(now):
+        text += f"; tried again after {history.until:%H:%M:%S} UTC"
     else:
         text += "; it is tried with one pod first"
     return Reason(text, blocking=BACK_OFF, fix=_FIX)

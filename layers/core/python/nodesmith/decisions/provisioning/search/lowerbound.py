@@ -17,8 +17,8 @@ from nodesmith.decisions.packing import Bin, Item, lower_bound, pack, resource_p
 from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem, packing_problem
 from nodesmith.decisions.provisioning.search.alternatives import Attempt
 from nodesmith.decisions.scheduling.demands import Demand, by_shape
-from nodesmith.decisions.scheduling.nodes.conflicts import Neighbours
-from nodesmith.decisions.scheduling.nodes.existing import Room
+from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
+from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.sharing import shared
 from nodesmith.model.kubernetes.pods import Pod
@@ -31,28 +31,31 @@ _FEW = 64
 def least_price(
     attempt: Attempt,
     pods: Sequence[Pod],
-    rooms: Sequence[Room],
+    existing_nodes: Sequence[ExistingNode],
     templates: Sequence[Template],
     daemonsets: Sequence[Shape],
 ) -> float:
-    """Return the bound, USD an hour, on plans that place what this attempt places. `rooms` are as free as before it."""
+    """Return the lower bound, in USD an hour, of all plans that place what this attempt places.
+
+    `existing_nodes` are as free as before the attempt.
+    """
     purchase = attempt.purchase
     if not purchase.nodes or not purchase.is_bounded:
         return 0.0
     if _settles_nothing(attempt):
         return purchase.bound_hourly_usd
     served = _served(attempt, pods)
-    neighbours = Neighbours([*(shape for shape, _ in served), *daemonsets])
+    conflicts = PodConflicts([*(shape for shape, _ in served), *daemonsets])
     demands = [Demand(shape, tuple(alike)) for shape, alike in served]
-    offered = packing_problem(templates, shared(demands, neighbours, templates, daemonsets), plain=True)
+    offered = packing_problem(templates, shared(demands, conflicts, templates, daemonsets), plain=True)
     if not offered.bins:
         return 0.0
     bins = offered.bins
-    items = _homeless(offered, rooms) if rooms else offered.items
+    items = _displaced(offered, existing_nodes) if existing_nodes else offered.items
     few = sum(item.count for item in offered.items) <= _FEW
     bound = pack(items, bins).bound if few else lower_bound(items, bins)
-    if rooms:
-        bound = max(bound, _beside(offered, bins, rooms))
+    if existing_nodes:
+        bound = max(bound, _beside(offered, bins, existing_nodes))
     return min(bound, purchase.price_hourly_usd)
 
 
@@ -69,23 +72,29 @@ def _served(attempt: Attempt, pods: Sequence[Pod]) -> list[tuple[Shape, list[Pod
     return by_shape(pod for pod in pods if pod.key not in left)
 
 
-def _homeless(offered: PackingProblem, rooms: Sequence[Room]) -> list[Item]:
+def _displaced(offered: PackingProblem, existing_nodes: Sequence[ExistingNode]) -> list[Item]:
     """Return the items that no room could take, which must therefore be bought for; those of the others count none."""
-    most = [max(room.free.of(name) for room in rooms) for name in offered.dimensions]
+    most = [max(existing.free.of(name) for existing in existing_nodes) for name in offered.dimensions]
     return [
         replace(item, count=0)
         if all(map(le, item.size, most))
-        and any(room.fits(demand.shape, 1) and room.admits(demand.shape) for room in rooms)
+        and any(
+            existing.fits(demand.shape, 1) and existing.admits(demand.shape) for existing in existing_nodes
+        )
         else item
         for item, demand in zip(offered.items, offered.demands, strict=True)
     ]
 
 
-def _beside(offered: PackingProblem, bins: Sequence[Bin], rooms: Sequence[Room]) -> float:
+def _beside(offered: PackingProblem, bins: Sequence[Bin], existing_nodes: Sequence[ExistingNode]) -> float:
     """Bound what must be bought where some may find room: all is worth so much, the rooms at most so much."""
     prices = resource_prices(offered.items, bins)
     wanted = [sum(item.size[axis] * item.count for item in offered.items) for axis in range(len(prices))]
     named = list(zip(offered.dimensions, prices, wanted, strict=True))
-    taken = [price * max(0, min(room.free.of(n), most)) for room in rooms for n, price, most in named]
+    taken = [
+        price * max(0, min(existing.free.of(n), most))
+        for existing in existing_nodes
+        for n, price, most in named
+    ]
     worth = [price * amount for _, price, amount in named]
     return fsum(worth) - fsum(taken)

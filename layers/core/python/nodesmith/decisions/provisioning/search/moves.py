@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nodesmith.decisions.scheduling.nodes.existing import Room, is_closed, is_going, room_of
+from nodesmith.decisions.scheduling.nodes.existing import ExistingNode, existing_node_of, is_closed, is_going
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.ledger.ledger import Ledger
@@ -27,7 +27,7 @@ def with_sources_closed(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
     return replace(snapshot, nodes=tuple(map(seen, snapshot.nodes)))
 
 
-def keep_for_sources(free: Sequence[Room], snapshot: Snapshot, ledger: Ledger) -> None:
+def keep_for_sources(free: Sequence[ExistingNode], snapshot: Snapshot, ledger: Ledger) -> None:
     """Keep the room that moves have bought for the pods that still run on the nodes that are to go."""
     coming = ledger.replacements
     if not coming:
@@ -35,9 +35,11 @@ def keep_for_sources(free: Sequence[Room], snapshot: Snapshot, ledger: Ledger) -
     staying = {node.name for node in snapshot.nodes if not is_going(node)}
     elsewhere = {pod.key: pod for pod in snapshot.pods if pod.node in staying and not pod.deleting}
     for claim in ledger.claims:
-        room = room_of(claim, free, snapshot) if claim.name in coming and not claim.is_ending else None
-        if room is None:
+        existing = (
+            existing_node_of(claim, free, snapshot) if claim.name in coming and not claim.is_ending else None
+        )
+        if existing is None:
             continue
         for pod in filter(None, map(elsewhere.get, claim.nominated)):
-            if pod.node != room.name:
-                room.keep(pod.shape)
+            if pod.node != existing.name:
+                existing.keep(pod.shape)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nodesmith.decisions.provisioning.search.alternatives import Attempt
-from nodesmith.decisions.scheduling.preferences import Wishes
+from nodesmith.decisions.scheduling.preferences import PreferenceMode
 
-Try = Callable[[Wishes], tuple[Attempt, float]]
+Try = Callable[[PreferenceMode], tuple[Attempt, float]]
 """decides once, with wishes of pods that run already counting for so much; gives the best attempt and its bound"""
 
 
@@ -17,13 +17,13 @@ def sparing(decided: Try, *, heeds_zones: bool = False) -> tuple[Attempt, float]
     Who gets free room may change what is bought for others; where both is done, it is tried without wishes too. Where
     zones are heeded, spreads over them may cost something nevertheless.
     """
-    found, least = decided(Wishes.ZONES if heeds_zones else Wishes.CHOOSE)
+    found, least = decided(PreferenceMode.ZONES if heeds_zones else PreferenceMode.CHOOSE)
     if not (found.purchase.nodes or found.unplaced):
         return found, least
     tried = [(found, least)]
     if found.assignment.placed and not heeds_zones:
-        tried.append(decided(Wishes.NONE))
-    wished = decided(Wishes.RULE if heeds_zones else Wishes.BUY)
-    best = min((wished, *tried), key=lambda one: one[0].cost)
-    best[0].purchase.steps = sum(attempt.purchase.steps for attempt, _ in (wished, *tried))
+        tried.append(decided(PreferenceMode.NONE))
+    preferred = decided(PreferenceMode.RULE if heeds_zones else PreferenceMode.BUY)
+    best = min((preferred, *tried), key=lambda one: one[0].cost)
+    best[0].purchase.steps = sum(attempt.purchase.steps for attempt, _ in (preferred, *tried))
     return best

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from operator import le
 
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.nodes.existing import Room
+from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.admission import Admission
 from nodesmith.decisions.scheduling.offerings.options import undominated_offers, vector
 from nodesmith.decisions.scheduling.offerings.templates import Template
@@ -17,19 +17,21 @@ from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.kubernetes.shapes import Shape
 
 
-def hopeless(pods: Iterable[Pod], rooms: Sequence[Room], templates: Sequence[Template]) -> int:
+def unschedulable(
+    pods: Iterable[Pod], existing_nodes: Sequence[ExistingNode], templates: Sequence[Template]
+) -> int:
     """Count the pods that have no place whatever becomes of all others."""
     known: dict[Shape, bool] = {}
     count = 0
     for pod in pods:
         if pod.shape not in known:
-            known[pod.shape] = not _is_servable(pod.shape, rooms, templates)
+            known[pod.shape] = not _is_servable(pod.shape, existing_nodes, templates)
         count += known[pod.shape]
     return count
 
 
-def _is_servable(shape: Shape, rooms: Iterable[Room], templates: Iterable[Template]) -> bool:
-    if any(room.fits(shape, 1) and room.admits(shape) for room in rooms):
+def _is_servable(shape: Shape, existing_nodes: Iterable[ExistingNode], templates: Iterable[Template]) -> bool:
+    if any(existing.fits(shape, 1) and existing.admits(shape) for existing in existing_nodes):
         return True
     return any(_holds(template, shape) for template in templates)
 

@@ -39,7 +39,7 @@ class Rules:
         return min((most for group, most in self.caps if group in self.groups), default=UNLIMITED)
 
 
-class Neighbours:
+class PodConflicts:
     """The rules of all shapes that may meet on a node.
 
     A selector that would put too many shapes in too many groups gets no group of its own: whoever has it is given nodes
@@ -103,7 +103,7 @@ class Neighbours:
 
     def _repels(self, shape: Shape, other: Shape) -> bool:
         return any(
-            is_node_aversion(term) and self.sets.selects(term.selector, term.namespaces, other)
+            is_hostname_anti_affinity(term) and self.sets.selects(term.selector, term.namespaces, other)
             for term in shape.affinities
         )
 
@@ -153,7 +153,7 @@ class Neighbours:
             ):
                 yield self._cap(("spread", spread.selector.key, _home(shape)), spread.max_skew)
         for term in shape.affinities:
-            if is_node_aversion(term) and term.selector is not None:
+            if is_hostname_anti_affinity(term) and term.selector is not None:
                 key = "anti", term.selector.key, term.namespaces
                 yield self._cap(key, 1 if self._groups.get(key) in groups else 0)
 
@@ -161,7 +161,7 @@ class Neighbours:
         return (EVERYBODY, 1) if key in self._too_broad else (self._groups[key], most)
 
 
-def is_node_aversion(term: PodAffinityTerm) -> bool:
+def is_hostname_anti_affinity(term: PodAffinityTerm) -> bool:
     """Return whether a term keeps pods off the nodes of others."""
     return term.anti and not term.weight and term.topology_key == HOSTNAME
 
@@ -182,7 +182,7 @@ def _selections(shape: Shape) -> Iterator[tuple[str, Selector, Namespaces]]:
         if spread.topology_key == HOSTNAME and spread.hard and spread.selector is not None:
             yield "spread", spread.selector, _home(shape)
     for term in shape.affinities:
-        if is_node_aversion(term) and term.selector is not None:
+        if is_hostname_anti_affinity(term) and term.selector is not None:
             yield "anti", term.selector, term.namespaces
 
 

@@ -24,7 +24,7 @@ _EXPECTING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 
 
 @dataclass(slots=True)
-class Room:
+class ExistingNode:
     """What one node can still take. The only mutable thing in this package: it shrinks as pods are assigned.
 
     `name` is the Node's, or the claim's before there is a Node. `hosted` counts pods by shape, for spreads and caps;
@@ -48,7 +48,7 @@ class Room:
             [wanted, *(self.free.of(name) // amount for name, amount in shape.requests.items() if amount > 0)]
         )
 
-    def copy(self) -> Room:
+    def copy(self) -> ExistingNode:
         """Return a room that can be filled without filling this one."""
         return replace(self, hosted=Counter(self.hosted))
 
@@ -68,7 +68,7 @@ class Room:
         )
 
 
-def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
+def existing_nodes(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[ExistingNode]:
     """Return every node that stays and every claim in flight: initialised nodes first, then by name.
 
     One that is tainted `karpenter.sh/disrupted` has no room, nor has a second Node with a claim's provider id, nor one
@@ -97,10 +97,10 @@ def rooms(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Room]:
         for claim in claims
         if claim.phase in {Phase.PENDING, Phase.LAUNCHED} and snapshot.node_of(claim) is None
     ]
-    for room in found:
-        for pod in nominated.get(room.name, ()):
-            room.take(pod.shape, 1)
-    return sorted(found, key=lambda room: (room.in_flight, room.name))
+    for existing in found:
+        for pod in nominated.get(existing.name, ()):
+            existing.take(pod.shape, 1)
+    return sorted(found, key=lambda existing: (existing.in_flight, existing.name))
 
 
 def is_going(node: Node) -> bool:
@@ -113,7 +113,9 @@ def is_closed(node: Node) -> bool:
     return any(taint.identity == DISRUPTED.identity for taint in node.taints)
 
 
-def _node_room(node: Node, claim: NodeClaim | None, pods: Sequence[Pod], daemonsets: Iterable[Shape]) -> Room:
+def _node_room(
+    node: Node, claim: NodeClaim | None, pods: Sequence[Pod], daemonsets: Iterable[Shape]
+) -> ExistingNode:
     initialized = claim is None or node.labels.get(INITIALIZED) == "true"
     if initialized or claim is None:
         labels, taints, offered = dict(node.labels), node.taints, node.allocatable
@@ -134,7 +136,7 @@ def _node_room(node: Node, claim: NodeClaim | None, pods: Sequence[Pod], daemons
     if is_closed(node):
         free = NOTHING
     leaving = Counter(pod.shape for pod in pods if pod.deleting)
-    return Room(node.name, labels, taints, free, hosted, not initialized, leaving, expected)
+    return ExistingNode(node.name, labels, taints, free, hosted, not initialized, leaving, expected)
 
 
 def awaited_daemons(
@@ -144,7 +146,7 @@ def awaited_daemons(
     return _node_room(node, claim, pods, daemonsets).expected
 
 
-def _claim_room(claim: NodeClaim, snapshot: Snapshot) -> Room:
+def _claim_room(claim: NodeClaim, snapshot: Snapshot) -> ExistingNode:
     """Before its launch a claim knows those labels that leave no choice; any DaemonSet that may come is expected."""
     known = Requirements.from_labels(claim.labels).union(claim.requirements)
     expected = tuple(
@@ -153,7 +155,7 @@ def _claim_room(claim: NodeClaim, snapshot: Snapshot) -> Room:
     offered = claim.allocatable.at_least(snapshot.attach_limits.on(claim.instance_type))
     free = offered - total([daemon.requests for daemon in expected])
     labels = {**claim.requirements.settled, **claim.labels}
-    return Room(claim.name, labels, claim.taints, free, Counter(), in_flight=True, expected=expected)
+    return ExistingNode(claim.name, labels, claim.taints, free, Counter(), in_flight=True, expected=expected)
 
 
 def _lasting(claim: NodeClaim, taints: Iterable[Taint]) -> tuple[Taint, ...]:
@@ -184,11 +186,13 @@ def nominations(claims: Iterable[NodeClaim], now: datetime) -> dict[str, str]:
     return {pod: claim.name for claim in expecting for pod in claim.nominated}
 
 
-def room_of(claim: NodeClaim, all_rooms: Iterable[Room], snapshot: Snapshot) -> Room | None:
+def existing_node_of(
+    claim: NodeClaim, all_existing_nodes: Iterable[ExistingNode], snapshot: Snapshot
+) -> ExistingNode | None:
     """Find the room that belongs to a claim, before or after its Node joined."""
     node = snapshot.node_of(claim)
     names = {claim.name, node.name if node is not None else claim.node_name}
-    return next((room for room in all_rooms if room.name in names), None)
+    return next((existing for existing in all_existing_nodes if existing.name in names), None)
 
 
 def by_age(pods: Iterable[Pod]) -> list[Pod]:

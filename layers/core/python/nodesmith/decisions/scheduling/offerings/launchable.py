@@ -174,8 +174,8 @@ def _values(
     open_ = template.requirements.get(key)
     if open_ is None:
         return ("",)
-    wished = [open_.intersection(term[key]) if key in term else open_ for term in shape.terms]
-    return sorted({value for one in wished if not one.complement for value in one.values})
+    preferred = [open_.intersection(term[key]) if key in term else open_ for term in shape.terms]
+    return sorted({value for one in preferred if not one.complement for value in one.values})
 
 
 def _cheapest(requests: Resources, sold: Iterable[_Sold]) -> float:

@@ -19,7 +19,7 @@ _Key = tuple[Shape, tuple[Requirements, ...], FrozenMap[str]]
 """what pods need, what they are bought for, and the labels of the domain"""
 
 
-class Unsold:
+class UnavailableDomains:
     """How many pods could have nodes in domains where not all could; `pods` (namespace/name) are not tried again."""
 
     def __init__(self) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.nodes.existing import Room
-from nodesmith.decisions.scheduling.placement.placement import Ground, Placing
+from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
+from nodesmith.decisions.scheduling.placement.placement import Placement, PlacementContext
 from nodesmith.decisions.scheduling.placement.units import Units
 from nodesmith.decisions.scheduling.topology.affinity import followed, shares_node
 from nodesmith.model.apimachinery.frozen import FrozenMap
@@ -24,14 +24,21 @@ _Queue = Sequence[tuple[Shape, Pod]]
 
 
 class Together:
-    """The placing of pods that must share a node; `flock` are all that follow the same pods, those of `shape` first."""
+    """The placement of pods that must share a node.
+
+    `affinity_group` has all shapes that must be near the same pods, `shape` first.
+    """
 
     def __init__(
-        self, ground: Ground, shape: Shape, plain: Shape, flock: Sequence[tuple[Shape, list[Pod]]]
+        self,
+        context: PlacementContext,
+        shape: Shape,
+        plain: Shape,
+        affinity_group: Sequence[tuple[Shape, list[Pod]]],
     ) -> None:
-        self._ground, self._shape, self._plain, self._flock = ground, shape, plain, flock
-        self._units = Units(ground)
-        sets = ground.neighbours.sets
+        self._context, self._shape, self._plain, self._affinity_group = context, shape, plain, affinity_group
+        self._units = Units(context)
+        sets = context.conflicts.sets
         self._leaders = followed(shape, sets)
         self._is_own_leader = bool(self._leaders >> sets.number(shape) & 1)
 
@@ -42,13 +49,15 @@ class Together:
 
     def place(self) -> dict[Shape, tuple[list[Pod], str]]:
         """Place pods; give by shape those left and why. Others of the flock are only placed with the first of all."""
-        pods = list(self._flock[0][1])
+        pods = list(self._affinity_group[0][1])
         hosts, hosting = self._hosts(), list(self._hosting())
         if not hosts and not hosting and self._is_own_leader:
             return self._start()
-        placing = Placing(self._ground, self._shape, self._plain, only=lambda room: room.name in hosts)
-        left, _ = placing.place(pods)
-        choices, places = self._ground.choices, sum(len(d.pods) // d.unit for d in hosting)
+        placement = Placement(
+            self._context, self._shape, self._plain, only=lambda existing: existing.name in hosts
+        )
+        left, _ = placement.place(pods)
+        choices, places = self._context.choices, sum(len(d.pods) // d.unit for d in hosting)
         if left and places > 1 and choices.pick(("crowd", self._plain), 2):
             places = 1
         for demand in choices.first(("join", self._plain), hosting if left else ()):
@@ -57,16 +66,18 @@ class Together:
         return {self._plain: (left, why if left else "")}
 
     def _matches(self, shape: Shape) -> bool:
-        return bool(self._leaders >> self._ground.neighbours.sets.number(shape) & 1)
+        return bool(self._leaders >> self._context.conflicts.sets.number(shape) & 1)
 
     def _hosts(self) -> frozenset[str]:
         """Return the rooms that hold a matching pod."""
-        rooms = self._ground.vacancies.rooms.values()
-        return frozenset(r.name for r in rooms if any(n and self._matches(s) for s, n in r.hosted.items()))
+        existing_nodes = self._context.available.existing_nodes.values()
+        return frozenset(
+            r.name for r in existing_nodes if any(n and self._matches(s) for s, n in r.hosted.items())
+        )
 
     def _hosting(self) -> Iterator[Demand]:
         """Return the demands for nodes that will hold a matching pod."""
-        return (d for d in self._ground.result.demands if any(map(self._matches, d.members or (d.shape,))))
+        return (d for d in self._context.result.demands if any(map(self._matches, d.members or (d.shape,))))
 
     def _join(self, demand: Demand, pods: list[Pod], places: int) -> list[Pod]:
         """Add pods to those of a demand, as many to each as must be so that all find one; give those left."""
@@ -93,45 +104,47 @@ class Together:
         ]
         rest = replace(demand, pods=demand.pods[units * demand.unit :])
         self._replace(demand, replace(unit, pods=tuple(joined), pins=FrozenMap(labels)), rest)
-        self._ground.topology.add(labels, self._plain, units * each)
+        self._context.topology.add(labels, self._plain, units * each)
         news = {key: value for key, value in labels.items() if key not in demand.pins}
         for member in members if news else ():
-            self._ground.topology.add(news, member, units)
+            self._context.topology.add(news, member, units)
         left = pods[units * each :]
         return self._join(rest, left, 1) if rest.pods and left and units else left
 
     def _replace(self, demand: Demand, *by: Demand) -> None:
-        demands = self._ground.result.demands
+        demands = self._context.result.demands
         at = next(index for index, one in enumerate(demands) if one is demand)
         demands[at : at + 1] = [one for one in by if one.pods]
 
     def _start(self) -> dict[Shape, tuple[list[Pod], str]]:
         """Put all of the flock, or as many as one node can hold, into the tightest room or onto one new node."""
-        queue = [(shape, pod) for shape, pods in self._flock for pod in pods]
-        room = self._room_for(queue)
+        queue = [(shape, pod) for shape, pods in self._affinity_group for pod in pods]
+        existing = self._room_for(queue)
         count = len(queue)
-        if room is None:
+        if existing is None:
             count = self._most_on_one_node(queue)
             if count:
                 self._buy(queue[:count])
         else:
             for shape, number in Counter(shape for shape, _ in queue).items():
-                self._ground.vacancies.take(room, shape, number)
-                self._ground.topology.add(room.labels, shape, number, room)
-            self._ground.result.placed.setdefault(room.name, []).extend(pod.key for _, pod in queue)
-        left: dict[Shape, tuple[list[Pod], str]] = {shape: ([], "") for shape, _ in self._flock}
+                self._context.available.take(existing, shape, number)
+                self._context.topology.add(existing.labels, shape, number, existing)
+            self._context.result.placed.setdefault(existing.name, []).extend(pod.key for _, pod in queue)
+        left: dict[Shape, tuple[list[Pod], str]] = {shape: ([], "") for shape, _ in self._affinity_group}
         why = f"required pod affinity over {HOSTNAME}: all must share one node, and none holds more than {count}"
         for shape, pod in queue[count:]:
             left[shape] = ([*left[shape][0], pod], why)
         return left
 
-    def _room_for(self, queue: _Queue) -> Room | None:
+    def _room_for(self, queue: _Queue) -> ExistingNode | None:
         kinds = Counter(shape for shape, _ in queue)
         unit = self._units.make([shape for shape, _ in queue], FrozenMap())
-        if not self._ground.neighbours.may_share(unit.members):
+        if not self._context.conflicts.may_share(unit.members):
             return None
-        rooms = self._ground.vacancies.candidates(unit.shape)
-        return next((room for room in rooms if self._units.suits(kinds, room.labels)), None)
+        existing_nodes = self._context.available.candidates(unit.shape)
+        return next(
+            (existing for existing in existing_nodes if self._units.suits(kinds, existing.labels)), None
+        )
 
     def _most_on_one_node(self, queue: _Queue) -> int:
         least, most = 0, len(queue)
@@ -150,10 +163,10 @@ class Together:
     def _buy(self, queue: _Queue) -> None:
         pins = self._place_for(queue) or {}
         unit = self._units.make([shape for shape, _ in queue], FrozenMap(pins))
-        is_wish = self._shape is not self._plain and not shares_node(self._plain)
-        fallback = Demand(self._plain, ()) if is_wish else None
-        self._ground.result.demands.append(
+        is_preference = self._shape is not self._plain and not shares_node(self._plain)
+        fallback = Demand(self._plain, ()) if is_preference else None
+        self._context.result.demands.append(
             replace(unit, pods=tuple(pod for _, pod in queue), fallback=fallback)
         )
         for shape, number in Counter(shape for shape, _ in queue).items():
-            self._ground.topology.add(pins, shape, number)
+            self._context.topology.add(pins, shape, number)

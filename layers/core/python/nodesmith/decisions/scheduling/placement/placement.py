@@ -9,13 +9,13 @@ from math import fsum
 
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment, Demand
-from nodesmith.decisions.scheduling.nodes.available import Vacancies
-from nodesmith.decisions.scheduling.nodes.conflicts import Neighbours
-from nodesmith.decisions.scheduling.nodes.existing import Room
+from nodesmith.decisions.scheduling.nodes.available import AvailableCapacity
+from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
+from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
-from nodesmith.decisions.scheduling.offerings.unavailable import Unsold
+from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
 from nodesmith.decisions.scheduling.spreadshares import Domain, share_out
-from nodesmith.decisions.scheduling.topology.dependencies import Watch
+from nodesmith.decisions.scheduling.topology.dependencies import TopologyDependencies
 from nodesmith.decisions.scheduling.topology.domains import Domains
 from nodesmith.decisions.scheduling.topology.nodefilters import kept_out, keyed_spreads, narrowed, undecided
 from nodesmith.decisions.scheduling.topology.topology import Topology
@@ -26,24 +26,26 @@ from nodesmith.model.kubernetes.shapes import Shape
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class PlacementContext:
     """Everything that placing pods looks at and changes."""
 
-    neighbours: Neighbours
-    vacancies: Vacancies
+    conflicts: PodConflicts
+    available: AvailableCapacity
     topology: Topology
     launching: Launching
-    watch: Watch
+    dependencies: TopologyDependencies
     choices: Choices = field(default_factory=Choices)
-    unsold: Unsold = field(default_factory=Unsold)
+    unavailable: UnavailableDomains = field(default_factory=UnavailableDomains)
     result: Assignment = field(default_factory=Assignment)
 
     def domains(self, shape: Shape, plain: Shape | None = None) -> Domains:
         """Return the domains that pods of a shape may have as things stand."""
-        return Domains(shape, plain or shape, self.topology, self.neighbours.sets, self.watch, self.launching)
+        return Domains(
+            shape, plain or shape, self.topology, self.conflicts.sets, self.dependencies, self.launching
+        )
 
 
-class Placing:
+class Placement:
     """The placing of pods of one shape. `shape` may ask for more than `plain`, which is what the pods really need.
 
     `siblings` must be able to come where the first of these pods goes, if all must be in one domain. With `only`
@@ -53,47 +55,47 @@ class Placing:
 
     def __init__(
         self,
-        ground: Ground,
+        context: PlacementContext,
         shape: Shape,
         plain: Shape,
         siblings: Sequence[Shape] = (),
-        only: Callable[[Room], bool] | None = None,
+        only: Callable[[ExistingNode], bool] | None = None,
         present: Mapping[str, Collection[str]] | None = None,
         *,
         last: bool = False,
     ) -> None:
-        self._ground, self._shape, self._plain, self._siblings = ground, shape, plain, siblings
+        self._context, self._shape, self._plain, self._siblings = context, shape, plain, siblings
         self._only, self._present = only, present
-        self._domains = ground.domains(shape, plain)
+        self._domains = context.domains(shape, plain)
         if last:
             self._domains.forget_others()
-        self._bound = self._domains.bound if plain is shape else ground.domains(plain).bound
-        self._avoided_zones = frozenset() if ZONE in self._bound else ground.launching.scarce_zones
+        self._bound = self._domains.bound if plain is shape else context.domains(plain).bound
+        self._avoided_zones = frozenset() if ZONE in self._bound else context.launching.scarce_zones
 
     def place(self, pods: Sequence[Pod]) -> tuple[list[Pod], str]:
         """Place pods; give those left and why."""
-        ground, domains = self._ground, self._domains
+        context, domains = self._context, self._domains
         if domains.follows_nobody:
             return list(pods), ""
         if not domains.keys:
             return self._place_anywhere(pods)
-        rooms = self._rooms()
+        existing_nodes = self._existing_nodes()
         launchable = self._launchable()
-        if not (launchable or rooms or self._only or ground.launching.domains(self._shape, ())):
+        if not (launchable or existing_nodes or self._only or context.launching.domains(self._shape, ())):
             return self._buy_anywhere(pods)
         domains.open(self._present, self._avoided_zones)
         open_ = [domain for domain in launchable if domains.allows(domain)] if self._only is None else []
         left = list(pods)
         if domains.is_first:
-            chosen = self._first(len(left), rooms, open_)
-            rooms = {d: found for d, found in rooms.items() if domains.follows(chosen, d)}
+            chosen = self._first(len(left), existing_nodes, open_)
+            existing_nodes = {d: found for d, found in existing_nodes.items() if domains.follows(chosen, d)}
             open_ = [d for d in open_ if domains.follows(chosen, d)]
         if not domains.is_spread:  # then room that is paid for comes first
-            left = self._share(left, rooms, ())
-            rooms = {}
+            left = self._share(left, existing_nodes, ())
+            existing_nodes = {}
             if len(open_) > 1 and left:
                 open_ = self._in_turn(open_, {})
-        left = self._share(left, rooms, open_)
+        left = self._share(left, existing_nodes, open_)
         return left, domains.why_none(launchable) if left else ""
 
     def _place_anywhere(self, pods: Sequence[Pod]) -> tuple[list[Pod], str]:
@@ -101,14 +103,14 @@ class Placing:
         return self._buy_anywhere(left) if left and self._only is None else (left, "")
 
     def _buy_anywhere(self, pods: Sequence[Pod]) -> tuple[list[Pod], str]:
-        if self._shape is not self._plain and not self._ground.launching.domains(self._shape, ()):
+        if self._shape is not self._plain and not self._context.launching.domains(self._shape, ()):
             return list(pods), ""
         self._demand(pods, {})  # where nothing would do, whoever buys says why
         return [], ""
 
     def _launchable(self) -> Sequence[Domain]:
         """Return the domains in which nodes can be launched; for a mere wish only those where EC2 has enough."""
-        domains, launching = self._domains, self._ground.launching
+        domains, launching = self._domains, self._context.launching
         found = launching.domains(self._shape, domains.keys)
         for key, values in (self._present or {}).items():
             if key in domains.keys:
@@ -118,30 +120,30 @@ class Placing:
         axis = domains.keys.index(ZONE)
         return [domain for domain in found if domain[axis] not in self._avoided_zones] or found
 
-    def _candidates(self) -> Iterator[Room]:
+    def _candidates(self) -> Iterator[ExistingNode]:
         labelled = {spread.topology_key for spread in keyed_spreads(self._shape)}
-        for room in self._ground.vacancies.candidates(self._shape):
-            if labelled <= room.labels.keys() and (self._only is None or self._only(room)):
-                if self._ground.choices.pick(("rooms", self._plain), 2):
+        for existing in self._context.available.candidates(self._shape):
+            if labelled <= existing.labels.keys() and (self._only is None or self._only(existing)):
+                if self._context.choices.pick(("rooms", self._plain), 2):
                     return
-                yield room
+                yield existing
 
-    def _rooms(self) -> dict[Domain, list[Room]]:
+    def _existing_nodes(self) -> dict[Domain, list[ExistingNode]]:
         """Return the rooms that take such pods, tightest first, by domain."""
-        found: dict[Domain, list[Room]] = {}
-        for room in self._candidates():
-            domain = tuple(room.labels.get(key, "") for key in self._domains.keys)
+        found: dict[Domain, list[ExistingNode]] = {}
+        for existing in self._candidates():
+            domain = tuple(existing.labels.get(key, "") for key in self._domains.keys)
             if self._domains.allows(domain):
-                found.setdefault(domain, []).append(room)
+                found.setdefault(domain, []).append(existing)
         return found
 
     def _first(
-        self, count: int, rooms: Mapping[Domain, Sequence[Room]], open_: Iterable[Domain]
+        self, count: int, existing_nodes: Mapping[Domain, Sequence[ExistingNode]], open_: Iterable[Domain]
     ) -> Domain | None:
         """Choose where the first pod goes that all must follow: where most of them have room, else the cheapest."""
-        ground, keys = self._ground, self._domains.keys
-        launching = ground.launching
-        candidates = sorted({*rooms, *open_})
+        context, keys = self._context, self._domains.keys
+        launching = context.launching
+        candidates = sorted({*existing_nodes, *open_})
         candidates = [d for d in candidates if all(tally.admits(d) for tally in self._domains.tallies)]
         for sibling in self._siblings:
             reachable = frozenset(launching.domains(sibling, keys))
@@ -149,100 +151,109 @@ class Placing:
 
         def rank(domain: Domain) -> tuple[int, float, Domain]:
             price = fsum(launching.price(one, keys, domain) for one in (self._shape, *self._siblings))
-            return -self._room(rooms.get(domain, ()), count), price, domain
+            return -self._existing(existing_nodes.get(domain, ()), count), price, domain
 
         candidates.sort(key=rank)
-        return next(iter(ground.choices.first(("first", self._plain), candidates)), None)
+        return next(iter(context.choices.first(("first", self._plain), candidates)), None)
 
-    def _room(self, rooms: Iterable[Room], wanted: int) -> int:
-        return min(wanted, sum(self._capacity(room, wanted) for room in rooms))
+    def _existing(self, existing_nodes: Iterable[ExistingNode], wanted: int) -> int:
+        return min(wanted, sum(self._capacity(existing, wanted) for existing in existing_nodes))
 
-    def _capacity(self, room: Room, wanted: int) -> int:
-        count = self._ground.vacancies.capacity(room, self._shape, wanted)
-        return self._ground.choices.some(("room", self._plain, room.name), count)
+    def _capacity(self, existing: ExistingNode, wanted: int) -> int:
+        count = self._context.available.capacity(existing, self._shape, wanted)
+        return self._context.choices.some(("room", self._plain, existing.name), count)
 
     def _share(
-        self, pods: list[Pod], rooms: Mapping[Domain, Sequence[Room]], open_: Sequence[Domain]
+        self,
+        pods: list[Pod],
+        existing_nodes: Mapping[Domain, Sequence[ExistingNode]],
+        open_: Sequence[Domain],
     ) -> list[Pod]:
         """Share pods out over domains; what finds no room in its domain is bought for. Give those that are left."""
-        if self._ground.unsold.is_empty:
+        if self._context.unavailable.is_empty:
             most: dict[Domain, int | None] = dict.fromkeys(open_)
         else:
             most = {domain: self._most(domain) for domain in open_}
-        for domain, found in rooms.items():
+        for domain, found in existing_nodes.items():
             sold = most.get(domain, 0)
             if sold is not None:
-                most[domain] = sold + self._room(found, len(pods))
+                most[domain] = sold + self._existing(found, len(pods))
         if self._domains.is_spread:
-            most = {domain: most[domain] for domain in self._in_turn(most, rooms)}
-        first = self._ground.choices.one(("filled", self._plain), most) if len(most) > 1 else None
+            most = {domain: most[domain] for domain in self._in_turn(most, existing_nodes)}
+        first = self._context.choices.one(("filled", self._plain), most) if len(most) > 1 else None
         wanted = len(pods)
         for domain, share in share_out(wanted, self._domains.tallies, most, first).items():
             mine, pods = pods[:share], pods[share:]
-            rest = self._fill(mine, rooms.get(domain, ()), wanted)
+            rest = self._fill(mine, existing_nodes.get(domain, ()), wanted)
             if rest:
                 self._demand(rest, self._domains.pins(domain))
         return pods
 
-    def _in_turn(self, domains: Iterable[Domain], rooms: Mapping[Domain, Sequence[Room]]) -> list[Domain]:
+    def _in_turn(
+        self, domains: Iterable[Domain], existing_nodes: Mapping[Domain, Sequence[ExistingNode]]
+    ) -> list[Domain]:
         """Order domains: where there is most room, then where a new node is cheapest."""
-        launching, keys = self._ground.launching, self._domains.keys
-        free = {d: len(rooms.get(d, ())) for d in domains}
+        launching, keys = self._context.launching, self._domains.keys
+        free = {d: len(existing_nodes.get(d, ())) for d in domains}
         alike = Counter(free.values())
-        prices = {d: launching.price(self._shape, keys, d) for d, rooms_ in free.items() if alike[rooms_] > 1}
+        prices = {
+            d: launching.price(self._shape, keys, d)
+            for d, existing_nodes_ in free.items()
+            if alike[existing_nodes_] > 1
+        }
         ordered = sorted(free, key=lambda d: (-free[d], prices.get(d, 0.0), d))
-        return self._ground.choices.first(("domain", self._plain), ordered)
+        return self._context.choices.first(("domain", self._plain), ordered)
 
-    def _fill(self, pods: list[Pod], rooms: Iterable[Room], wanted: int = 0) -> list[Pod]:
+    def _fill(self, pods: list[Pod], existing_nodes: Iterable[ExistingNode], wanted: int = 0) -> list[Pod]:
         """Put pods into rooms, one after the other; give those that find none.
 
         Where rooms were asked before how many of `wanted` pods they take, each takes as many as it said.
         """
-        ground = self._ground
-        for room in rooms:
+        context = self._context
+        for existing in existing_nodes:
             if not pods:
                 break
-            count = min(len(pods), self._capacity(room, wanted or len(pods)))
+            count = min(len(pods), self._capacity(existing, wanted or len(pods)))
             mine, pods = pods[:count], pods[count:]
             if mine:
-                ground.vacancies.take(room, self._plain, count)
-                ground.topology.add(room.labels, self._plain, count, room)
-                ground.result.placed.setdefault(room.name, []).extend(pod.key for pod in mine)
+                context.available.take(existing, self._plain, count)
+                context.topology.add(existing.labels, self._plain, count, existing)
+                context.result.placed.setdefault(existing.name, []).extend(pod.key for pod in mine)
         return pods
 
     def _demand(self, pods: Sequence[Pod], pins: Mapping[str, str]) -> None:
         """Demand nodes. What is not bound is for others' sake, or only wished for: better elsewhere than nowhere."""
         bound = FrozenMap({key: value for key, value in pins.items() if key in self._bound})
-        is_wish = self._shape is not self._plain or len(bound) < len(pins)
+        is_preference = self._shape is not self._plain or len(bound) < len(pins)
         shape = self._counting(pins)
-        fallback = Demand(self._plain, (), bound) if is_wish or shape is not self._shape else None
+        fallback = Demand(self._plain, (), bound) if is_preference or shape is not self._shape else None
         demand = Demand(shape, tuple(pods), FrozenMap(pins) if pins else NO_ITEMS, fallback=fallback)
-        self._ground.result.demands.append(demand)
-        self._ground.topology.add(pins, self._plain, len(pods), bought_as=shape)
+        self._context.result.demands.append(demand)
+        self._context.topology.add(pins, self._plain, len(pods), bought_as=shape)
 
     def _most(self, domain: Domain) -> int | None:
         """Return how many pods may be bought for in a domain, None for any number."""
-        pins, demanded = self._domains.pins(domain), self._ground.result.demands
-        return self._ground.unsold.most(self._plain, self._counting(pins), pins, demanded)
+        pins, demanded = self._domains.pins(domain), self._context.result.demands
+        return self._context.unavailable.most(self._plain, self._counting(pins), pins, demanded)
 
     def _counting(self, pins: Mapping[str, str]) -> Shape:
         """Return the shape to buy for, where spreads of others may or may not look at a node of these pods.
 
         Usually it is on nodes that count for all of them, if there are such: then all is known.
         """
-        ground = self._ground
-        views = undecided(self._shape, ground.watch.rules_over(self._plain), pins)
+        context = self._context
+        views = undecided(self._shape, context.dependencies.rules_over(self._plain), pins)
         if not views:
             return self._shape
         keys, values = tuple(pins), tuple(pins.values())
 
         def is_sold(shape: Shape) -> bool:
-            return values in ground.launching.domains(shape, keys)
+            return values in context.launching.domains(shape, keys)
 
         shown, hidden = narrowed(self._shape, views), kept_out(self._shape, views, pins, is_sold)
         sold = list(dict.fromkeys((*filter(is_sold, (shown,)), self._shape, hidden)))
-        shape = sold[ground.choices.pick(("counted", self._plain), len(sold))]
-        if shape is self._shape or ground.unsold.most(self._plain, shape, pins) is not None:
+        shape = sold[context.choices.pick(("counted", self._plain), len(sold))]
+        if shape is self._shape or context.unavailable.most(self._plain, shape, pins) is not None:
             return self._shape
-        ground.neighbours.sets.liken(shape, self._shape)
+        context.conflicts.sets.liken(shape, self._shape)
         return shape

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from nodesmith.decisions.scheduling.placement.placement import Ground, Placing
-from nodesmith.decisions.scheduling.preferences import RULES, Wishes
+from nodesmith.decisions.scheduling.placement.placement import Placement, PlacementContext
+from nodesmith.decisions.scheduling.preferences import RULES, PreferenceMode
 from nodesmith.decisions.scheduling.topology.affinity import shares_node
 from nodesmith.model.apimachinery.labels import HOSTNAME
 from nodesmith.model.kubernetes.pods import Pod
@@ -16,14 +16,18 @@ Variants = Mapping[Shape, tuple[Shape, ...]]
 """by shape, what to try for its pods, see `preferences`; the last is the shape itself"""
 
 
-class Wishing:
+class Relaxation:
     """What one assignment makes of wishes: by policy, and by what those of pods that run already count for."""
 
     def __init__(
-        self, ground: Ground, tried: Variants, policy: PreferencePolicy, wishes: Wishes = Wishes.RULE
+        self,
+        context: PlacementContext,
+        tried: Variants,
+        policy: PreferencePolicy,
+        preference_mode: PreferenceMode = PreferenceMode.RULE,
     ) -> None:
-        self._ground, self._tried = ground, tried
-        self._ignores, self._wishes = policy == PreferencePolicy.IGNORE, wishes
+        self._context, self._tried = context, tried
+        self._ignores, self._preference_mode = policy == PreferencePolicy.IGNORE, preference_mode
 
     def rules(self, shape: Shape, pods: Sequence[Pod]) -> tuple[Shape, ...]:
         """Return what to try for pods that find no free room, one after the other.
@@ -32,9 +36,9 @@ class Wishing:
         run already have no wishes.
         """
         tried = self._tried[shape]
-        if self._ignores or self._wishes in RULES or not all(pod.node for pod in pods):
+        if self._ignores or self._preference_mode in RULES or not all(pod.node for pod in pods):
             return tried
-        return tried if self._wishes is Wishes.BUY and not shares_node(shape) else (shape,)
+        return tried if self._preference_mode is PreferenceMode.BUY and not shares_node(shape) else (shape,)
 
     def in_free_room(self, shape: Shape, pods: list[Pod], siblings: Sequence[Shape]) -> list[Pod]:
         """Place those pods whose wishes cost no node where there is room, as they wish; give those that find none.
@@ -45,19 +49,19 @@ class Wishing:
             return pods
         left = [pod for pod in pods if self._takes_room_first(pod)]
         waiting = [pod for pod in pods if not self._takes_room_first(pod)]
-        for variant in self._in_rooms(shape):
+        for variant in self._on_existing_nodes(shape):
             if not left:
                 break
             there = None if variant is shape else self._there(shape)
-            placing = Placing(self._ground, variant, shape, siblings, only=lambda _: True, present=there)
-            left, _ = placing.place(left)
+            placement = Placement(self._context, variant, shape, siblings, only=lambda _: True, present=there)
+            left, _ = placement.place(left)
         return [*left, *waiting]
 
     def _takes_room_first(self, pod: Pod) -> bool:
-        return self._ignores or bool(pod.node and self._wishes not in RULES)
+        return self._ignores or bool(pod.node and self._preference_mode not in RULES)
 
-    def _in_rooms(self, shape: Shape) -> list[Shape]:
-        if self._ignores or self._wishes is Wishes.NONE:
+    def _on_existing_nodes(self, shape: Shape) -> list[Shape]:
+        if self._ignores or self._preference_mode is PreferenceMode.NONE:
             return [shape]
         return [one for one in self._tried[shape] if not shares_node(one)]
 
@@ -65,5 +69,8 @@ class Wishing:
         """Return the values that nodes have of the keys over which a shape only wishes to be spread."""
         hard = {spread.topology_key for spread in shape.spreads if spread.hard}
         keys = {spread.topology_key for spread in shape.spreads} - hard - {HOSTNAME}
-        rooms = self._ground.vacancies.rooms.values()
-        return {key: {room.labels[key] for room in rooms if key in room.labels} for key in sorted(keys)}
+        existing_nodes = self._context.available.existing_nodes.values()
+        return {
+            key: {existing.labels[key] for existing in existing_nodes if key in existing.labels}
+            for key in sorted(keys)
+        }

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from nodesmith.decisions.scheduling.compatibility import joined_terms
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.placement.placement import Ground
+from nodesmith.decisions.scheduling.placement.placement import PlacementContext
 from nodesmith.decisions.scheduling.spreadshares import Domain, share_out
-from nodesmith.decisions.scheduling.topology.topology import aversions
+from nodesmith.decisions.scheduling.topology.topology import anti_affinity_terms
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import total
 from nodesmith.model.apimachinery.taints import common
@@ -18,13 +18,13 @@ from nodesmith.model.kubernetes.shapes import Shape
 class Units:
     """Makes units, and knows where they may go."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
+    def __init__(self, context: PlacementContext) -> None:
+        self._context = context
 
     def make(self, members: Sequence[Shape], pins: FrozenMap[str]) -> Demand:
         """Return the demand for a unit of these pods, one of a shape for each time it is named."""
         shape = united(members)
-        self._ground.neighbours.unite(shape, members)
+        self._context.conflicts.unite(shape, members)
         return Demand(shape, (), pins, unit=len(members), members=tuple(members))
 
     def place(
@@ -34,37 +34,37 @@ class Units:
 
         `kinds` are the pods of it that have no domain yet; those of the others are `fixed`.
         """
-        ground = self._ground
-        if not ground.neighbours.may_share(unit.members):
+        context = self._context
+        if not context.conflicts.may_share(unit.members):
             return None
-        keys = tuple(sorted({*fixed, *(key for kind in kinds for key in ground.domains(kind).keys)}))
+        keys = tuple(sorted({*fixed, *(key for kind in kinds for key in context.domains(kind).keys)}))
         found: list[tuple[float, Domain]] = []
-        for domain in ground.launching.domains(unit.shape, keys):
+        for domain in context.launching.domains(unit.shape, keys):
             labels = dict(zip(keys, domain, strict=True))
-            most = (ground.unsold.most(kind, unit.shape, labels) for kind in kinds)
+            most = (context.unavailable.most(kind, unit.shape, labels) for kind in kinds)
             if any(each is not None for each in most):
                 continue
             if all(labels[key] == value for key, value in fixed.items()) and self.suits(kinds, labels):
-                found.append((ground.launching.price(unit.shape, keys, domain), domain))
-        chosen = ground.choices.first(("unit", unit.shape), sorted(found))
+                found.append((context.launching.price(unit.shape, keys, domain), domain))
+        chosen = context.choices.first(("unit", unit.shape), sorted(found))
         return dict(zip(keys, chosen[0][1], strict=True)) if chosen else None
 
     def suits(self, kinds: Mapping[Shape, int], labels: Mapping[str, str]) -> bool:
         """Return whether all these pods may be in one domain."""
         if any(self.admitted(kind, count, labels) < count for kind, count in kinds.items()):
             return False
-        selects = self._ground.neighbours.sets.selects
+        selects = self._context.conflicts.sets.selects
         return not any(
             labels.get(term.topology_key) and selects(term.selector, term.namespaces, other)
             for kind in kinds
-            for term in aversions(kind)
+            for term in anti_affinity_terms(kind)
             for other in kinds
             if other is not kind
         )
 
     def admitted(self, kind: Shape, count: int, labels: Mapping[str, str]) -> int:
         """Return how many of so many pods of a kind may be in a domain."""
-        domains = self._ground.domains(kind)
+        domains = self._context.domains(kind)
         domains.open()
         domain = tuple(labels.get(key, "") for key in domains.keys)
         return share_out(count, domains.tallies, {domain: None})[domain] if domains.allows(domain) else 0

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from nodesmith.decisions.scheduling.labelsets import LabelSets, bits
-from nodesmith.decisions.scheduling.topology.topology import attractions
+from nodesmith.decisions.scheduling.topology.topology import affinity_terms
 from nodesmith.model.apimachinery.labels import HOSTNAME
 from nodesmith.model.kubernetes.shapes import Shape
 
@@ -15,7 +15,7 @@ _MOST_LINKS = 100
 
 def followed(shape: Shape, sets: LabelSets) -> int:
     """Return the label sets that meet all required affinity terms of a shape; a pod must meet all to count for one."""
-    terms = attractions(shape)
+    terms = affinity_terms(shape)
     found = sets.selected(terms[0].selector, terms[0].namespaces) if terms else 0
     for term in terms[1:]:
         found &= sets.selected(term.selector, term.namespaces)
@@ -24,7 +24,7 @@ def followed(shape: Shape, sets: LabelSets) -> int:
 
 def shares_node(shape: Shape) -> bool:
     """Return whether pods of a shape must be on a node with others."""
-    return any(term.topology_key == HOSTNAME for term in attractions(shape))
+    return any(term.topology_key == HOSTNAME for term in affinity_terms(shape))
 
 
 def leaders_first(shapes: Mapping[Shape, Shape], sets: LabelSets) -> list[Shape]:
@@ -61,15 +61,15 @@ def _may_precede(shape: Shape, leader: Shape, plain: Mapping[Shape, Shape], sets
     number = sets.number(shape)
     if followed(shape, sets) >> number & 1 and shares_node(leader) and not shares_node(shape):
         return True
-    return not attractions(plain[shape]) and bool(followed(plain[leader], sets) >> number & 1)
+    return not affinity_terms(plain[shape]) and bool(followed(plain[leader], sets) >> number & 1)
 
 
-def flock(shape: Shape, sets: LabelSets) -> tuple[object, ...]:
+def affinity_group(shape: Shape, sets: LabelSets) -> tuple[object, ...]:
     """Return what is equal for all shapes that follow the same pods over the same keys."""
-    return followed(shape, sets), *sorted({term.topology_key for term in attractions(shape)})
+    return followed(shape, sets), *sorted({term.topology_key for term in affinity_terms(shape)})
 
 
-class Stranded:
+class UnsatisfiedAffinity:
     """Pods that must be where others are, when none of them could begin."""
 
     def __init__(self, shapes: Iterable[Shape], sets: LabelSets) -> None:
@@ -82,7 +82,7 @@ class Stranded:
 
     def why(self, shape: Shape) -> str:
         """Say whom pods must follow and cannot: there is nobody, none where it counts, or some that wait themselves."""
-        terms = attractions(shape)
+        terms = affinity_terms(shape)
         keys = " and ".join(sorted({term.topology_key for term in terms}))
         wanted = " and ".join(dict.fromkeys(str(term.selector) for term in terms))
         begun = f"required pod affinity over {keys}: "

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from nodesmith.decisions.scheduling.labelsets import LabelSets
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.decisions.scheduling.topology.nodefilters import Rule, keyed_spreads, spread_rules
-from nodesmith.decisions.scheduling.topology.topology import attractions, aversions
+from nodesmith.decisions.scheduling.topology.topology import affinity_terms, anti_affinity_terms
 from nodesmith.model.apimachinery.labels import HOSTNAME
 from nodesmith.model.kubernetes.shapes import Shape
 
@@ -16,22 +16,22 @@ FOLLOWS = 2
 """the turn of shapes that must be where others are"""
 
 
-class Watch:
+class TopologyDependencies:
     """By topology key, the label sets that hard spreads count, that affinity follows and anti-affinity shuns."""
 
     def __init__(self, shapes: Collection[Shape], sets: LabelSets, launching: Launching) -> None:
         self._sets, self._launching = sets, launching
         self._own: dict[Shape, list[Rule]] = {}
         self._rules: dict[Rule, None] = {}
-        self._crowded = 0
+        self._counted_per_node = 0
         self._followed: dict[str, int] = {}
         self._shunned: Counter[tuple[str, int]] = Counter()
         self._waiting = set(shapes)
         for shape in shapes:
             self._rules |= dict.fromkeys(self.own_rules(shape))
-            self._crowded |= self._crowd_of(shape)
+            self._counted_per_node |= self._counted_per_node_by(shape)
             self._shunned.update(self._shunned_by(shape))
-            for term in attractions(shape):
+            for term in affinity_terms(shape):
                 selected = sets.selected(term.selector, term.namespaces)
                 self._followed[term.topology_key] = self._followed.get(term.topology_key, 0) | selected
 
@@ -69,25 +69,32 @@ class Watch:
         Last are those that nobody counts or follows and who ask about nobody: they take any room. Of those that are
         only shunned, who has no choice comes first.
         """
-        if attractions(shape):
+        if affinity_terms(shape):
             return FOLLOWS
-        if keyed_spreads(shape) or aversions(shape):
+        if keyed_spreads(shape) or anti_affinity_terms(shape):
             own = {(r.key, r.selected) for r in self.own_rules(shape)}
             return 1 if own.issuperset(self.counted_by(shape)) else 0
         settled = any(key in term for key in self.asked_over(shape) for term in shape.terms)
-        if settled or self.counted_by(shape) or self._followed_over(shape) or self._is_crowding(shape):
-            return int(self._crowd_of(shape) > 0)
+        if (
+            settled
+            or self.counted_by(shape)
+            or self._followed_over(shape)
+            or self._is_counted_per_node(shape)
+        ):
+            return int(self._counted_per_node_by(shape) > 0)
         return 3
 
     def _followed_over(self, shape: Shape) -> list[str]:
         number = self._sets.number(shape)
         return [key for key, selected in self._followed.items() if selected >> number & 1]
 
-    def _is_crowding(self, shape: Shape) -> bool:
+    def _is_counted_per_node(self, shape: Shape) -> bool:
         """Return whether spreads over the hostname count pods of a shape that has none itself."""
-        return bool(self._crowded >> self._sets.number(shape) & 1) and not self._crowd_of(shape)
+        return bool(self._counted_per_node >> self._sets.number(shape) & 1) and not self._counted_per_node_by(
+            shape
+        )
 
-    def _crowd_of(self, shape: Shape) -> int:
+    def _counted_per_node_by(self, shape: Shape) -> int:
         found = 0
         for spread in shape.spreads:
             if spread.hard and spread.topology_key == HOSTNAME:
@@ -99,4 +106,7 @@ class Watch:
         return [key for (key, selected), left in self._shunned.items() if left and selected >> number & 1]
 
     def _shunned_by(self, shape: Shape) -> list[tuple[str, int]]:
-        return [(t.topology_key, self._sets.selected(t.selector, t.namespaces)) for t in aversions(shape)]
+        return [
+            (t.topology_key, self._sets.selected(t.selector, t.namespaces))
+            for t in anti_affinity_terms(shape)
+        ]

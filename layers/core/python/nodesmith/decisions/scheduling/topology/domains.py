@@ -8,9 +8,9 @@ from nodesmith.decisions.scheduling.labelsets import LabelSets
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.decisions.scheduling.spreadshares import Domain, Tally
 from nodesmith.decisions.scheduling.topology.affinity import followed
-from nodesmith.decisions.scheduling.topology.dependencies import Watch
+from nodesmith.decisions.scheduling.topology.dependencies import TopologyDependencies
 from nodesmith.decisions.scheduling.topology.nodefilters import Rule, seeing
-from nodesmith.decisions.scheduling.topology.topology import Topology, attractions, aversions
+from nodesmith.decisions.scheduling.topology.topology import Topology, affinity_terms, anti_affinity_terms
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
 from nodesmith.model.kubernetes.shapes import Shape
 
@@ -29,21 +29,25 @@ class Domains:
         plain: Shape,
         topology: Topology,
         sets: LabelSets,
-        watch: Watch,
+        dependencies: TopologyDependencies,
         launching: Launching,
     ) -> None:
         self._shape, self._topology, self._sets, self._launching = shape, topology, sets, launching
-        self._own_rules = list(dict.fromkeys((*watch.own_rules(shape), *watch.own_rules(plain))))
+        self._own_rules = list(
+            dict.fromkeys((*dependencies.own_rules(shape), *dependencies.own_rules(plain)))
+        )
         self._held = [held for held in topology.held_over(shape) if held[0] not in self._own_rules]
-        self._aversions = [t for t in aversions(shape) if sets.selected(t.selector, t.namespaces)]
+        self._anti_affinity_terms = [
+            t for t in anti_affinity_terms(shape) if sets.selected(t.selector, t.namespaces)
+        ]
         self._followed = followed(shape, sets)
-        following = sorted({t.topology_key for t in attractions(shape)} - {HOSTNAME})
+        following = sorted({t.topology_key for t in affinity_terms(shape)} - {HOSTNAME})
         needed = {*(rule.key for rule in self._own_rules), *following}
         self._needed = frozenset(needed)
-        shunned = (*(t.topology_key for t in self._aversions), *topology.repelling_keys(shape))
+        shunned = (*(t.topology_key for t in self._anti_affinity_terms), *topology.repelling_keys(shape))
         self.bound = frozenset((*needed, *shunned, *(rule.key for rule, _ in self._held)))
-        counted = watch.counted_by(shape)
-        watched = {*(key for key, _ in counted), *watch.asked_over(shape)} - self.bound
+        counted = dependencies.counted_by(shape)
+        watched = {*(key for key, _ in counted), *dependencies.asked_over(shape)} - self.bound
         settled = {key for key in sorted(watched) if any(map(any, launching.domains(shape, (key,))))}
         self.keys = tuple(sorted({*self.bound, *settled} - {HOSTNAME}))
         self._matched = {key: topology.counts(key, self._followed).pods for key in following}
@@ -106,7 +110,7 @@ class Domains:
     def _own_tallies(self) -> list[Tally]:
         number = self._sets.number(self._shape)
         found = [self._tally(r, counts_self=r.selected >> number & 1 == 1) for r in self._own_rules]
-        for term in self._aversions:
+        for term in self._anti_affinity_terms:
             selected = self._sets.selected(term.selector, term.namespaces)
             counts = self._topology.counts(term.topology_key, selected).pods
             axis = self.keys.index(term.topology_key)

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from nodesmith.decisions.scheduling.compatibility import joined_terms, label_refusal
 from nodesmith.decisions.scheduling.labelsets import LabelSets
-from nodesmith.decisions.scheduling.nodes.existing import Room
+from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.model.apimachinery.labels import (
     ARCH,
@@ -45,13 +45,13 @@ class View:
     closed: frozenset[str] = frozenset()
     """the NodePools whose new nodes it does not look at, for their taints are not tolerated"""
 
-    def shows(self, room: Room) -> bool:
+    def shows(self, existing: ExistingNode) -> bool:
         """Return whether a node is one of them."""
-        if any(key not in room.labels for key in self.keys):
+        if any(key not in existing.labels for key in self.keys):
             return False
-        if self.terms is not None and label_refusal(room.labels, self.terms):
+        if self.terms is not None and label_refusal(existing.labels, self.terms):
             return False
-        return self.tolerations is None or first_untolerated(room.taints, self.tolerations) is None
+        return self.tolerations is None or first_untolerated(existing.taints, self.tolerations) is None
 
     def may_show(self, shape: Shape, pins: Mapping[str, str]) -> bool:
         """Return whether a new node for pods of a shape, with these labels (empty: without), may be one of them."""
@@ -116,7 +116,7 @@ class Rule:
 
 
 def keyed_spreads(shape: Shape) -> list[Spread]:
-    """Return the hard spreads over anything but the hostname (for which see `neighbours`)."""
+    """Return the hard spreads over anything but the hostname (for which see `conflicts`)."""
     return [s for s in shape.spreads if s.hard and s.topology_key != HOSTNAME]
 
 

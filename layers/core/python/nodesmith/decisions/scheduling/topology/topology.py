@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodesmith.decisions.scheduling.labelsets import LabelSets, bits
-from nodesmith.decisions.scheduling.nodes.existing import Room
+from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.decisions.scheduling.topology.nodefilters import ALL_NODES, Rule, View, spread_rules
 from nodesmith.model.apimachinery.labels import HOSTNAME
@@ -22,7 +22,7 @@ class _Entry:
     shape: Shape
     number: int
     count: int
-    room: Room | None
+    existing: ExistingNode | None
 
 
 @dataclass(slots=True)
@@ -43,22 +43,22 @@ class Topology:
     Of a node about to be bought only those labels are known that its pods are pinned to.
     """
 
-    def __init__(self, rooms: Sequence[Room], sets: LabelSets, launching: Launching) -> None:
+    def __init__(self, existing_nodes: Sequence[ExistingNode], sets: LabelSets, launching: Launching) -> None:
         self.numbers = 0
         """the label sets, as bits, of which some pod has a place"""
-        self._hosted = [(room, tuple(room.hosted.items())) for room in rooms]
+        self._hosted = [(existing, tuple(existing.hosted.items())) for existing in existing_nodes]
         self._sets, self._launching = sets, launching
         self._log: list[_Entry] = []
         self._by_number: dict[int, list[_Entry]] = {}
         self._there: dict[tuple[str, View], dict[str, Counter[int]]] = {}
         self._counts: dict[tuple[str, View, int], Counts] = {}
-        self._aversions: dict[str, dict[str, int]] = {}
+        self._anti_affinity_terms: dict[str, dict[str, int]] = {}
         self._held: dict[Rule, set[str]] = {}
-        for room in rooms:
-            for shape, count in room.hosted.items():
+        for existing in existing_nodes:
+            for shape, count in existing.hosted.items():
                 if count:
                     self.numbers |= 1 << sets.number(shape)
-                    self._shun(room.labels, shape)
+                    self._shun(existing.labels, shape)
 
     @property
     def size(self) -> int:
@@ -81,7 +81,7 @@ class Topology:
 
     def repelled(self, key: str, value: str, shape: Shape) -> bool:
         """Return whether pods in a domain keep those of a shape out of it."""
-        return self._aversions.get(key, {}).get(value, 0) >> self._sets.number(shape) & 1 == 1
+        return self._anti_affinity_terms.get(key, {}).get(value, 0) >> self._sets.number(shape) & 1 == 1
 
     def held_over(self, shape: Shape) -> Iterator[tuple[Rule, set[str]]]:
         """Return the spreads of placed pods that count pods of a shape, with the domains these placed pods are in."""
@@ -93,7 +93,7 @@ class Topology:
         number = self._sets.number(shape)
         return [
             key
-            for key, found in self._aversions.items()
+            for key, found in self._anti_affinity_terms.items()
             if any(bits >> number & 1 for bits in found.values())
         ]
 
@@ -102,14 +102,14 @@ class Topology:
         labels: Mapping[str, str],
         shape: Shape,
         count: int,
-        room: Room | None = None,
+        existing: ExistingNode | None = None,
         bought_as: Shape | None = None,
     ) -> None:
         """Count pods that get a node with these labels: a room, or one about to be bought. Empty labels are none.
 
         A node may be bought for more than the pods ask.
         """
-        entry = _Entry(labels, bought_as or shape, self._sets.number(shape), count, room)
+        entry = _Entry(labels, bought_as or shape, self._sets.number(shape), count, existing)
         self._log.append(entry)
         self.numbers |= 1 << entry.number
         self._by_number.setdefault(entry.number, []).append(entry)
@@ -121,18 +121,18 @@ class Topology:
     def _were_there(self, key: str, view: View) -> Mapping[str, Counter[int]]:
         if (key, view) not in self._there:
             found = self._there[key, view] = {}
-            for room, hosted in self._hosted:
-                if key not in room.labels or not view.shows(room):
+            for existing, hosted in self._hosted:
+                if key not in existing.labels or not view.shows(existing):
                     continue
-                held = found.setdefault(room.labels[key], Counter())
+                held = found.setdefault(existing.labels[key], Counter())
                 for shape, count in hosted:
-                    held[self._sets.number(shape)] += count - (0 if view.leaving else room.leaving[shape])
+                    held[self._sets.number(shape)] += count - (0 if view.leaving else existing.leaving[shape])
         return self._there[key, view]
 
     def _shun(self, labels: Mapping[str, str], shape: Shape) -> None:
-        for term in aversions(shape):
+        for term in anti_affinity_terms(shape):
             if labels.get(term.topology_key):
-                banned = self._aversions.setdefault(term.topology_key, {})
+                banned = self._anti_affinity_terms.setdefault(term.topology_key, {})
                 value = labels[term.topology_key]
                 selected = self._sets.selected(term.selector, term.namespaces)
                 banned[value] = banned.get(value, 0) | selected
@@ -148,9 +148,9 @@ def _counted(by_value: Mapping[str, Counter[int]], selected: int) -> dict[str, i
 
 
 def _count(entry: _Entry, key: str, view: View, found: Counts) -> None:
-    if entry.room is not None:
-        if key in entry.room.labels and view.shows(entry.room):
-            value = entry.room.labels[key]
+    if entry.existing is not None:
+        if key in entry.existing.labels and view.shows(entry.existing):
+            value = entry.existing.labels[key]
             found.pods[value] = found.pods.get(value, 0) + entry.count
         return
     value = entry.pins.get(key, "")
@@ -160,11 +160,11 @@ def _count(entry: _Entry, key: str, view: View, found: Counts) -> None:
             found.unsure[value] = found.unsure.get(value, 0) + entry.count
 
 
-def aversions(shape: Shape) -> list[PodAffinityTerm]:
-    """Return the required anti-affinity terms over anything but the hostname (for which see `neighbours`)."""
+def anti_affinity_terms(shape: Shape) -> list[PodAffinityTerm]:
+    """Return the required anti-affinity terms over anything but the hostname (for which see `conflicts`)."""
     return [t for t in shape.affinities if t.anti and not t.weight and t.topology_key != HOSTNAME]
 
 
-def attractions(shape: Shape) -> list[PodAffinityTerm]:
+def affinity_terms(shape: Shape) -> list[PodAffinityTerm]:
     """Return the required affinity terms, those over the hostname included."""
     return [t for t in shape.affinities if not t.anti and not t.weight]
