@@ -187,7 +187,7 @@ def test_a_room_gets_as_many_pods_as_is_chosen_and_what_must_be_there_is_not_bou
     web = shape(affinity=affinity, topologySpreadConstraints=spreads)
     there, old = node("there"), bind(shape("1"), "there")
 
-    chosen = Choices({("existing", web, "there"): option})
+    chosen = Choices({("room", web, "there"): option})
     result = assigned(pods(web, 6), [there], old, zones=(A,), choices=chosen)
 
     assert len(result.placed.get("there", ())) == expected

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nodesmith.decisions.budgets import remaining
 from nodesmith.decisions.disruption.moments import next_change
 from nodesmith.decisions.disruption.moves.leftovers import empty
 from nodesmith.decisions.disruption.moves.stages import SECOND_LOOK, Scene, next_step, strays
