@@ -19,7 +19,7 @@ from tests.world import Boundaries
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EventDeduplication:
     """What became of a world: the moments at which it can still die from here on, and what does not hold in the end."""
 
     moments: int
@@ -42,9 +42,9 @@ class Pairs:
     """steps that had to be told for that, because they were not like others"""
     broken: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
     """what did not hold, by the calls at which functions died"""
-    _known: tuple[dict[Node, Told], dict[Node, Told], dict[Node, Told]] = field(
-        default_factory=lambda: ({}, {}, {})
-    )
+    _known: tuple[
+        dict[Node, EventDeduplication], dict[Node, EventDeduplication], dict[Node, EventDeduplication]
+    ] = field(default_factory=lambda: ({}, {}, {}))
     """by how many crashes may still come, and the world"""
 
     def tell(self) -> Pairs:
@@ -58,13 +58,13 @@ class Pairs:
 
     def _live(
         self, ways: Passages, node: Node, crashes: int, died: tuple[str, ...], chosen: Collection[int] | None
-    ) -> Told:
+    ) -> EventDeduplication:
         """Return what becomes of a world in which functions may still die so many times."""
         known, path, number = self._known[crashes], list[tuple[Node, int]](), 0
         while (found := known.get(node)) is None:
             broken = ways.ended(node)
             if broken is not None:
-                found = Told(0, broken)
+                found = EventDeduplication(0, broken)
                 break
             after, passed = ways.go(node, last=not crashes)
             path.append((node, passed.moments))
@@ -127,8 +127,10 @@ def told_of(story: Story, sample: int = 0) -> Pairs:
     return Pairs(story, allowed(story, story.told()), sample).tell()
 
 
-def _kept(path: list[tuple[Node, int]], end: Told, known: dict[Node, Told]) -> Told:
+def _kept(
+    path: list[tuple[Node, int]], end: EventDeduplication, known: dict[Node, EventDeduplication]
+) -> EventDeduplication:
     """Remember what became of every world on the path; give it of the first."""
     for node, crossed in reversed(path):
-        end = known[node] = Told(end.moments + crossed, end.broken)
+        end = known[node] = EventDeduplication(end.moments + crossed, end.broken)
     return end

@@ -138,8 +138,8 @@ def test_a_process_marks_the_ledger_once_in_half_a_minute(ledger: Ledger) -> Non
 
 def test_who_reads_or_takes_turns_leaves_no_mark(ledger: Ledger) -> None:
     ledger.store.load()
-    ledger.store.take_turn(Concern.TERMINATION, NOW, NOW + MINUTE)
-    ledger.store.end_turn(Concern.TERMINATION, NOW + MINUTE)
+    ledger.store.take_lock(Concern.TERMINATION, NOW, NOW + MINUTE)
+    ledger.store.release_lock(Concern.TERMINATION, NOW + MINUTE)
     ledger.store.forget_contents([])
     assert ledger.changed() is None
 

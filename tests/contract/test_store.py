@@ -623,20 +623,20 @@ DRAINS = Concern.TERMINATION
 
 def test_one_run_has_its_turn_and_is_told_of_others_that_came(store: Store) -> None:
     until = NOW + timedelta(seconds=10)
-    assert store.take_turn(DRAINS, NOW, until)
-    assert store.take_turn(Concern.LIFECYCLE, NOW, until), "that is another thing"
-    assert not store.take_turn(DRAINS, NOW + timedelta(seconds=3), NOW + timedelta(seconds=13))
-    assert store.end_turn(DRAINS, until), "others came"
-    assert store.take_turn(DRAINS, NOW + timedelta(seconds=4), NOW + timedelta(seconds=14))
-    assert not store.end_turn(DRAINS, NOW + timedelta(seconds=14)), "nobody came since"
+    assert store.take_lock(DRAINS, NOW, until)
+    assert store.take_lock(Concern.LIFECYCLE, NOW, until), "that is another thing"
+    assert not store.take_lock(DRAINS, NOW + timedelta(seconds=3), NOW + timedelta(seconds=13))
+    assert store.release_lock(DRAINS, until), "others came"
+    assert store.take_lock(DRAINS, NOW + timedelta(seconds=4), NOW + timedelta(seconds=14))
+    assert not store.release_lock(DRAINS, NOW + timedelta(seconds=14)), "nobody came since"
     assert store.load() == Ledger()
 
 
 def test_a_turn_that_nobody_ends_is_over_in_time_and_cannot_end_the_next(store: Store) -> None:
     first, second = NOW + timedelta(seconds=10), NOW + timedelta(seconds=20)
-    assert store.take_turn(DRAINS, NOW, first)
-    assert not store.take_turn(DRAINS, NOW, first), "twice at the same moment"
-    assert store.take_turn(DRAINS, first, second)
-    assert not store.end_turn(DRAINS, first)
-    assert not store.take_turn(DRAINS, first, second), "it lasts"
-    assert store.end_turn(DRAINS, second)
+    assert store.take_lock(DRAINS, NOW, first)
+    assert not store.take_lock(DRAINS, NOW, first), "twice at the same moment"
+    assert store.take_lock(DRAINS, first, second)
+    assert not store.release_lock(DRAINS, first)
+    assert not store.take_lock(DRAINS, first, second), "it lasts"
+    assert store.release_lock(DRAINS, second)

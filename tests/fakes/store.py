@@ -52,7 +52,7 @@ class FakeStore:
     nodepool_backoffs: dict[str, Backoff] = field(default_factory=dict)
     health: dict[str, RegistrationHealth] = field(default_factory=dict)
     paused: Pause | None = None
-    turns: dict[Concern, tuple[datetime, bool]] = field(default_factory=dict)
+    locks: dict[Concern, tuple[datetime, bool]] = field(default_factory=dict)
     """until when, and whether others came"""
     departures: dict[str, Departure] = field(default_factory=dict)
     risks: dict[OfferingKey, Risk] = field(default_factory=dict)
@@ -122,19 +122,19 @@ class FakeStore:
         self.claims.pop(claim.name, None)
         self.raise_after("forget")
 
-    def take_turn(self, concern: Concern, now: datetime, until: datetime) -> bool:
+    def take_lock(self, concern: Concern, now: datetime, until: datetime) -> bool:
         self.raise_before("take_turn")
-        ends, _ = self.turns.get(concern, (now, False))
+        ends, _ = self.locks.get(concern, (now, False))
         is_free = ends <= now
-        self.turns[concern] = (until, False) if is_free else (ends, True)
+        self.locks[concern] = (until, False) if is_free else (ends, True)
         self.raise_after("take_turn")
         return is_free
 
-    def end_turn(self, concern: Concern, until: datetime) -> bool:
+    def release_lock(self, concern: Concern, until: datetime) -> bool:
         self.raise_before("end_turn")
-        ends, came = self.turns.get(concern, (None, False))
+        ends, came = self.locks.get(concern, (None, False))
         if ends == until:
-            del self.turns[concern]
+            del self.locks[concern]
         self.raise_after("end_turn")
         return came and ends == until
 

@@ -128,8 +128,8 @@ def _write_ledger(store: DynamoStore) -> None:
         store.save_move_backoff(kind, backoff)
     store.save_contents(ledger.contents)
     store.learn(ledger.learned)
-    store.take_turn(Concern.INTERRUPTION, NOW, NOW + timedelta(minutes=1))
-    store.take_turn(Concern.INTERRUPTION, NOW, NOW + timedelta(minutes=1))
+    store.take_lock(Concern.INTERRUPTION, NOW, NOW + timedelta(minutes=1))
+    store.take_lock(Concern.INTERRUPTION, NOW, NOW + timedelta(minutes=1))
     _let_go(store)
 
 
@@ -159,13 +159,13 @@ def _read_table(document: Any) -> object:
         ledger = replace(store.load(), learned=store.learned())
         launching = next((c for c in ledger.claims if c.name == LAUNCHING.name), LAUNCHING)
         request = LaunchRequest.from_item(launching.name, launching.launch)
-        busy = store.take_turn(Concern.INTERRUPTION, NOW, NOW + timedelta(minutes=2))
+        busy = store.take_lock(Concern.INTERRUPTION, NOW, NOW + timedelta(minutes=2))
         records = HealthRecords(dynamodb, TABLE)
         since, found = records.state()
         return {
             "ledger": _without_launches(ledger),
             "launch": request,
-            "turn": (busy, store.end_turn(Concern.INTERRUPTION, NOW + timedelta(minutes=1))),
+            "turn": (busy, store.release_lock(Concern.INTERRUPTION, NOW + timedelta(minutes=1))),
             "notices": DynamoNotices(dynamodb, TABLE, CLUSTER).pending(),
             "heartbeat": DynamoHeartbeats(dynamodb, TABLE, CLUSTER).last(),
             "records": records.of(CLUSTER),

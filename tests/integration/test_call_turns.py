@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.controllers.launching.allowance import FEW, MANY, TURN, Allowance
+from nodesmith.controllers.launching.allowance import FEW, LOCKED_FOR, MANY, Allowance
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.errors import PutOff
 from nodesmith.model.ec2.launches import Deferred, LaunchOutcome, LaunchRequest
@@ -51,14 +51,14 @@ def test_a_few_calls_take_no_turn() -> None:
     own = allowance(store)
 
     assert [own.of(FEW - 1), own.of(1)] == [FEW - 1, 1]
-    assert (own.until, store.turns) == (None, {})
+    assert (own.until, store.locks) == (None, {})
 
 
 def test_many_calls_take_the_turn_and_are_cut_to_what_it_gives() -> None:
     own = allowance(FakeStore())
 
     assert [own.of(3), own.of(1000), own.of(1)] == [3, MANY - 3, 0]
-    assert own.until == builders.NOW + TURN
+    assert own.until == builders.NOW + LOCKED_FOR
 
 
 def test_while_another_run_has_the_turn_many_calls_are_none() -> None:
@@ -81,7 +81,7 @@ def test_after_a_turn_the_next_run_has_one() -> None:
     store = FakeStore()
     allowance(store).of(FEW + 1)
 
-    assert allowance(store, seconds=TURN.total_seconds()).of(FEW + 1) == FEW + 1
+    assert allowance(store, seconds=LOCKED_FOR.total_seconds()).of(FEW + 1) == FEW + 1
 
 
 def test_nodes_of_few_calls_are_bought_in_one_run() -> None:
@@ -97,7 +97,7 @@ def test_a_run_with_the_turn_buys_what_it_may_and_wakes_the_next() -> None:
     outcome = run(world)
 
     assert len(outcome.launched) == MANY
-    assert woken(world) == [TURN]
+    assert woken(world) == [LOCKED_FOR]
     assert outcome.due == world.now
 
 
@@ -106,7 +106,7 @@ def test_a_run_that_another_keeps_from_buying_buys_nothing_wakes_nobody_and_leav
     run(world)
     woken(world)
 
-    world.now += TURN / 2
+    world.now += LOCKED_FOR / 2
     outcome = run(world)
 
     assert (outcome.launched, outcome.decisions, woken(world)) == ([], [], [])
@@ -118,7 +118,7 @@ def test_turn_by_turn_every_pod_gets_its_node_once() -> None:
 
     for _ in range(3):
         run(world)
-        world.now += TURN
+        world.now += LOCKED_FOR
 
     nominated = [pod for claim in world.store.claims.values() for pod in claim.nominated]
     assert len(nominated) == len(set(nominated)) == 2 * MANY + 5
@@ -142,7 +142,7 @@ def test_a_run_that_is_throttled_in_its_turn_wakes_provisioning_once_after_the_t
 
     throttled(world)
 
-    assert woken(world) == [TURN]
+    assert woken(world) == [LOCKED_FOR]
 
 
 def test_a_run_of_few_calls_that_is_throttled_wakes_provisioning_once_after_two_seconds() -> None:

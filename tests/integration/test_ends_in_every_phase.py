@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.termination import TURN, Termination, end_nodes
+from nodesmith.controllers.termination import LOCKED_FOR, Termination, end_nodes
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
@@ -335,14 +335,16 @@ def test_a_run_that_died_holds_up_the_others_for_ten_seconds() -> None:
     world.settle()
     delete_objects("Node")(world)
     world.observe()
-    assert world.store.take_turn(Concern.TERMINATION, world.now, world.now + TURN)  # and its process is gone
+    assert world.store.take_lock(
+        Concern.TERMINATION, world.now, world.now + LOCKED_FOR
+    )  # and its process is gone
 
     world.run(Concern.TERMINATION)
 
     assert not closings(world)
-    (again,) = (m for m in world.hints.sent if m.due_at == world.now + TURN)
+    (again,) = (m for m in world.hints.sent if m.due_at == world.now + LOCKED_FOR)
     assert again.concern is Concern.TERMINATION
-    world.now += TURN
+    world.now += LOCKED_FOR
     world.run(Concern.TERMINATION)
     assert closings(world)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.metrics.interruptions import Reckoning
+from nodesmith.controllers.metrics.interruptions import InterruptionMetrics
 from nodesmith.controllers.termination import Termination, end_nodes
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.apimachinery.times import format_time
@@ -157,7 +157,9 @@ def noted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float
     own = Termination(
         builders.CLUSTER,
         *(world.store, world.cloud, world.cluster, world.blobs, world.hints, world.clock),
-        reckoning=Reckoning(lambda name, value: figures.setdefault(name, []).append(value)),
+        interruption_metrics=InterruptionMetrics(
+            lambda name, value: figures.setdefault(name, []).append(value)
+        ),
     )
     others = world.run
     monkeypatch.setattr(

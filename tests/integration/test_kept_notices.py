@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.controllers.interruption import LOOKS, TURN, Interruption, handle_notices
+from nodesmith.controllers.interruption import LOCKED_FOR, LOOKS, Interruption, handle_notices
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.controllers.runs.report import Report
 from nodesmith.errors import Transient
@@ -89,20 +89,20 @@ def test_two_hundred_notices_that_are_there_are_one_plan() -> None:
 
 def test_a_run_that_comes_while_another_works_leaves_the_notices_to_it() -> None:
     here = scene()
-    until = here.world.now + TURN
-    here.world.store.take_turn(Concern.INTERRUPTION, here.world.now, until)
+    until = here.world.now + LOCKED_FOR
+    here.world.store.take_lock(Concern.INTERRUPTION, here.world.now, until)
     here.arrive(0, 1)
     report = here.run()
     assert (here.ending(), len(here.world.notices.pending())) == ([], 1)
-    assert here.world.store.end_turn(Concern.INTERRUPTION, until), "the other is told to look again"
+    assert here.world.store.release_lock(Concern.INTERRUPTION, until), "the other is told to look again"
     assert (report.again, report.due) == (False, until)
 
 
 def test_a_run_that_died_in_its_turn_holds_the_notices_up_until_its_function_would_have_timed_out() -> None:
     here = scene()
-    here.world.store.take_turn(Concern.INTERRUPTION, here.world.now, here.world.now + TURN)
+    here.world.store.take_lock(Concern.INTERRUPTION, here.world.now, here.world.now + LOCKED_FOR)
     here.arrive(0, 1)
-    here.world.now += TURN
+    here.world.now += LOCKED_FOR
     here.run()
     assert len(here.ending()) == 1
 

@@ -10,7 +10,7 @@ import pytest
 from nodesmith.controllers.catalog import refresh_catalog
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, Offering
-from nodesmith.model.ec2.catalogmerge import ListPrices, News, merge
+from nodesmith.model.ec2.catalogmerge import CatalogUpdate, ListPrices, merge
 from tests.fakes.catalogs import FakeCatalogs
 
 T = TypeVar("T")
@@ -30,37 +30,39 @@ GUESS_A = replace(SPOT_A, price_hourly_usd=0.0336, estimated=True)
 BEFORE = known(ON_DEMAND_A, SPOT_A)
 
 
-def offered_after(news: News, before: Catalog = BEFORE, prices: ListPrices = NO_PRICES) -> set[Offering]:
-    return set(merge(before, news, prices, NOW).offerings.get(M5.name, ()))
+def offered_after(
+    catalog_update: CatalogUpdate, before: Catalog = BEFORE, prices: ListPrices = NO_PRICES
+) -> set[Offering]:
+    return set(merge(before, catalog_update, prices, NOW).offerings.get(M5.name, ()))
 
 
 def test_no_news_leave_everything_as_it_was() -> None:
-    assert merge(BEFORE, News(), NO_PRICES, NOW) == BEFORE
+    assert merge(BEFORE, CatalogUpdate(), NO_PRICES, NOW) == BEFORE
 
 
 def test_todays_prices_replace_known_ones_and_are_no_estimates() -> None:
-    news = News(on_demand={"m5.large": 0.1}, spot={("m5.large", "us-east-1a"): 0.05})
-    assert offered_after(news, known(replace(ON_DEMAND_A, estimated=True), GUESS_A)) == {
+    catalog_update = CatalogUpdate(on_demand={"m5.large": 0.1}, spot={("m5.large", "us-east-1a"): 0.05})
+    assert offered_after(catalog_update, known(replace(ON_DEMAND_A, estimated=True), GUESS_A)) == {
         replace(ON_DEMAND_A, price_hourly_usd=0.1),
         replace(SPOT_A, price_hourly_usd=0.05),
     }
 
 
 def test_a_price_that_is_missing_today_stays() -> None:
-    news = News(on_demand={"t3.large": 0.1}, spot={("t3.large", "us-east-1a"): 0.05})
-    assert offered_after(news) == {ON_DEMAND_A, SPOT_A}
+    catalog_update = CatalogUpdate(on_demand={"t3.large": 0.1}, spot={("t3.large", "us-east-1a"): 0.05})
+    assert offered_after(catalog_update) == {ON_DEMAND_A, SPOT_A}
 
 
 def test_a_spot_estimate_ends_with_the_first_spot_prices() -> None:
-    news = News(spot={("t3.large", "us-east-1a"): 0.05})
-    assert offered_after(news, known(ON_DEMAND_A, GUESS_A)) == {ON_DEMAND_A}
+    catalog_update = CatalogUpdate(spot={("t3.large", "us-east-1a"): 0.05})
+    assert offered_after(catalog_update, known(ON_DEMAND_A, GUESS_A)) == {ON_DEMAND_A}
 
 
 def test_spot_prices_that_could_not_be_learned_do_not_bring_back_an_estimate() -> None:
-    assert offered_after(News(on_demand={"m5.large": 0.1}), known(ON_DEMAND_A)) == {
+    assert offered_after(CatalogUpdate(on_demand={"m5.large": 0.1}), known(ON_DEMAND_A)) == {
         replace(ON_DEMAND_A, price_hourly_usd=0.1)
     }
-    zones = News(offered={"m5.large": frozenset({"us-east-1a", "us-east-1b"})})
+    zones = CatalogUpdate(offered={"m5.large": frozenset({"us-east-1a", "us-east-1b"})})
     assert {(o.zone, o.capacity_type) for o in offered_after(zones)} == {
         ("us-east-1a", "on-demand"),
         ("us-east-1a", "spot"),
@@ -69,22 +71,22 @@ def test_spot_prices_that_could_not_be_learned_do_not_bring_back_an_estimate() -
 
 
 def test_a_spot_estimate_follows_the_on_demand_price_while_there_is_nothing_better() -> None:
-    news = News(on_demand={"m5.large": 0.2})
-    offered = offered_after(news, known(ON_DEMAND_A, GUESS_A))
+    catalog_update = CatalogUpdate(on_demand={"m5.large": 0.2})
+    offered = offered_after(catalog_update, known(ON_DEMAND_A, GUESS_A))
     assert replace(GUESS_A, price_hourly_usd=0.07) in offered
 
 
 def test_a_zone_that_no_longer_offers_the_type_is_left_out() -> None:
-    assert offered_after(News(offered={"m5.large": frozenset()})) == set()
+    assert offered_after(CatalogUpdate(offered={"m5.large": frozenset()})) == set()
 
 
 def test_a_new_zone_gets_the_types_on_demand_price_and_its_own_spot_price_and_id() -> None:
-    news = News(
+    catalog_update = CatalogUpdate(
         offered={"m5.large": frozenset({"us-east-1a", "us-east-1b"})},
         zones={"us-east-1b": "use1-az1"},
         spot={("m5.large", "us-east-1b"): 0.03},
     )
-    assert offered_after(news) == {
+    assert offered_after(catalog_update) == {
         ON_DEMAND_A,
         SPOT_A,
         Offering("us-east-1b", "on-demand", 0.096, zone_id="use1-az1"),
@@ -93,15 +95,17 @@ def test_a_new_zone_gets_the_types_on_demand_price_and_its_own_spot_price_and_id
 
 
 def test_a_new_type_without_any_price_is_known_and_not_offered() -> None:
-    news = News(facts={M5.name: M5, C7G.name: C7G}, offered={C7G.name: frozenset({"us-east-1a"})}, spot={})
-    after = merge(BEFORE, news, NO_PRICES, NOW)
+    catalog_update = CatalogUpdate(
+        facts={M5.name: M5, C7G.name: C7G}, offered={C7G.name: frozenset({"us-east-1a"})}, spot={}
+    )
+    after = merge(BEFORE, catalog_update, NO_PRICES, NOW)
     assert set(after.facts) == {"m5.large", "c7g.large"}
     assert "c7g.large" not in after.offerings
 
 
 def test_a_new_type_is_priced_by_the_list_until_aws_tells() -> None:
-    news = News(facts={C7G.name: C7G}, offered={C7G.name: frozenset({"us-east-1a"})})
-    after = merge(BEFORE, news, ListPrices({"c7g.large": 0.1}, estimated=True), NOW)
+    catalog_update = CatalogUpdate(facts={C7G.name: C7G}, offered={C7G.name: frozenset({"us-east-1a"})})
+    after = merge(BEFORE, catalog_update, ListPrices({"c7g.large": 0.1}, estimated=True), NOW)
     assert {(o.capacity_type, o.price_hourly_usd, o.estimated) for o in after.offerings["c7g.large"]} == {
         ("on-demand", 0.1, True),
         ("spot", 0.035, True),
@@ -109,7 +113,7 @@ def test_a_new_type_is_priced_by_the_list_until_aws_tells() -> None:
 
 
 def test_a_type_that_ec2_no_longer_describes_is_gone() -> None:
-    after = merge(BEFORE, News(facts={C7G.name: C7G}), NO_PRICES, NOW)
+    after = merge(BEFORE, CatalogUpdate(facts={C7G.name: C7G}), NO_PRICES, NOW)
     assert (set(after.facts), dict(after.offerings)) == ({"c7g.large"}, {})
 
 

@@ -247,7 +247,7 @@ def test_a_zone_without_launches_holds_the_others_back_and_is_named() -> None:
     ((stuck, why),) = result.stuck
     assert [p.key for p in stuck] == ["default/web-0002", "default/web-0003", "default/web-0004"]
     assert why == (
-        f"topology spread over {ZONE} with maxSkew 1: {C} has 0 matching pods, no existing, and nothing can be launched"
+        f"topology spread over {ZONE} with maxSkew 1: {C} has 0 matching pods, no room, and nothing can be launched"
         " there"
     )
 

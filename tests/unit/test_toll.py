@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.termination.interruptioncosts import Toll, displaced, noticed_at, toll, waiting_since
+from nodesmith.decisions.termination.interruptioncosts import (
+    InterruptionCosts,
+    displaced,
+    interruption_costs,
+    noticed_at,
+    waiting_since,
+)
 from nodesmith.model.commands import Advance, DeletePods, Release, TerminateInstances, TerminationCommand
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
@@ -45,8 +51,10 @@ def pods(**fields: Any) -> Pod:
     return replace(builders.bind(builders.shape(grace_seconds=30), "n-0")[0], **fields)
 
 
-def looked(commands: Sequence[TerminationCommand], claims: Sequence[NodeClaim] = (), *seen: Pod) -> Toll:
-    return toll(commands, claims, builders.snapshot(pods=seen), NOW)
+def looked(
+    commands: Sequence[TerminationCommand], claims: Sequence[NodeClaim] = (), *seen: Pod
+) -> InterruptionCosts:
+    return interruption_costs(commands, claims, builders.snapshot(pods=seen), NOW)
 
 
 @pytest.mark.parametrize("command", [Advance(drained()), TerminateInstances(drained(), ("i-0",))])
@@ -56,21 +64,21 @@ def test_a_node_that_is_empty_now_tells_how_long_it_took_since_the_notice(
     ready = [NOW - timedelta(seconds=20), NOW - timedelta(seconds=10)]
     plan = [bought(1, ready=ready[0]), bought(2, ready=ready[1])]
     later = bought(3, "d2", ready=None, created=30)
-    assert looked([command], [*plan, later]) == Toll((6.0,), (70.0,), (80.0,))
+    assert looked([command], [*plan, later]) == InterruptionCosts((6.0,), (70.0,), (80.0,))
 
 
 def test_where_nothing_was_bought_only_the_drain_is_told() -> None:
     before = bought(1, created=-500)
-    assert looked([Advance(drained())], [before]) == Toll(drained=(80.0,))
+    assert looked([Advance(drained())], [before]) == InterruptionCosts(drained=(80.0,))
 
 
 def test_a_replacement_that_is_not_ready_yet_is_not_told() -> None:
-    assert looked([Advance(drained())], [bought(1, ready=None)]) == Toll((5.0,), (), (80.0,))
+    assert looked([Advance(drained())], [bought(1, ready=None)]) == InterruptionCosts((5.0,), (), (80.0,))
 
 
 def test_ends_that_ec2_did_not_announce_are_no_interruptions() -> None:
     commands = [Advance(drained("Deleted")), Advance(drained(Fate.TERMINATED))]
-    assert looked(commands, [bought(1)]) == Toll()
+    assert looked(commands, [bought(1)]) == InterruptionCosts()
     assert displaced([drained("Deleted")], NOW) is None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from nodesmith.controllers.launching.unschedulable import EVENTS_AT_ONCE, tell_unplaced, write_unplaced
-from nodesmith.controllers.runs.eventdeduplication import Told
+from nodesmith.controllers.runs.eventdeduplication import EventDeduplication
 from nodesmith.decisions.provisioning import Plan, Unplaced, decide
 from nodesmith.model.kubernetes.unschedulable import Reason
 from tests.builders import CLUSTER, NOW, bind, expression, inputs, nodepool_manifest, pods, shape, snapshot
@@ -25,7 +25,7 @@ class Cluster:
 
     def __init__(self, waiting: int = MANY) -> None:
         self.blobs, self.objects = FakeBlobs(), FakeCluster()
-        self.told: Told = {}
+        self.told: EventDeduplication = {}
         self.seen = snapshot(pods=pods(shape(), waiting))
 
     def decide(self, *groups: tuple[Reason, int, int], at: datetime = NOW) -> None:

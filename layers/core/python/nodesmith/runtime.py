@@ -160,13 +160,13 @@ def lifecycle() -> Handler:
     from nodesmith.controllers.lifecycle import Lifecycle, follow
     from nodesmith.controllers.nodeclaims.consolidatable import Pace
     from nodesmith.controllers.runs.concurrently import from_anywhere
-    from nodesmith.controllers.runs.eventdeduplication import Told
+    from nodesmith.controllers.runs.eventdeduplication import EventDeduplication
     from nodesmith.controllers.runs.selfhints import SelfHints
 
     spread = from_anywhere(ThreadPoolExecutor(NODES_AT_ONCE).map)
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
-        told: Told = {}
+        told: EventDeduplication = {}
         self_hints, pace = SelfHints(), Pace()
 
         def follow_once() -> Report:
@@ -187,7 +187,7 @@ def lifecycle() -> Handler:
 def termination() -> Handler:
     """Compose termination: nodes that are to go are drained, their instances terminated, their claims forgotten."""
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
-    from nodesmith.controllers.metrics.interruptions import Reckoning
+    from nodesmith.controllers.metrics.interruptions import InterruptionMetrics
     from nodesmith.controllers.runs.draintimes import Drains
     from nodesmith.controllers.runs.selfhints import SelfHints
     from nodesmith.controllers.termination import Termination, end_nodes
@@ -195,14 +195,18 @@ def termination() -> Handler:
     spread = ThreadPoolExecutor(NODES_AT_ONCE).map
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
-        self_hints, reckoning, drains = SelfHints(), Reckoning(own.telemetry.note), Drains()
+        self_hints, interruption_metrics, drains = (
+            SelfHints(),
+            InterruptionMetrics(own.telemetry.note),
+            Drains(),
+        )
         denied: dict[str, datetime] = {}
 
         def end_nodes_once() -> Report:
             run = Termination(
                 **_outside(own, ApiCluster(own.api_server, now, own.metrics)),
                 self_hints=self_hints,
-                reckoning=reckoning,
+                interruption_metrics=interruption_metrics,
                 drains=drains,
                 denied=denied,
                 spread=spread,
@@ -274,10 +278,10 @@ def repair() -> Handler:
     """Compose repair: nodes that have been sick for too long are replaced, or told of."""
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.repair import Repair, repair_nodes
-    from nodesmith.controllers.runs.eventdeduplication import Told
+    from nodesmith.controllers.runs.eventdeduplication import EventDeduplication
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
-        told: Told = {}
+        told: EventDeduplication = {}
 
         def repair_once() -> Report:
             run = Repair(

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts
-from nodesmith.model.ec2.catalogmerge import ListPrices, News, merge
+from nodesmith.model.ec2.catalogmerge import CatalogUpdate, ListPrices, merge
 from nodesmith.ports import Catalogs
 
 M = TypeVar("M", bound=Mapping[Any, Any])
@@ -67,18 +67,18 @@ def refresh_catalog(
     """
     known = _known(catalogs, list_prices, now)
     failures: list[Transient | Rejected] = []
-    news = News(
+    catalog_update = CatalogUpdate(
         facts=_ask(market.facts, failures),
         zones=_ask(market.zones, failures),
         offered=_ask(market.offered, failures),
         on_demand=_ask(market.on_demand_prices, failures),
         spot=_ask(lambda: market.spot_prices(now), failures),
     )
-    fresh = merge(known, news, list_prices, now)
-    written = news != News() and fresh.ref != known.ref
+    fresh = merge(known, catalog_update, list_prices, now)
+    written = catalog_update != CatalogUpdate() and fresh.ref != known.ref
     if written:
         catalogs.write(fresh)
-    report = _report(fresh, news, written, failures)
+    report = _report(fresh, catalog_update, written, failures)
     if any(isinstance(failure, Transient) for failure in failures):
         raise Transient(str(report))
     if failures:
@@ -104,15 +104,15 @@ def _ask(call: Callable[[], M], failures: list[Transient | Rejected]) -> M | Non
 
 
 def _report(
-    catalog: Catalog, news: News, written: bool, failures: list[Transient | Rejected]
+    catalog: Catalog, catalog_update: CatalogUpdate, written: bool, failures: list[Transient | Rejected]
 ) -> CatalogReport:
     offerings = [offering for offered in catalog.offerings.values() for offering in offered]
     learned = {
-        "instance types": news.facts,
-        "zones": news.zones,
-        "types offered": news.offered,
-        "on-demand prices": news.on_demand,
-        "spot prices": news.spot,
+        "instance types": catalog_update.facts,
+        "zones": catalog_update.zones,
+        "types offered": catalog_update.offered,
+        "on-demand prices": catalog_update.on_demand,
+        "spot prices": catalog_update.spot,
     }
     return CatalogReport(
         ref=catalog.ref,

@@ -35,7 +35,7 @@ from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Hints, Store
 from nodesmith.ports.notices import Notices
 
-TURN = timedelta(seconds=20)
+LOCKED_FOR = timedelta(seconds=20)
 """How long a run has the notices to itself: the function's time-out. Two runs would plan twice for the same pods."""
 LOOKS = 5
 """At the notices in one run: others may have come while it worked."""
@@ -64,9 +64,9 @@ def handle_notices(run: Interruption) -> Report:
     One run at a time does that; what comes meanwhile it does before it ends. Raises Transient where nothing could be
     done; what failed in part, `again` in the report says.
     """
-    report, until = Report(), run.clock() + TURN
+    report, until = Report(), run.clock() + LOCKED_FOR
     for look in range(LOOKS):
-        if not run.store.take_turn(Concern.INTERRUPTION, run.clock(), until):
+        if not run.store.take_lock(Concern.INTERRUPTION, run.clock(), until):
             if not look:
                 report.counts["TurnedAway"] += 1
                 report.due = until  # whoever has it may have died
@@ -74,11 +74,11 @@ def handle_notices(run: Interruption) -> Report:
         try:
             _look(run, report, asks_ec2=not look)
         except (Transient, Rejected) as error:
-            run.store.end_turn(Concern.INTERRUPTION, until)
+            run.store.release_lock(Concern.INTERRUPTION, until)
             if not look or isinstance(error, Rejected):
                 raise
             break  # what the looks before have done is to be told of
-        if not run.store.end_turn(Concern.INTERRUPTION, until):
+        if not run.store.release_lock(Concern.INTERRUPTION, until):
             return report
     report.again = True
     return report

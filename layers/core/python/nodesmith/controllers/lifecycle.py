@@ -18,7 +18,7 @@ from nodesmith.controllers.nodeclaims.learning import learn
 from nodesmith.controllers.nodeclaims.podevents import stamp
 from nodesmith.controllers.nodeclaims.tagging import write_tags
 from nodesmith.controllers.runs.concurrently import Spread, each, failed, in_turn
-from nodesmith.controllers.runs.eventdeduplication import Told
+from nodesmith.controllers.runs.eventdeduplication import EventDeduplication
 from nodesmith.controllers.runs.outside import Outside
 from nodesmith.controllers.runs.report import Report
 from nodesmith.controllers.runs.selfhints import SelfHints, tick_for, wait_until
@@ -62,7 +62,7 @@ SOON_SECONDS = 5
 class Lifecycle(Outside):
     """What a run needs."""
 
-    told: Told = field(default_factory=dict)
+    told: EventDeduplication = field(default_factory=dict)
     """what pods were lately told; kept from run to run"""
     self_hints: SelfHints = field(default_factory=SelfHints)
     pace: Pace = field(default_factory=Pace)

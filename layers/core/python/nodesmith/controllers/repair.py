@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.runs.eventdeduplication import Told, tell
+from nodesmith.controllers.runs.eventdeduplication import EventDeduplication, publish_new
 from nodesmith.controllers.runs.report import Report
 from nodesmith.controllers.runs.snapshots import newest_snapshot
 from nodesmith.decisions.due import first
@@ -36,7 +36,7 @@ class Repair:
     blobs: Blobs
     hints: Hints
     clock: Callable[[], datetime]
-    told: Told = field(default_factory=dict)
+    told: EventDeduplication = field(default_factory=dict)
     """kept from run to run"""
     metrics: Metrics = field(default_factory=Metrics)
 
@@ -71,7 +71,7 @@ def _treat(run: Repair, finding: Finding, now: datetime, done: Counter[str]) -> 
             done["NodesRepaired"] += 1
             _count(run.metrics, finding)
         done["RepairsBlocked"] += bool(finding.held_by)
-        tell(run.cluster, [_event(finding)], run.told, now, AGAIN_AFTER)
+        publish_new(run.cluster, [_event(finding)], run.told, now, AGAIN_AFTER)
     except Conflict:
         done["Conflict"] += 1
 

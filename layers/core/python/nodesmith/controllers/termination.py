@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from nodesmith.controllers.metrics.drains import note_drained
-from nodesmith.controllers.metrics.interruptions import Reckoning
+from nodesmith.controllers.metrics.interruptions import InterruptionMetrics
 from nodesmith.controllers.runs.concurrently import Spread, each, failed, in_turn
 from nodesmith.controllers.runs.draintimes import Drains
 from nodesmith.controllers.runs.outside import Outside
@@ -44,7 +44,7 @@ from nodesmith.model.snapshot import Snapshot
 
 SOON = SHORTEST_DRAIN
 """When to look again after something was done: by then it shows, and where nobody tells us, we see."""
-TURN = timedelta(seconds=10)
+LOCKED_FOR = timedelta(seconds=10)
 """How long a run has the nodes that end to itself: two would ask for the same evictions, and make each other wait."""
 DENIAL = timedelta(minutes=5)
 """How long a pod that was not asked to leave since is remembered as one that a webhook keeps."""
@@ -55,7 +55,7 @@ class Termination(Outside):
     """What a run needs."""
 
     self_hints: SelfHints = field(default_factory=SelfHints)
-    reckoning: Reckoning = field(default_factory=Reckoning)
+    interruption_metrics: InterruptionMetrics = field(default_factory=InterruptionMetrics)
     drains: Drains = field(default_factory=Drains)
     denied: dict[str, datetime] = field(default_factory=dict)
     """pods whose eviction an admission webhook or policy has denied, and when; kept from run to run"""
@@ -71,9 +71,9 @@ def end_nodes(run: Termination) -> Report:
     are done when a call failed.
     """
     began = run.clock()
-    until = began + TURN
-    if not run.store.take_turn(Concern.TERMINATION, began, until):
-        _set(run, TURN, began)  # whoever has it may have died
+    until = began + LOCKED_FOR
+    if not run.store.take_lock(Concern.TERMINATION, began, until):
+        _set(run, LOCKED_FOR, began)  # whoever has it may have died
         return Report(Counter(TurnedAway=1), due=began)
     done: Counter[str] = Counter()
     is_over = True
@@ -93,7 +93,7 @@ def end_nodes(run: Termination) -> Report:
 
 def _hand_over(run: Termination, until: datetime, *, is_left: bool = False) -> None:
     """End the turn; somebody looks again at once where others came meanwhile, or something `is_left` to do."""
-    others_came = run.store.end_turn(Concern.TERMINATION, until)
+    others_came = run.store.release_lock(Concern.TERMINATION, until)
     if others_came or is_left:
         why = "others came meanwhile" if others_came else "evictions postponed"
         run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, why))
@@ -109,7 +109,7 @@ def _look(run: Termination, done: Counter[str], told: list[ObjectEvent], failure
         return True
     ledger, now = run.store.load(), run.clock()
     claims = _begun(run, ledger, snapshot, now, done, failures)
-    run.reckoning.count_waiting(claims, snapshot, now)
+    run.interruption_metrics.count_waiting(claims, snapshot, now)
     if not any(claim.is_ending for claim in claims):
         return not to_end_later(claims, snapshot)
     checked = to_check(claims, snapshot)
@@ -120,7 +120,7 @@ def _look(run: Termination, done: Counter[str], told: list[ObjectEvent], failure
         checked, instances = [], {}
     known = ledger.drain_times
     commands = next_steps(claims, snapshot, instances, checked, now, _denied(run, now), known)
-    run.reckoning.tell(commands, claims, snapshot, now)
+    run.interruption_metrics.tell(commands, claims, snapshot, now)
     _carry_out(run, commands, done, told, failures)
     for nodepool, beyond in run.drains.ended(commands, snapshot, now):
         lesson = learned(known.get(nodepool), beyond, now)

@@ -54,13 +54,13 @@ class Store(Protocol):
     def forget(self, claim: NodeClaim) -> None:
         """Remove a claim that has ended; its end is kept as a departure. Raises Conflict when its revision moved."""
 
-    def take_turn(self, concern: Concern, now: datetime, until: datetime) -> bool:
-        """Begin what one run does at a time; False while another's turn lasts, who is then told (`end_turn`).
+    def take_lock(self, concern: Concern, now: datetime, until: datetime) -> bool:
+        """Begin what one run does at a time; False while another's turn lasts, who is then told (`release_lock`).
 
         It is over at `until`: who dies in its turn holds up nobody for longer.
         """
 
-    def end_turn(self, concern: Concern, until: datetime) -> bool:
+    def release_lock(self, concern: Concern, until: datetime) -> bool:
         """End the turn that was to last `until`, if it still does; True where others were turned away meanwhile."""
 
     def pause(self, pause: Pause | None) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.aws.errors import all_errors
-from nodesmith.adapters.dynamodb.partition import Section
+from nodesmith.adapters.dynamodb.partition import Partition
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.functions.health import AT_ONCE, Finding, Record
@@ -33,7 +33,7 @@ class HealthWriter:
     def __init__(
         self, client: Any, table: str, cluster: str, concern: str, clock: Callable[[], datetime]
     ) -> None:
-        self._section = Section(client, table, health_partition_key(cluster))
+        self._partition = Partition(client, table, health_partition_key(cluster))
         self._cluster, self._concern, self._clock = cluster, concern, clock
         self._written: _Written | None = None
         self._written_at = clock()
@@ -73,12 +73,12 @@ class HealthWriter:
         for attempt in range(_ATTEMPTS):
             before = self._written or self._read()
             record = before.record.after(succeeded, seen, now, due)
-            item = self._section.item(self._concern, record.to_document(), revision=before.revision + 1)
+            item = self._partition.item(self._concern, record.to_document(), revision=before.revision + 1)
             try:
                 if before.is_unnumbered:
-                    self._section.put(item)
+                    self._partition.put(item)
                 else:
-                    self._section.put_revised(item, before.revision, f"the record of {self._concern}")
+                    self._partition.put_revised(item, before.revision, f"the record of {self._concern}")
             except Conflict:
                 self._written = None
                 if attempt == _ATTEMPTS - 1:
@@ -88,7 +88,7 @@ class HealthWriter:
             return
 
     def _read(self) -> _Written:
-        found = self._section.attributes(self._concern, "doc", "revision")
+        found = self._partition.attributes(self._concern, "doc", "revision")
         record = _record(self._cluster, self._concern, _document(found.get("doc", {}).get("S", "")))
         revision = int(found["revision"]["N"]) if "revision" in found else 0
         return _Written(record, revision, is_unnumbered=bool(found) and not revision)
@@ -118,9 +118,9 @@ class HealthRecords:
 
         Raises Transient, Rejected.
         """
-        section = Section(self._client, self._table, health_partition_key(cluster))
+        partition = Partition(self._client, self._table, health_partition_key(cluster))
         with all_errors("dynamodb:Query"):
-            items = list(section.items(consistent=False))
+            items = list(partition.items(consistent=False))
         found = [(item["sk"]["S"], item.get("doc", {}).get("S", "")) for item in items]
         return [_record(cluster, concern, _document(text)) for concern, text in found if concern != _STATE]
 
@@ -129,7 +129,7 @@ class HealthRecords:
 
         Raises Transient.
         """
-        document = Section(self._client, self._table, health_partition_key("")).document(_STATE)
+        document = Partition(self._client, self._table, health_partition_key("")).document(_STATE)
         try:
             since = {name: parse_time(text) for name, text in document.get("since", {}).items()}
             found = frozenset(
@@ -146,8 +146,8 @@ class HealthRecords:
             "since": {name: format_time(moment) for name, moment in sorted(since.items())},
             "findings": [[each.cluster, each.concern, each.kind, each.said] for each in sorted(found)],
         }
-        section = Section(self._client, self._table, health_partition_key(""))
-        section.put(section.item(_STATE, document))
+        partition = Partition(self._client, self._table, health_partition_key(""))
+        partition.put(partition.item(_STATE, document))
 
 
 class SqsDeadLetters:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nodesmith.adapters.aws.errors import all_errors
-from nodesmith.adapters.dynamodb.partition import Section
+from nodesmith.adapters.dynamodb.partition import Partition
 from nodesmith.adapters.dynamodb.reading import Attributes, read_moment
 from nodesmith.model.functions.marks import Heartbeat
 from nodesmith.settings import forwarder_partition_key
@@ -18,18 +18,18 @@ class DynamoHeartbeats:
     """The Heartbeats of one cluster. `client` is a boto3 DynamoDB client. Every call may raise Transient, Rejected."""
 
     def __init__(self, client: Any, table: str, cluster: str) -> None:
-        self._section = Section(client, table, forwarder_partition_key(cluster))
+        self._partition = Partition(client, table, forwarder_partition_key(cluster))
 
     def beat(self, at: datetime, changed: datetime) -> None:
         """Write that the forwarder lives, and when it last wrote a snapshot because something had changed."""
-        item = {**self._section.key(HEARTBEAT), "at": _text(at), "changed": _text(changed)}
+        item = {**self._partition.key(HEARTBEAT), "at": _text(at), "changed": _text(changed)}
         with all_errors("dynamodb:PutItem"):
-            self._section.put(item)
+            self._partition.put(item)
 
     def last(self) -> Heartbeat | None:
         """Read the newest, a second old, perhaps; None where there is none that can be read."""
         with all_errors("dynamodb:Query"):
-            found = self._section.attributes(HEARTBEAT, "at", "changed", consistent=False)
+            found = self._partition.attributes(HEARTBEAT, "at", "changed", consistent=False)
         return read_heartbeat(found)
 
 

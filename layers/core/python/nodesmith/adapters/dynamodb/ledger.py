@@ -23,8 +23,8 @@ from nodesmith.adapters.aws.errors import transient_errors
 from nodesmith.adapters.dynamodb.learned import read_learned, write_learned
 from nodesmith.adapters.dynamodb.ledgercache import KeptLedger
 from nodesmith.adapters.dynamodb.ledgermarks import LedgerMark, read_mark
-from nodesmith.adapters.dynamodb.locks import Turns
-from nodesmith.adapters.dynamodb.partition import META, Section, conflicts, written_once
+from nodesmith.adapters.dynamodb.locks import Locks
+from nodesmith.adapters.dynamodb.partition import META, Partition, conflicts, written_once
 from nodesmith.adapters.dynamodb.reading import Attributes, Found
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.apimachinery.times import format_time
@@ -63,11 +63,11 @@ class DynamoStore:
 
     def __init__(self, client: Any, table: str, cluster: str, clock: Callable[[], datetime]) -> None:
         self._client, self._table, self._clock = client, table, clock
-        self._unmarked = Section(client, table, partition_key(cluster))
+        self._unmarked = Partition(client, table, partition_key(cluster))
         self._mark = LedgerMark(self._unmarked, clock)
-        self._section = Section(client, table, partition_key(cluster), self._mark.before_write)
+        self._partition = Partition(client, table, partition_key(cluster), self._mark.before_write)
         self._nodeclasses: Mapping[str, NodeClassStatus] = {}  # as last read
-        self._turns = Turns(self._section)
+        self._locks = Locks(self._partition)
         self._claims: dict[str, tuple[str, NodeClaim]] = {}
         """Claims as last read, with their text: of thousands hardly any differs at the next look."""
         self._kept = KeptLedger()
@@ -79,10 +79,10 @@ class DynamoStore:
         leave its reader with a version too old to commit on, never with the new version and the old claims.
         """
         now = self._clock()
-        version, changed = read_mark(self._section)
+        version, changed = read_mark(self._partition)
         kept = self._kept.at(version, changed, now)
         found = Found(version, self._claims, now)
-        found.take_all(self._section.items("NODECLASS#" if kept else ""))
+        found.take_all(self._partition.items("NODECLASS#" if kept else ""))
         ledger = found.ledger()
         self._nodeclasses = ledger.nodeclasses
         if kept is not None:
@@ -99,9 +99,9 @@ class DynamoStore:
         Raises Conflict.
         """
         now = self._clock()
-        new = [self._put(_claim(self._section, replace(claim, revision=1)), 0) for claim in claims]
-        moved = [self._put(_move(self._section, move), move.revision)] if move else []
-        with conflicts(f"version {version} of {self._section.pk} is no longer the newest"):
+        new = [self._put(_claim(self._partition, replace(claim, revision=1)), 0) for claim in claims]
+        moved = [self._put(_move(self._partition, move), move.revision)] if move else []
+        with conflicts(f"version {version} of {self._partition.pk} is no longer the newest"):
             self._client.transact_write_items(
                 TransactItems=[self._next(version, decision, now), *new, *moved]
             )
@@ -117,7 +117,7 @@ class DynamoStore:
         }
         update = {
             "TableName": self._table,
-            "Key": self._section.key(META),
+            "Key": self._partition.key(META),
             "UpdateExpression": "SET version = :next, decision = :decision, changed = :changed",
             "ConditionExpression": condition,
             "ExpressionAttributeValues": values,
@@ -130,7 +130,7 @@ class DynamoStore:
     def save(self, claim: NodeClaim) -> NodeClaim:
         """Write a claim's progress on condition of its revision. Raises Conflict."""
         saved = replace(claim, revision=claim.revision + 1)
-        self._section.put_revised(_claim(self._section, saved), claim.revision, f"NodeClaim {claim.name}")
+        self._partition.put_revised(_claim(self._partition, saved), claim.revision, f"NodeClaim {claim.name}")
         return saved
 
     def forget(self, claim: NodeClaim) -> None:
@@ -140,57 +140,57 @@ class DynamoStore:
         """
         departure = departure_of(claim)
         if departure is not None:
-            self._section.put(_departure(self._section, departure))
-        self._section.delete_revised(f"CLAIM#{claim.name}", claim.revision, f"NodeClaim {claim.name}")
+            self._partition.put(_departure(self._partition, departure))
+        self._partition.delete_revised(f"CLAIM#{claim.name}", claim.revision, f"NodeClaim {claim.name}")
 
     def known(self, claims: Collection[str]) -> Collection[str]:
         """Return those of these claims that are there, strongly consistent."""
-        there = self._section.there([f"CLAIM#{name}" for name in claims])
+        there = self._partition.there([f"CLAIM#{name}" for name in claims])
         return {sk.removeprefix("CLAIM#") for sk in there}
 
     def save_move(self, move: Move) -> Move:
         """Write a move's progress, or a new move, on condition of its revision. Raises Conflict."""
-        self._section.put_revised(_move(self._section, move), move.revision, f"move {move.id}")
+        self._partition.put_revised(_move(self._partition, move), move.revision, f"move {move.id}")
         return replace(move, revision=move.revision + 1)
 
     def forget_move(self, move: Move) -> None:
         """Delete a move on condition of its revision; gone already is fine. Raises Conflict."""
-        self._section.delete_revised(f"MOVE#{move.id}", move.revision, f"move {move.id}")
+        self._partition.delete_revised(f"MOVE#{move.id}", move.revision, f"move {move.id}")
 
-    def take_turn(self, concern: Concern, now: datetime, until: datetime) -> bool:
+    def take_lock(self, concern: Concern, now: datetime, until: datetime) -> bool:
         """Begin a turn where there is none, or one that is over; else mark that somebody came, and give False."""
-        return self._turns.take(concern, now, until)
+        return self._locks.take(concern, now, until)
 
-    def end_turn(self, concern: Concern, until: datetime) -> bool:
+    def release_lock(self, concern: Concern, until: datetime) -> bool:
         """End that very turn; True where somebody came."""
-        return self._turns.end(concern, until)
+        return self._locks.end(concern, until)
 
     def pause(self, pause: Pause | None) -> None:
         """Write that disruption is paused or, with None, that it goes on."""
         if pause is None:
-            self._section.delete("PAUSE")
+            self._partition.delete("PAUSE")
         else:
-            self._section.put(self._section.item("PAUSE", pause_item(pause)))
+            self._partition.put(self._partition.item("PAUSE", pause_item(pause)))
 
     def save_nodeclass(self, status: NodeClassStatus) -> None:
         """Write what an EC2NodeClass resolved to. That it was looked at again is no change."""
         is_same = status.says_the_same_as(self._nodeclasses.get(status.name))
-        section = self._unmarked if is_same else self._section
-        section.put(section.item(f"NODECLASS#{status.name}", nodeclass_item(status)))
+        partition = self._unmarked if is_same else self._partition
+        partition.put(partition.item(f"NODECLASS#{status.name}", nodeclass_item(status)))
 
     def forget_nodeclass(self, name: str) -> None:
         """Delete an EC2NodeClass's resolution."""
-        self._section.delete(f"NODECLASS#{name}")
+        self._partition.delete(f"NODECLASS#{name}")
 
     def save_contents(self, contents: Mapping[str, str]) -> None:
         """Write content hashes of objects by `Kind/name`."""
-        items = [self._section.item(f"CONTENT#{key}", content) for key, content in sorted(contents.items())]
-        self._section.write([{"PutRequest": {"Item": item}} for item in items])
+        items = [self._partition.item(f"CONTENT#{key}", content) for key, content in sorted(contents.items())]
+        self._partition.write([{"PutRequest": {"Item": item}} for item in items])
 
     def forget_contents(self, keys: Collection[str]) -> None:
         """Delete the content hashes of objects that are gone."""
-        found = [self._section.key(f"CONTENT#{key}") for key in sorted(keys)]
-        self._section.write([{"DeleteRequest": {"Key": key}} for key in found])
+        found = [self._partition.key(f"CONTENT#{key}") for key in sorted(keys)]
+        self._partition.write([{"DeleteRequest": {"Key": key}} for key in found])
 
     def save_cluster(self, cluster: ClusterInfo) -> None:
         """Write what is known of the cluster, beside the version."""
@@ -198,64 +198,66 @@ class DynamoStore:
         with transient_errors("dynamodb:UpdateItem"):
             self._client.update_item(
                 TableName=self._table,
-                Key=self._section.key(META),
+                Key=self._partition.key(META),
                 UpdateExpression="SET doc = :doc",
                 ExpressionAttributeValues={":doc": {"S": json.dumps(cluster_item(cluster))}},
             )
 
     def save_unavailable(self, offerings: Mapping[OfferingKey, Backoff]) -> None:
         """Write back-offs of offerings."""
-        items = [_backoff(self._section, _offering(key), backoff) for key, backoff in offerings.items()]
-        self._section.write([{"PutRequest": {"Item": item}} for item in items])
+        items = [_backoff(self._partition, _offering(key), backoff) for key, backoff in offerings.items()]
+        self._partition.write([{"PutRequest": {"Item": item}} for item in items])
 
     def save_subnet_backoffs(self, subnets: Mapping[str, Backoff]) -> None:
         """Write back-offs of subnets, by id."""
-        items = [_backoff(self._section, f"SUBNET#{id_}", backoff) for id_, backoff in subnets.items()]
-        self._section.write([{"PutRequest": {"Item": item}} for item in items])
+        items = [_backoff(self._partition, f"SUBNET#{id_}", backoff) for id_, backoff in subnets.items()]
+        self._partition.write([{"PutRequest": {"Item": item}} for item in items])
 
     def save_risks(self, risks: Mapping[OfferingKey, Risk]) -> None:
         """Write what pools' interruptions come to; each expires when it comes to nothing."""
         items = [
-            self._section.item(f"RISK#{_pool(key)}", risk_item(risk), ttl=int(risk.forgotten_at.timestamp()))
+            self._partition.item(
+                f"RISK#{_pool(key)}", risk_item(risk), ttl=int(risk.forgotten_at.timestamp())
+            )
             for key, risk in risks.items()
         ]
-        self._section.write([{"PutRequest": {"Item": item}} for item in items])
+        self._partition.write([{"PutRequest": {"Item": item}} for item in items])
 
     def save_drain_time(self, nodepool: str, drain_time: DrainTime) -> None:
         """Write how long drains of a NodePool's nodes took; it expires when it comes to nothing."""
         expires = int(drain_time.forgotten_at.timestamp())
-        item = self._section.item(f"DRAIN#{nodepool}", drain_time_item(drain_time), ttl=expires)
-        self._section.put(item)
+        item = self._partition.item(f"DRAIN#{nodepool}", drain_time_item(drain_time), ttl=expires)
+        self._partition.put(item)
 
     def clear_unavailable(self, offerings: Collection[OfferingKey]) -> None:
         """Delete back-offs of offerings."""
-        keys = [self._section.key(_offering(key)) for key in offerings]
-        self._section.write([{"DeleteRequest": {"Key": key}} for key in keys])
+        keys = [self._partition.key(_offering(key)) for key in offerings]
+        self._partition.write([{"DeleteRequest": {"Key": key}} for key in keys])
 
     def save_nodepool_backoff(self, nodepool: str, backoff: Backoff | None) -> None:
         """Write or, with None, delete a NodePool's back-off."""
         if backoff is None:
-            self._section.delete(f"BACKOFF#{nodepool}")
+            self._partition.delete(f"BACKOFF#{nodepool}")
         else:
-            self._section.put(_backoff(self._section, f"BACKOFF#{nodepool}", backoff))
+            self._partition.put(_backoff(self._partition, f"BACKOFF#{nodepool}", backoff))
 
     def save_move_backoff(self, kind: MoveKind, backoff: Backoff | None) -> None:
         """Write or, with None, delete the back-off of a NodePool's moves for one reason."""
         sk = f"MOVEBACKOFF#{kind.nodepool}#{kind.reason}"
         if backoff is None:
-            self._section.delete(sk)
+            self._partition.delete(sk)
         else:
-            self._section.put(_backoff(self._section, sk, backoff))
+            self._partition.put(_backoff(self._partition, sk, backoff))
 
     def save_health(self, nodepool: str, health: RegistrationHealth) -> None:
         """Write whether a NodePool's nodes join, on condition of its revision. Raises Conflict."""
         saved = replace(health, revision=health.revision + 1)
-        item = self._section.item(f"HEALTH#{nodepool}", health_item(saved), revision=saved.revision)
-        self._section.put_revised(item, health.revision, f"what is known of NodePool {nodepool}")
+        item = self._partition.item(f"HEALTH#{nodepool}", health_item(saved), revision=saved.revision)
+        self._partition.put_revised(item, health.revision, f"what is known of NodePool {nodepool}")
 
     def forget_health(self, nodepool: str) -> None:
         """Delete what is known of a NodePool."""
-        self._section.delete(f"HEALTH#{nodepool}")
+        self._partition.delete(f"HEALTH#{nodepool}")
 
     def learned(self) -> dict[Boot, Offered]:
         """Read what nodes have been seen to offer in the region, eventually consistent."""
@@ -266,8 +268,8 @@ class DynamoStore:
         write_learned(self._client, self._table, offered, self._clock())
 
 
-def _claim(section: Section, claim: NodeClaim) -> Attributes:
-    return section.item(
+def _claim(partition: Partition, claim: NodeClaim) -> Attributes:
+    return partition.item(
         f"CLAIM#{claim.name}",
         to_item(claim),
         revision=claim.revision,
@@ -276,20 +278,20 @@ def _claim(section: Section, claim: NodeClaim) -> Attributes:
     )
 
 
-def _move(section: Section, move: Move) -> Attributes:
+def _move(partition: Partition, move: Move) -> Attributes:
     """Return a move as it is from this write on."""
     saved = replace(move, revision=move.revision + 1)
-    return section.item(f"MOVE#{move.id}", moves.to_item(saved), revision=saved.revision)
+    return partition.item(f"MOVE#{move.id}", moves.to_item(saved), revision=saved.revision)
 
 
-def _departure(section: Section, departure: Departure) -> Attributes:
+def _departure(partition: Partition, departure: Departure) -> Attributes:
     expires = int(departure.kept_until.timestamp())
-    return section.item(f"DEPARTURE#{departure.claim}", departure_item(departure), ttl=expires)
+    return partition.item(f"DEPARTURE#{departure.claim}", departure_item(departure), ttl=expires)
 
 
-def _backoff(section: Section, sk: str, backoff: Backoff) -> Attributes:
+def _backoff(partition: Partition, sk: str, backoff: Backoff) -> Attributes:
     expires = int((backoff.until + _KEPT_AFTER_BACKOFF).timestamp())
-    return section.item(sk, backoff_item(backoff), ttl=expires)
+    return partition.item(sk, backoff_item(backoff), ttl=expires)
 
 
 def _offering(key: OfferingKey) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from nodesmith.adapters.dynamodb.partition import META, Section, conflicts
+from nodesmith.adapters.dynamodb.partition import META, Partition, conflicts
 from nodesmith.adapters.dynamodb.reading import read_moment
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.times import format_time
@@ -21,10 +21,10 @@ _ATTEMPTS = 3
 
 
 class LedgerMark:
-    """The mark of one ledger. `section` is the ledger's partition."""
+    """The mark of one ledger. `partition` is the ledger's partition."""
 
-    def __init__(self, section: Section, clock: Callable[[], datetime]) -> None:
-        self._section, self._clock = section, clock
+    def __init__(self, partition: Partition, clock: Callable[[], datetime]) -> None:
+        self._partition, self._clock = partition, clock
         self._marked_at: datetime | None = None
 
     def before_write(self) -> None:
@@ -35,26 +35,26 @@ class LedgerMark:
         now = self._clock()
         if self._marked_at is not None and now - self._marked_at < _EVERY:
             return
-        section = self._section
+        partition = self._partition
         for _ in range(_ATTEMPTS):
-            with suppress(Conflict), conflicts(f"{META} of {section.pk} is being written"):
-                section.client.update_item(
-                    TableName=section.table,
-                    Key=section.key(META),
+            with suppress(Conflict), conflicts(f"{META} of {partition.pk} is being written"):
+                partition.client.update_item(
+                    TableName=partition.table,
+                    Key=partition.key(META),
                     UpdateExpression="SET changed = :changed",
                     ExpressionAttributeValues={":changed": {"S": format_time(now)}},
                 )
                 self.is_written(now)
                 return
-        raise Transient(f"dynamodb:UpdateItem: {META} of {section.pk} is written all the time")
+        raise Transient(f"dynamodb:UpdateItem: {META} of {partition.pk} is written all the time")
 
     def is_written(self, now: datetime) -> None:
         """Take it that the mark has just been written, with a commit."""
         self._marked_at = now
 
 
-def read_mark(section: Section) -> tuple[int, datetime | None]:
+def read_mark(partition: Partition) -> tuple[int, datetime | None]:
     """Read a ledger's version (0: none was committed) and when it last changed, strongly consistent."""
-    found = section.attributes(META, "version", "changed")
+    found = partition.attributes(META, "version", "changed")
     version = int(found["version"]["N"]) if "version" in found else 0
     return version, read_moment(found, "changed")

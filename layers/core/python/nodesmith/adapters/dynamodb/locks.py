@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from nodesmith.adapters.dynamodb.partition import Section, conflicts
+from nodesmith.adapters.dynamodb.partition import Partition, conflicts
 from nodesmith.adapters.dynamodb.reading import Attributes
 from nodesmith.errors import Conflict
 from nodesmith.model.functions.hints import Concern
@@ -13,11 +13,11 @@ _ATTEMPTS = 2
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Turns:
+class Locks:
     """The turns of one cluster. Every call may raise Transient."""
 
-    def __init__(self, section: Section) -> None:
-        self._section = section
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
 
     def take(self, concern: Concern, now: datetime, until: datetime) -> bool:
         """Begin a turn; where another lasts, mark there that somebody came, and give False."""
@@ -34,12 +34,12 @@ class Turns:
 
     def end(self, concern: Concern, until: datetime) -> bool:
         """End the turn that was to last `until`; True where somebody came."""
-        section = self._section
+        partition = self._partition
         try:
             with conflicts("the turn is over"):
-                answer = section.client.delete_item(
-                    TableName=section.table,
-                    Key=section.key(_sk(concern)),
+                answer = partition.client.delete_item(
+                    TableName=partition.table,
+                    Key=partition.key(_sk(concern)),
                     ConditionExpression="ends = :until",
                     ExpressionAttributeValues={":until": _number(until)},
                     ReturnValues="ALL_OLD",
@@ -49,12 +49,12 @@ class Turns:
         return "came" in answer["Attributes"]
 
     def _write(self, concern: Concern, update: str, condition: str, values: Attributes) -> bool:
-        section = self._section
+        partition = self._partition
         try:
             with conflicts("it is another's turn"):
-                section.client.update_item(
-                    TableName=section.table,
-                    Key=section.key(_sk(concern)),
+                partition.client.update_item(
+                    TableName=partition.table,
+                    Key=partition.key(_sk(concern)),
                     UpdateExpression=update,
                     ConditionExpression=condition,
                     ExpressionAttributeValues=values,

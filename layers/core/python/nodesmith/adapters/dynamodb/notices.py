@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.dynamodb.partition import Section
+from nodesmith.adapters.dynamodb.partition import Partition
 from nodesmith.adapters.dynamodb.reading import Attributes
 from nodesmith.model.ec2.notices import KeptEvent
 from nodesmith.settings import notices_partition_key
@@ -23,15 +23,17 @@ class DynamoNotices:
     """The Notices of one cluster. `client` is a boto3 DynamoDB client. Every call may raise Transient."""
 
     def __init__(self, client: Any, table: str, cluster: str) -> None:
-        self._section = Section(client, table, notices_partition_key(cluster))
+        self._partition = Partition(client, table, notices_partition_key(cluster))
 
     def pending(self) -> list[KeptEvent]:
         """Read all of them, strongly consistent. An item that holds no event gives one that cannot be read."""
-        return [_kept(item) for item in self._section.items()]
+        return [_kept(item) for item in self._partition.items()]
 
     def done(self, ids: Collection[str]) -> None:
         """Delete items, 25 to a call; gone already is fine."""
-        self._section.write([{"DeleteRequest": {"Key": self._section.key(id_)}} for id_ in sorted(set(ids))])
+        self._partition.write(
+            [{"DeleteRequest": {"Key": self._partition.key(id_)}} for id_ in sorted(set(ids))]
+        )
 
 
 class DynamoRegionNotices:
@@ -42,9 +44,9 @@ class DynamoRegionNotices:
 
     def keep(self, cluster: str, id_: str, event: str, account: str) -> None:
         """Write an event for a cluster, whatever was there under its id. Raises Transient."""
-        section = Section(self._client, self._table, notices_partition_key(cluster))
+        partition = Partition(self._client, self._table, notices_partition_key(cluster))
         expires = int((self._clock() + KEPT).timestamp())
-        section.put(section.item(id_, {"event": event, "account": account}, ttl=expires))
+        partition.put(partition.item(id_, {"event": event, "account": account}, ttl=expires))
 
 
 def _kept(item: Attributes) -> KeptEvent:

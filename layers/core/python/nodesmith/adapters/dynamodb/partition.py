@@ -33,7 +33,7 @@ _BUSY = frozenset({"ProvisionedThroughputExceeded", "ThrottlingError"})
 _NEW = {"ConditionExpression": "attribute_not_exists(pk)"}
 
 
-class Section:
+class Partition:
     """One partition. `client` is a boto3 DynamoDB client. Every call may raise Transient.
 
     `before_write` is called before each write of this class, and may raise what a write may.

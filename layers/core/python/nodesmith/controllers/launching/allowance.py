@@ -1,7 +1,7 @@
 """How many CreateFleet calls a run may make: a few at any time, many only while its cluster has a turn for them.
 
 EC2 counts these calls for the whole account, whose bucket holds 50 and gains 5 a second. A cluster that needs more than
-a few calls makes at most `MANY` in `TURN`, however many of its runs ask at once, which leaves half to all others.
+a few calls makes at most `MANY` in `LOCKED_FOR`, however many of its runs ask at once, which leaves half to all others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FEW = 16
 """Calls of one run that needs no turn: no write to the ledger keeps a few pods waiting."""
 MANY = 32
 """Calls of one run that has the turn."""
-TURN = timedelta(seconds=12)
+LOCKED_FOR = timedelta(seconds=12)
 """How long a turn lasts. Nobody ends it earlier: it spreads calls over time, and two runs do not hinder each other."""
 
 
@@ -35,15 +35,15 @@ class Allowance:
     def of(self, calls: int) -> int:
         """Return how many of so many calls may be made now, and count them as made. Raises Transient."""
         if calls > self.left and not self._has_asked:
-            self._take_turn()
+            self._take_lock()
         granted = min(calls, self.left)
         self.left -= granted
         return granted
 
-    def _take_turn(self) -> None:
+    def _take_lock(self) -> None:
         self._has_asked, now = True, self.clock()
-        until = now + TURN
-        if self.store.take_turn(Concern.PROVISIONING, now, until):
+        until = now + LOCKED_FOR
+        if self.store.take_lock(Concern.PROVISIONING, now, until):
             self.until, self.left = until, self.left + MANY - FEW
         else:
             self.left = 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.controllers.runs.eventdeduplication import Told, tell, unsaid
+from nodesmith.controllers.runs.eventdeduplication import EventDeduplication, publish_new, unpublished
 from nodesmith.decisions.podnotifications import of_pods
 from nodesmith.decisions.provisioning import Plan, canonical
 from nodesmith.decisions.provisioning.nodeclaims.unlaunched import unclaimed
@@ -97,7 +97,7 @@ def read_unschedulable(blobs: Blobs, cluster: str, now: datetime) -> tuple[datet
 
 
 def tell_unplaced(
-    blobs: Blobs, cluster: Cluster, store: Store, snapshot: Snapshot, told: Told, now: datetime
+    blobs: Blobs, cluster: Cluster, store: Store, snapshot: Snapshot, told: EventDeduplication, now: datetime
 ) -> int:
     """Publish Events on what still waits; give how many. `told` is kept from run to run.
 
@@ -110,7 +110,7 @@ def tell_unplaced(
     written = json.loads(data)
     if now - datetime.fromisoformat(written["at"]) > _STALE_AFTER:
         return 0
-    refused = unsaid(_of_nodeclaims(written, snapshot), told, now)
+    refused = unpublished(_of_nodeclaims(written, snapshot), told, now)
     launched = store.known([event.name for event in refused]) if refused else ()
     refused = [event for event in refused if event.name not in launched]
     for event in refused:
@@ -121,16 +121,16 @@ def tell_unplaced(
         for pod, reason, message in _messages(written)
         if pod in pending
     ]
-    return tell(
+    return publish_new(
         cluster, [*_of_nodepools(written, snapshot), *refused, *pods], told, now, AGAIN_AFTER, EVENTS_AT_ONCE
     )
 
 
 def tell_pods(
-    cluster: Cluster, claims: Iterable[NodeClaim], snapshot: Snapshot, told: Told, now: datetime
+    cluster: Cluster, claims: Iterable[NodeClaim], snapshot: Snapshot, told: EventDeduplication, now: datetime
 ) -> int:
     """Publish Events on pods that have been promised a node or protection; give how many."""
-    return tell(cluster, of_pods(claims, snapshot.pods, now), told, now, LONG, PODS_AT_ONCE)
+    return publish_new(cluster, of_pods(claims, snapshot.pods, now), told, now, LONG, PODS_AT_ONCE)
 
 
 def _of_nodepools(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[ObjectEvent]:

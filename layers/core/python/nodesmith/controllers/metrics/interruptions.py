@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.termination.interruptioncosts import displaced, toll, waiting_since
+from nodesmith.decisions.termination.interruptioncosts import displaced, interruption_costs, waiting_since
 from nodesmith.model.commands import TerminationCommand
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.snapshot import Snapshot
@@ -20,7 +20,7 @@ def _unheard(name: str, value: float) -> None:
 
 
 @dataclass(slots=True)
-class Reckoning:
+class InterruptionMetrics:
     """Tells figures to `note`, by name: one that ends in `Seconds` is so many seconds, others are counts.
 
     Kept from run to run: since when pods may wait because EC2 took their node, and when they were last counted.
@@ -52,7 +52,7 @@ class Reckoning:
         now: datetime,
     ) -> None:
         """Tell what the commands of one look say of interruptions."""
-        found = toll(commands, claims, snapshot, now)
+        found = interruption_costs(commands, claims, snapshot, now)
         took = {"Launched": found.launched, "Ready": found.ready, "Drained": found.drained}
         for step, spans in took.items():
             for seconds in spans:

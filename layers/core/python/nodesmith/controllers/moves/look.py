@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from nodesmith.controllers.launching.launch import write_down
-from nodesmith.controllers.runs.eventdeduplication import Told, tell
+from nodesmith.controllers.runs.eventdeduplication import EventDeduplication, publish_new
 from nodesmith.controllers.runs.outside import Outside
 from nodesmith.controllers.runs.selfhints import SelfHints
 from nodesmith.decisions.disruption.moves.stages import Scene
@@ -36,7 +36,7 @@ AGAIN_AFTER = timedelta(minutes=15)
 class Memory:
     """What a warm process keeps from run to run; all of it may be lost."""
 
-    told: Told = field(default_factory=dict)
+    told: EventDeduplication = field(default_factory=dict)
     looked_at: Mapping[str, datetime] = field(default_factory=dict)
     self_hints: SelfHints = field(default_factory=SelfHints)
     rests_until: datetime | None = None
@@ -59,9 +59,9 @@ class Disruption(Outside):
     catalogs: Catalogs
     memory: Memory = field(default_factory=Memory)
 
-    def tell(self, events: Iterable[ObjectEvent], most: int | None = None) -> None:
+    def publish_new(self, events: Iterable[ObjectEvent], most: int | None = None) -> None:
         """Publish Events, but those told lately; of many the first so many."""
-        tell(self.cluster, events, self.memory.told, self.clock(), AGAIN_AFTER, most)
+        publish_new(self.cluster, events, self.memory.told, self.clock(), AGAIN_AFTER, most)
 
     def wake(self, concern: Concern, why: str, seconds: int = 0) -> None:
         """Let a concern look."""

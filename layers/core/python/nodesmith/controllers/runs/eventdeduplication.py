@@ -1,4 +1,4 @@
-"""Events that are news: what a warm process has said of an object lately it does not say again."""
+"""Deduplication of Events: a warm process does not publish again what it has published of an object lately."""
 
 from __future__ import annotations
 
@@ -9,31 +9,34 @@ from typing import TypeAlias
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.ports import Cluster
 
-Told: TypeAlias = MutableMapping[ObjectEvent, datetime]
-"""What was said, and until when it is no news; kept from run to run. No harm if lost: it only moves an Event's time."""
+EventDeduplication: TypeAlias = MutableMapping[ObjectEvent, datetime]
+"""Published Events, each with the time until which it is not published again. Kept from run to run.
+
+Losing it does no harm: publishing an Event again only updates its time.
+"""
 
 
-def tell(
+def publish_new(
     cluster: Cluster,
     events: Iterable[ObjectEvent],
-    told: Told,
+    told: EventDeduplication,
     now: datetime,
     again_after: timedelta,
     most: int | None = None,
 ) -> int:
-    """Publish what is news, of much the first so many; give how much. It is no news then until `again_after`.
+    """Publish the Events that are new, at most `most`, and return how many. Each is suppressed for `again_after`.
 
-    Raises Transient, after which it still is.
+    Raises Transient; nothing is suppressed then.
     """
-    new = unsaid(events, told, now)[:most]
+    new = unpublished(events, told, now)[:most]
     if new:
         cluster.publish(new)
         told.update(dict.fromkeys(new, now + again_after))
     return len(new)
 
 
-def unsaid(events: Iterable[ObjectEvent], told: Told, now: datetime) -> list[ObjectEvent]:
-    """Return what is news, each once."""
+def unpublished(events: Iterable[ObjectEvent], told: EventDeduplication, now: datetime) -> list[ObjectEvent]:
+    """Return the Events that are new, each once."""
     for event in [event for event, until in told.items() if until <= now]:
         del told[event]
     return [event for event in dict.fromkeys(events) if event not in told]

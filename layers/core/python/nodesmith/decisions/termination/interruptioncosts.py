@@ -19,7 +19,7 @@ _TWO_MINUTES = frozenset({Fate.SPOT, Fate.RESERVATION})
 
 
 @dataclass(frozen=True, slots=True)
-class Toll:
+class InterruptionCosts:
     """Of one look: seconds from a notice, for each node that has just become empty.
 
     Until what replaces it was `launched`, where anything was bought, then until that was `ready`.
@@ -32,9 +32,9 @@ class Toll:
     killed: int = 0
 
 
-def toll(
+def interruption_costs(
     commands: Iterable[TerminationCommand], claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime
-) -> Toll:
+) -> InterruptionCosts:
     """Return what the commands of one look say of interruptions."""
     pods = {pod.key: pod for pod in snapshot.pods}
     launched: list[float] = []
@@ -59,7 +59,7 @@ def toll(
                 ready += _last((each.initialized_at for each in plan), noticed)
             case _:
                 pass
-    return Toll(tuple(launched), tuple(ready), tuple(drained), killed)
+    return InterruptionCosts(tuple(launched), tuple(ready), tuple(drained), killed)
 
 
 def noticed_at(claim: NodeClaim, now: datetime) -> datetime:

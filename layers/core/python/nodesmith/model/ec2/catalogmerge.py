@@ -20,7 +20,7 @@ class ListPrices:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class CatalogUpdate:
     """What was learned of a region; None is what could not be learned."""
 
     facts: Mapping[str, InstanceFacts] | None = None
@@ -33,17 +33,19 @@ class News:
     """by type and zone name"""
 
 
-def merge(known: Catalog, news: News, list_prices: ListPrices, made_at: datetime) -> Catalog:
+def merge(
+    known: Catalog, catalog_update: CatalogUpdate, list_prices: ListPrices, made_at: datetime
+) -> Catalog:
     """Return the catalogue brought up to date.
 
     An on-demand price is today's, else the known one, else the list's. A spot price is today's, else the known one;
     an estimate stands in only until spot prices have been learned once. What has no price is not offered.
     """
-    facts: Mapping[str, InstanceFacts | StatedFacts] = news.facts or known.facts
+    facts: Mapping[str, InstanceFacts | StatedFacts] = catalog_update.facts or known.facts
     zone_ids = {o.zone: o.zone_id for offered in known.offerings.values() for o in offered}
-    zone_ids.update(news.zones or {})
+    zone_ids.update(catalog_update.zones or {})
     offerings = {
-        name: tuple(_offerings(one, known.offerings.get(name, ()), news, list_prices, zone_ids))
+        name: tuple(_offerings(one, known.offerings.get(name, ()), catalog_update, list_prices, zone_ids))
         for name, one in facts.items()
         if isinstance(one, InstanceFacts)
     }
@@ -54,18 +56,24 @@ def merge(known: Catalog, news: News, list_prices: ListPrices, made_at: datetime
 def _offerings(
     facts: InstanceFacts,
     known: tuple[Offering, ...],
-    news: News,
+    catalog_update: CatalogUpdate,
     list_prices: ListPrices,
     zone_ids: Mapping[str, str],
 ) -> Iterator[Offering]:
     name = facts.name
-    zones = {o.zone for o in known} if news.offered is None else news.offered.get(name, frozenset())
-    on_demand, estimated = _on_demand(name, known, news, list_prices)
+    zones = (
+        {o.zone for o in known}
+        if catalog_update.offered is None
+        else catalog_update.offered.get(name, frozenset())
+    )
+    on_demand, estimated = _on_demand(name, known, catalog_update, list_prices)
     told = {o.zone: o.price_hourly_usd for o in known if o.capacity_type == SPOT and not o.estimated}
-    guess = news.spot is None and (not known or any(o.capacity_type == SPOT and o.estimated for o in known))
+    guess = catalog_update.spot is None and (
+        not known or any(o.capacity_type == SPOT and o.estimated for o in known)
+    )
     stand_in = estimated_spot_price(on_demand) if on_demand and guess else None
     for zone in sorted(zones):
-        today = (news.spot or {}).get((name, zone)) or told.get(zone)
+        today = (catalog_update.spot or {}).get((name, zone)) or told.get(zone)
         spot = today or stand_in
         if on_demand and ON_DEMAND in facts.capacity_types:
             yield Offering(zone, ON_DEMAND, on_demand, estimated, zone_ids.get(zone, ""))
@@ -74,11 +82,11 @@ def _offerings(
 
 
 def _on_demand(
-    name: str, known: tuple[Offering, ...], news: News, list_prices: ListPrices
+    name: str, known: tuple[Offering, ...], catalog_update: CatalogUpdate, list_prices: ListPrices
 ) -> tuple[float | None, bool]:
     """The price and whether it is an estimate."""
-    if news.on_demand and name in news.on_demand:
-        return news.on_demand[name], False
+    if catalog_update.on_demand and name in catalog_update.on_demand:
+        return catalog_update.on_demand[name], False
     offer = next((o for o in known if o.capacity_type == ON_DEMAND), None)
     if offer:
         return offer.price_hourly_usd, offer.estimated
