@@ -132,7 +132,7 @@ def _search(look: Look) -> None:
         memory.seen, memory.next_search = _seen(look), next_search(inputs)
         memory.until = min(memory.next_search or inputs.now + LATEST, inputs.now + LATEST)
     with look.failures.of():
-        run.tell(notifications.of_staying(found, look.ledger.claims), TOLD_AT_ONCE)
+        run.publish_new(notifications.of_staying(found, look.ledger.claims), TOLD_AT_ONCE)
 
 
 def _begin(look: Look, inputs: Inputs, proposals: Sequence[Proposal]) -> int:
@@ -150,7 +150,7 @@ def _begin(look: Look, inputs: Inputs, proposals: Sequence[Proposal]) -> int:
         with look.failures.of(f"move {move.id}"):
             sources = look.claims(move.sources)
             close(look, sources, move.reason)
-            run.tell(notifications.of_proposal(move, sources))
+            run.publish_new(notifications.of_proposal(move, sources))
     for reason in sorted({move.reason for move in begun}):
         run.wake_me(SEEN_WITHIN if reason is Reason.DRIFTED else SECOND_LOOK)
     return len(begun)

@@ -72,7 +72,7 @@ def _take(look: Look, step: Step) -> bool:
         case steps.Await():
             if step.wait is not None:
                 run.wake_me(step.wait)
-            run.tell(notifications.of_waiting(step.move, step.for_claims))
+            run.publish_new(notifications.of_waiting(step.move, step.for_claims))
             return False
         case steps.LookAgain():
             look.run.wake_me(timedelta(seconds=1))  # it is due since all others were looked at
@@ -116,7 +116,7 @@ def _end(look: Look, step: steps.EndSources) -> bool:
     run.wake(Concern.PROVISIONING, "nodes are disrupted")
     forgive(look, step.move)
     run.store.forget_move(step.move)
-    run.tell(notifications.of_ends(step.move, step.claims))
+    run.publish_new(notifications.of_ends(step.move, step.claims))
     return True
 
 

@@ -37,7 +37,7 @@ def abandon(look: Look, move: Move, why: str) -> None:
     look.done["MovesAbandoned"] += 1
     sources = [claim for claim in look.claims(move.sources) if not claim.is_ending]
     open_again(look, sources)
-    look.run.tell(notifications.of_abandoning(left, sources))
+    look.run.publish_new(notifications.of_abandoning(left, sources))
 
 
 def _patch(look: Look, claims: Iterable[NodeClaim], patch: NodePatch) -> None:

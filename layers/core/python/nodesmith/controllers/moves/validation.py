@@ -92,7 +92,7 @@ class _Carrying:
         note_failed_validation(self._look, move, next_.sources)
         sources, pools = self._look.claims(next_.sources), parsed_nodepools(self._look.snapshot.nodepools)
         approved = notifications.of_approval(next_, sources, pools)
-        self._look.run.tell([*approved, *notifications.of_launches(next_)])
+        self._look.run.publish_new([*approved, *notifications.of_launches(next_)])
 
     def _buy(self, move: Move, found: Proposal) -> None:
         """Buy; each commit counts the ledger's version on."""
