@@ -98,7 +98,7 @@ def region_bill(prices: Prices = PRICES) -> Mapping[str, float]:
     """Give USD a month by service of a region's stack while it serves no cluster."""
     ticks = {concern: _a_month(minutes) for concern, minutes in REGION_TICK_MINUTES.items()}
     runs, scheduled = sum(ticks.values()), sum(ticks[concern] for concern in SCHEDULED)
-    gb_seconds = sum(ticks[c] * seconds * memory / 1024 for c, (memory, seconds) in _SHARED.items())
+    gb_seconds = sum(ticks[concern] * _run_gb_seconds(concern) for concern in _SHARED)
     # Only the catalogue's process is gone from one run to the next.
     gb_seconds += ticks[Concern.CATALOG] * _start_gb_seconds(CATALOG_MEMORY_MIB)
     looks = _a_month(_LOOK_MINUTES)
@@ -124,6 +124,8 @@ def cluster_bill(
     """
     months = hours / MONTH_HOURS
     runs, gb_seconds = _lambda(fleet, months)
+    routed = fleet.usage.routed / months
+    runs, gb_seconds = runs + routed, gb_seconds + routed * _run_gb_seconds(Concern.ROUTING)
     if is_first:
         gb_seconds += sum(_starts(fleet)) / months
     reads, writes = _dynamodb(fleet)
@@ -146,6 +148,12 @@ def cluster_bill(
 def _logs(runs: float, prices: Prices) -> float:
     """Give what the logs of so many runs a month cost, which are kept for a month."""
     return runs * _LOG_BYTES_A_RUN / _GB * (prices.log_gb + prices.log_gb_month)
+
+
+def _run_gb_seconds(concern: Concern) -> float:
+    """Give what a run takes of one of the region's functions."""
+    memory, seconds = _SHARED[concern]
+    return seconds * memory / 1024
 
 
 def _start_gb_seconds(memory_mib: int, *, talks: bool = False) -> float:
@@ -202,6 +210,9 @@ def _dynamodb(fleet: Fleet) -> tuple[float, float]:
     commits = 2 * (calls["FakeStore.commit"] + units * fleet.launched)
     others = sum(count for call, count in calls.items() if call.startswith("FakeStore.save_")) * 2
     others += calls["FakeStore.take_turn"] + calls["FakeStore.end_turn"]
+    # Each look at the notices is a strongly consistent read, each look at an index is not; what is kept is deleted.
+    reads += calls["FakeNotices.pending"] + calls["FakeRoutes.of_instance"] / 2
+    others += 2 * calls["FakeNotices.keep"]
     return reads, commits + units * (calls["FakeStore.save"] + calls["FakeStore.forget"]) + others
 
 
