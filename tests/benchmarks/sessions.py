@@ -68,7 +68,7 @@ def figures(runs: int = RUNS) -> list[Figure]:
     reference = min(reference_ms() for _ in range(runs))
     hourly = asked_in(timedelta(days=1), every=timedelta(minutes=1)) / 24
     return [
-        _added("session-start-ms", found, lambda each: each.start, 35, reference),
+        _added("session-start-ms", found, lambda each: each.start, 45, reference),
         _added("session-further-ms", found, lambda each: each.further, 60, reference),
         _added("session-warm-ms", found, lambda each: each.again, 1, reference),
         Figure(
