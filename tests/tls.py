@@ -42,14 +42,10 @@ def authority(name: str = "kubernetes") -> Authority:
     return Authority(built.sign(key, hashes.SHA256()), key)
 
 
-@contextmanager
-def serving(
+def server_context(
     signer: Authority, folder: Path, *, host: str = "localhost", expired: bool = False
-) -> Iterator[int]:
-    """Serve an empty JSON object over HTTPS on a loopback port, which is returned.
-
-    The certificate is for `host`, and ended a day ago where it is `expired`.
-    """
+) -> ssl.SSLContext:
+    """Return what a server speaks TLS by; its certificate is for `host`, and ended a day ago where it is `expired`."""
     until = datetime.now(UTC) + (-timedelta(days=1) if expired else _YEAR)
     key = ec.generate_private_key(ec.SECP256R1())
     names = x509.SubjectAlternativeName([x509.DNSName(host)])
@@ -60,6 +56,18 @@ def serving(
     file.write_bytes(certificate.public_bytes(Encoding.PEM) + pem)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file)
+    return context
+
+
+@contextmanager
+def serving(
+    signer: Authority, folder: Path, *, host: str = "localhost", expired: bool = False
+) -> Iterator[int]:
+    """Serve an empty JSON object over HTTPS on a loopback port, which is returned.
+
+    The certificate is for `host`, and ended a day ago where it is `expired`.
+    """
+    context = server_context(signer, folder, host=host, expired=expired)
     server = _Server(("127.0.0.1", 0), _Answers)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)

@@ -21,6 +21,7 @@ from nodesmith.adapters.dynamodb.ledgercache import READ_AGAIN, SETTLED
 from nodesmith.decisions.dispatch.ticks import own_minute
 from nodesmith.model.apimachinery.resources import Resources, parse_resources, total
 from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.ec2.events import STATES
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.functions.hints import Concern
@@ -88,6 +89,8 @@ class Usage:
     snapshot_puts: int = 0
     snapshot_bytes: int = 0
     record_bytes: int = 0
+    routed: int = 0
+    """runs of routing for events; dispatch wakes it beside these"""
 
     def forget(self) -> None:
         """Begin to count anew."""
@@ -96,6 +99,7 @@ class Usage:
         self.later.clear()
         self.cpu_seconds.update(dict.fromkeys(LIVING, 0.0))
         self.claims_read = self.snapshot_puts = self.snapshot_bytes = self.record_bytes = 0
+        self.routed = 0
 
     def since(self, before: Usage) -> Usage:
         """Return what was used after `before`, but for what was written."""
@@ -239,7 +243,6 @@ class Fleet(TickedWorld):
         if victim is not None:
             self.faults["instance died"] += 1
             self.lose(victim.id, "shutting-down")
-            self.incoming.append((self.now, builders.state_change(victim.id, "shutting-down", self.now)))
 
     def _is_taken(self, _: World) -> None:
         victim = self._victim()
@@ -317,6 +320,17 @@ class Fleet(TickedWorld):
         super().run(concern)
         self._running = None
         self.usage.cpu_seconds[concern] += time.process_time() - started
+        self._count_later(sent)
+
+    def route(self, event: str) -> None:
+        """Let routing hear of an event, and count that."""
+        self.usage.routed += 1
+        sent = len(self.hints.sent)
+        super().route(event)
+        self._count_later(sent)
+
+    def _count_later(self, sent: int) -> None:
+        """Count the hints to be delivered later, of those sent since there were so many."""
         for message in self.hints.sent[sent:]:
             self.usage.later[str(message.concern)] += message.due_at > self.now
 
@@ -479,11 +493,13 @@ class Fleet(TickedWorld):
         }
 
     def _tell_states(self) -> None:
-        """Wake whom EC2's events wake, when an instance has changed its state."""
+        """Let EC2 send an event for each instance that has come to a state that its rules ask for."""
         states = {i.id: i.state for i in self.cloud.instances.values()}
-        if states != self._states:
-            self._again += [(self.now, concern) for concern in (Concern.LIFECYCLE, Concern.TERMINATION)]
-            self._states = states
+        for instance_id, state in states.items():
+            if state in STATES and state != self._states.get(instance_id):
+                told = self.now, builders.state_change(instance_id, state, self.now)
+                self.incoming += [told] * (told not in self.incoming)
+        self._states = states
 
     # What the forwarder does
 

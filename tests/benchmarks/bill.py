@@ -3,8 +3,9 @@
 The bill has two parts: what a region costs, however many clusters it serves, and what each cluster adds. Assumed, as
 in docs/operations.md: a run waits 0.1 s for what it asks (garbage collection 0.5 s, dispatch 0.15 s) beside the
 processor time that was measured here, which a function has a share of by its memory. A process that nobody has called
-for ten minutes is gone, and its start is paid for: `_START_SECONDS` of a whole processor. Lambda asks the one queue 15
-times a minute. A run writes 0.45 KB of logs. Not counted: nodes, NAT or endpoints, AWS's free allowances.
+for ten minutes is gone, and its start is paid for: `_START_SECONDS` of a whole processor, and `_SESSION_SECONDS` for
+each further cluster. Lambda asks the one queue 15 times a minute. A run writes 0.45 KB of logs. Not counted: nodes, NAT
+or endpoints, AWS's free allowances. STS is free of charge.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ _START_SECONDS, _KUBERNETES_SECONDS = 0.35, 0.15
 
 Measured from the interpreter's first instruction, in the Lambda runtime on the local AWS: of those that find nothing to
 do observation and repair take 0.28 s, interruption 0.36."""
+_SESSION_SECONDS = 0.05
+"""Processor time of the first look at a further cluster in a process: it has a session and clients of its own, see
+`tests.benchmarks.sessions`."""
 _LOAD_SECONDS_PER_CLAIM = 15e-6
 """Processor time of reading a claim from DynamoDB, see `tests.benchmarks.ticks`."""
 _POLLS_A_MINUTE = 15
@@ -98,9 +102,9 @@ def region_bill(prices: Prices = PRICES) -> Mapping[str, float]:
     """Return USD a month by service of a region's stack while it serves no cluster."""
     ticks = {concern: _a_month(minutes) for concern, minutes in REGION_TICK_MINUTES.items()}
     runs, scheduled = sum(ticks.values()), sum(ticks[concern] for concern in SCHEDULED)
-    gb_seconds = sum(ticks[c] * seconds * memory / 1024 for c, (memory, seconds) in _SHARED.items())
+    gb_seconds = sum(ticks[concern] * _run_gb_seconds(concern) for concern in _SHARED)
     # Only the catalogue's process is gone from one run to the next.
-    gb_seconds += ticks[Concern.CATALOG] * _start_gb_seconds(CATALOG_MEMORY_MIB)
+    gb_seconds += ticks[Concern.CATALOG] * _computed_gb_seconds(_START_SECONDS, CATALOG_MEMORY_MIB)
     looks = _a_month(_LOOK_MINUTES)
     recorded = (
         _a_month(WRITE_EVERY.total_seconds() / 60) + ticks[Concern.CATALOG]
@@ -120,12 +124,14 @@ def cluster_bill(
 ) -> Mapping[str, float]:
     """Return USD a month by service that a cluster adds, for a fleet that has lived for so many hours.
 
-    The starts of processes for its ticks are the first cluster's: others look within the same minutes.
+    The starts of processes for its ticks are the first cluster's: others look within the same minutes, and begin a
+    session in each process.
     """
     months = hours / MONTH_HOURS
     runs, gb_seconds = _lambda(fleet, months)
-    if is_first:
-        gb_seconds += sum(_starts(fleet)) / months
+    routed = fleet.usage.routed / months
+    runs, gb_seconds = runs + routed, gb_seconds + routed * _run_gb_seconds(Concern.ROUTING)
+    gb_seconds += sum(_first_looks(fleet, is_first=is_first)) / months
     reads, writes = _dynamodb(fleet)
     written = fleet.records_written + fleet.ledgers_marked
     reads += fleet.records_written + (_MARKS_UNITS + _RECORDS_UNITS) * hours * 60
@@ -148,17 +154,27 @@ def _logs(runs: float, prices: Prices) -> float:
     return runs * _LOG_BYTES_A_RUN / _GB * (prices.log_gb + prices.log_gb_month)
 
 
-def _start_gb_seconds(memory_mib: int, *, talks: bool = False) -> float:
-    seconds = _START_SECONDS + _KUBERNETES_SECONDS * talks
+def _run_gb_seconds(concern: Concern) -> float:
+    """Give what a run takes of one of the region's functions."""
+    memory, seconds = _SHARED[concern]
+    return seconds * memory / 1024
+
+
+def _computed_gb_seconds(seconds: float, memory_mib: int) -> float:
+    """Give what so many seconds of a whole processor take of a function that may have a share of one only."""
     return seconds * max(1.0, _WHOLE_CPU_MIB / memory_mib) * memory_mib / 1024
 
 
-def _starts(fleet: Fleet) -> Iterator[float]:
-    """Yield the GB-seconds that starts of processes have taken; only readiness asks the API server for each look."""
+def _first_looks(fleet: Fleet, *, is_first: bool) -> Iterator[float]:
+    """Yield the GB-seconds that processes have taken for what they do once for a cluster, for the first by starting.
+
+    Only readiness asks the API server for each look.
+    """
     cold = {str(concern): count for concern, count in fleet.cold.items()}
     for concern in CLUSTER_CONCERNS:
-        talks = concern.name == Concern.READINESS
-        yield cold.get(concern.name, 0) * _start_gb_seconds(concern.memory_mib, talks=talks)
+        start = _START_SECONDS + _KUBERNETES_SECONDS * (concern.name == Concern.READINESS)
+        seconds = start if is_first else _SESSION_SECONDS
+        yield cold.get(concern.name, 0) * _computed_gb_seconds(seconds, concern.memory_mib)
 
 
 def together(*bills: Mapping[str, float]) -> Mapping[str, float]:
@@ -185,9 +201,9 @@ def _lambda(fleet: Fleet, months: float) -> tuple[float, float]:
             continue
         computed = spent.get(concern.name, 0.0) / months / runs + read_share
         seconds = _WAIT_SECONDS.get(concern.name, _USUAL_WAIT_SECONDS)
-        seconds += computed * max(1.0, _WHOLE_CPU_MIB / concern.memory_mib)
+        waited = seconds * concern.memory_mib / 1024
         all_runs += runs
-        gb_seconds += runs * seconds * concern.memory_mib / 1024
+        gb_seconds += runs * (waited + _computed_gb_seconds(computed, concern.memory_mib))
     return all_runs, gb_seconds
 
 
@@ -202,6 +218,9 @@ def _dynamodb(fleet: Fleet) -> tuple[float, float]:
     commits = 2 * (calls["FakeStore.commit"] + units * fleet.launched)
     others = sum(count for call, count in calls.items() if call.startswith("FakeStore.save_")) * 2
     others += calls["FakeStore.take_turn"] + calls["FakeStore.end_turn"]
+    # Each look at the notices is a strongly consistent read, each look at an index is not; what is kept is deleted.
+    reads += calls["FakeNotices.pending"] + calls["FakeRoutes.of_instance"] / 2
+    others += 2 * calls["FakeNotices.keep"]
     return reads, commits + units * (calls["FakeStore.save"] + calls["FakeStore.forget"]) + others
 
 

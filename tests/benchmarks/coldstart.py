@@ -40,8 +40,8 @@ _ENVIRONMENT = {
 
 def figures() -> list[Figure]:
     """Measure time and memory of one import."""
-    path = _lay_out()
-    runs = [_import(path) for _ in range(RUNS)]
+    paths = laid_out("provisioning")
+    runs = [_import(paths) for _ in range(RUNS)]
     kubernetes = any(run["kubernetes"] for run in runs)
     times, mib = [run["ms"] for run in runs], median(run["mib"] for run in runs)
     # The fastest: what a busy neighbour adds to a process that only computes says nothing of the code.
@@ -58,19 +58,21 @@ def figures() -> list[Figure]:
     ]
 
 
-def _lay_out() -> Path:
-    """Put function and layers together as Lambda does (/var/task, /opt/python), compiled for the Python at hand."""
+def laid_out(concern: str) -> str:
+    """Put a function and the layers together as Lambda does, compiled for the Python at hand; give where modules are.
+
+    /var/task and /opt/python they are on Lambda.
+    """
     layers = build()
     shutil.rmtree(LAID_OUT, ignore_errors=True)
-    shutil.copytree(ROOT / "functions" / "provisioning", LAID_OUT / "task")
+    shutil.copytree(ROOT / "functions" / concern, LAID_OUT / "task")
     for name in ("core", "vendor"):
         shutil.copytree(layers[name] / "python", LAID_OUT / "python", dirs_exist_ok=True)
     compileall.compile_dir(LAID_OUT, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
-    return LAID_OUT
+    return os.pathsep.join(str(LAID_OUT / name) for name in ("task", "python"))
 
 
-def _import(path: Path) -> dict[str, float]:
-    paths = os.pathsep.join([str(path / "task"), str(path / "python")])
+def _import(paths: str) -> dict[str, float]:
     done = subprocess.run(
         [sys.executable, "-S", "-c", _PROGRAM],
         env={**_ENVIRONMENT, "PYTHONPATH": paths, "PATH": os.environ["PATH"]},

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from nodesmith.model.functions.hints import Concern
+from tests import builders
 from tests.weeks import DAY, MINUTE, Fleet
 
 NODES, DAILY_FAULTS = 50, 0.14
@@ -35,6 +36,12 @@ def test_every_kind_of_fault_has_happened(evening: Fleet) -> None:
     assert len(evening.faults) == 9
     assert evening.meter.deaths > 1
     assert len(evening.cloud.instances) >= NODES + 8
+
+
+def test_what_ec2_says_of_instances_is_kept_until_interruption_has_dealt_with_it(evening: Fleet) -> None:
+    ended = len(evening.cloud.instances) - len(evening.cloud.alive())
+    assert evening.usage.routed > evening.usage.calls["FakeNotices.keep"] >= ended
+    assert evening.notices.kept[builders.CLUSTER] == {}
 
 
 def test_ticks_that_are_not_run_are_counted(evening: Fleet) -> None:

@@ -289,4 +289,5 @@ def _cluster_session(parts: Parts, registration: Registration) -> Any:
         return _session(parts.concern, registration.cluster)
     from nodesmith.adapters.aws.sessions import cluster_session
 
-    return cluster_session(parts.client.session, role_arn, parts.settings.region, registration)
+    # AWS ends credentials by the time of this machine, however fast a laptop lets time run.
+    return cluster_session(parts.client.session, parts.client("sts"), role_arn, registration, system_time)

@@ -1,0 +1,74 @@
+"""STS as sessions for clusters ask it, by a clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from botocore.exceptions import EndpointConnectionError
+from botocore.session import Session, get_session
+
+from nodesmith.adapters.aws.sessions import cluster_session
+from nodesmith.registration import Registration
+from tests.builders import NOW
+
+ROLE = "arn:aws:iam::123456789012:role/nodesmith-provisioning-us-east-1"
+
+
+@dataclass(slots=True)
+class FakeSts:
+    """A client that gives what STS gives: credentials for an hour, where no other time is asked for.
+
+    `asked` is what each call of AssumeRole has named. While it `is_away` each call fails.
+    """
+
+    clock: Callable[[], datetime]
+    asked: list[Mapping[str, Any]] = field(default_factory=list)
+    is_away: bool = False
+
+    def assume_role(self, **named: Any) -> Mapping[str, Any]:
+        if self.is_away:
+            raise EndpointConnectionError(endpoint_url="https://sts.us-east-1.amazonaws.com")
+        self.asked.append(named)
+        number = len(self.asked)
+        given = {
+            "AccessKeyId": f"key-{number}",
+            "SecretAccessKey": "secret",
+            "SessionToken": f"token-{number}",
+        }
+        return {"Credentials": {**given, "Expiration": self.clock() + timedelta(hours=1)}}
+
+
+@dataclass(slots=True)
+class Process:
+    """A function's process, as far as it works for clusters under sessions."""
+
+    now: datetime = NOW
+    sts: FakeSts = field(init=False)
+    base: Session = field(default_factory=get_session)
+
+    def __post_init__(self) -> None:
+        self.sts = FakeSts(lambda: self.now)
+
+    def session(self, cluster: str) -> Session:
+        """Give a session for a cluster."""
+        registration = Registration(cluster, f"vpc-{cluster}", ("nodes",))
+        return cluster_session(self.base, self.sts, ROLE, registration, lambda: self.now)
+
+
+def key_id(session: Any) -> str:
+    """Return the access key by which a session's requests are signed now."""
+    return str(session.get_credentials().get_frozen_credentials().access_key)
+
+
+def asked_in(span: timedelta, *clusters: str, every: timedelta) -> int:
+    """Return how often a process asks STS that looks at these clusters (one, where none is named) again and again."""
+    process = Process()
+    sessions = [process.session(cluster) for cluster in clusters or ("express",)]
+    for _ in range(span // every):
+        for session in sessions:
+            key_id(session)
+        process.now += every
+    return len(process.sts.asked)
