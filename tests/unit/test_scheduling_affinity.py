@@ -130,9 +130,9 @@ class TestAffinityOverZones:
             (shape(app="a", affinity=near("b")), 1), (shape(app="b", affinity=near("a")), 1), (shape(), 1)
         )
 
-        waits = "and those wait for these in turn: none can be the first"
-        assert f"they must be with pods of app In [b], {waits}" in why(decided, "a")
-        assert f"they must be with pods of app In [a], {waits}" in why(decided, "b")
+        waits = "which in turn wait for these: none can be the first"
+        assert f"they must be with pods that match app In [b], {waits}" in why(decided, "a")
+        assert f"they must be with pods that match app In [a], {waits}" in why(decided, "b")
         assert zones(decided, "web").total() == 1
 
     def test_who_waits_for_such_a_circle_is_no_part_of_it(self) -> None:
@@ -142,7 +142,7 @@ class TestAffinityOverZones:
             (shape(affinity=near("a")), 1),
         )
 
-        assert "with pods of app In [a], and those wait for others themselves" in why(decided, "web")
+        assert "with pods that match app In [a], which wait for other pods" in why(decided, "web")
 
     def test_others_without_a_place_are_nobody_to_follow(self) -> None:
         decided = plan((shape("5000", app="huge"), 1), (shape(affinity=near("huge")), 1))

@@ -38,10 +38,7 @@ _Waiting = dict[Shape, list[Pod]]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Facts about shapes that hold whichever of their pods are placed.
-
-    `conflicts` are the rules for sharing a node; `tried` are the variants to try for each shape.
-    """
+    """Facts about shapes that hold whichever of their pods are placed: rules for sharing a node, and variants to try."""
 
     conflicts: PodConflicts
     tried: Variants
@@ -117,7 +114,7 @@ def _split(pending: Iterable[Pod], unavailable: UnavailableDomains) -> tuple[lis
 
 
 def _within_reach(shapes: Iterable[Shape], available: AvailableCapacity, launching: Launching) -> list[Shape]:
-    """Leave out shapes that no node can take: their rules about other pods then affect nobody."""
+    """Leave out shapes that no node can take: their rules about other pods have no effect."""
     return [
         shape
         for shape in shapes
@@ -214,10 +211,7 @@ class _Round:
         return [*left, *(pod for pod in pods if pod.node)]
 
     def _returning(self) -> list[Shape]:
-        """Return the blocked shapes worth retrying because other pods have been placed since.
-
-        Return none if there are more than `_MOST_RETURNING`.
-        """
+        """Return the blocked shapes worth retrying because other pods have been placed since; none if they are too many."""
         grown = self._context.topology.size
         found = [shape for shape, seen in self._left_at.items() if seen < grown and not shares_node(shape)]
         for one in self._begun:  # its leaders, if placed only now, would have to be in its domain
@@ -258,10 +252,7 @@ class _Round:
         return self._context.domains(shape).follows_nobody
 
     def _begins(self, shape: Shape) -> bool:
-        """Return whether none of the pods that this shape must follow has a place yet.
-
-        If so, its own pods may be the first.
-        """
+        """Return whether none of the pods that this shape must follow has a place yet, so that its own may be the first."""
         return not followed(shape, self._context.conflicts.sets) & self._context.topology.numbers
 
     def _is_followed_by(self, follower: Shape) -> Callable[[Shape], bool]:
@@ -308,10 +299,9 @@ class _Round:
             self._context.dependencies.placed(shape)
 
     def _pods_of(self, shape: Shape) -> list[Pod]:
-        """Take the pods of a shape whose turn it is.
+        """Take the pods of a shape whose turn it is; a choice may take only half of those that spread.
 
-        A choice may take only half of the pods of a spread shape, and the rest later: two shapes that count each other
-        may have to grow alternately.
+        Two shapes that count each other may have to grow alternately.
         """
         pods = self._waiting.pop(shape)
         spreads = len(pods) > 1 and shape not in self._halved and bool(keyed_spreads(shape))

@@ -92,7 +92,7 @@ def _alike(demand: Demand) -> tuple[object, ...]:
 class _Busy:
     """The groups and caps that can exclude another demand, numbered from 0.
 
-    Groups that nobody limits are left out, and so are limits on a demand's own kind alone, which `per_node` covers.
+    Groups without a cap are left out, and so are caps on a demand's own kind alone, which `per_node` covers.
     """
 
     def __init__(self, rules: Sequence[Rules]) -> None:

@@ -35,6 +35,7 @@ class Tally:
     unsure: dict[str, int] = field(default_factory=dict)
     """By value, how many of the counted pods may turn out to be on nodes that the spread does not look at."""
     adds_sure: bool = True
+    """False if the pods being placed may themselves be on such nodes."""
     overlooks: Callable[[Domain], bool] | None = None
     """Returns True for domains in which no node of the pods being placed counts; None if all may count."""
 
