@@ -35,7 +35,7 @@ def test_pods_are_told_that_readiness_has_read_something_else() -> None:
     world.observe()
     world.live(timedelta(minutes=1))
     told = [event.message for event in world.cluster.events if event.reason == "FailedScheduling"]
-    assert any("is not as readiness last read it from the API server" in message for message in told)
+    assert any("differs from what readiness last read from the API server" in message for message in told)
 
 
 def test_limits_that_only_the_snapshot_raises_stay_what_they_are() -> None:

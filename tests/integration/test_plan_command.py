@@ -541,7 +541,7 @@ def test_nobody_is_advised_to_label_new_nodes_with_their_hostname(run: Run, tmp_
 
     told = run("-f", file, "-o", "json").unplaced["default/tied"]
 
-    assert told["fix"].startswith("take kubernetes.io/hostname from the pods")
+    assert told["fix"].startswith("remove kubernetes.io/hostname from the pods")
     assert "the label" not in told["fix"]
 
 

@@ -204,7 +204,7 @@ def test_pods_left_by_a_run_that_was_cut_short_are_not_told_of_limits(limits: di
     found = why_left(Demand(web, tuple(pods(web, 2))), offers.templates, {}, {})
 
     assert found == Reason(
-        "NodePool default: a node would do, but all pods were too much work for one run: the next goes on with"
+        "NodePool default: a node would serve it, but all pods were too much work for one run: the next one does"
         " the rest",
         nodepool="default",
         blocking="amount of work",
@@ -319,7 +319,7 @@ def test_a_nodepool_that_no_type_suits_names_what_removes_most_and_what_would_he
         (
             {"affinity": node_affinity([expression("karpenter.sh/nodepool", "DoesNotExist")])},
             "node affinity",
-            "take that affinity away, if nodes are to be bought for the pod",
+            "remove that affinity to have nodes bought for the pod",
         ),
         (
             {
@@ -327,7 +327,7 @@ def test_a_nodepool_that_no_type_suits_names_what_removes_most_and_what_would_he
                 "affinity": node_affinity([expression("kubernetes.io/arch", "In", "amd64")]),
             },
             "node selector and affinity",
-            "take one of the two away",
+            "remove one of the two",
         ),
         (
             {"resourceClaims": [{"name": "gpu"}]},

@@ -38,7 +38,7 @@ _Waiting = dict[Shape, list[Pod]]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Facts about shapes that hold whichever of their pods are placed: rules for sharing a node, and variants to try."""
+    """Facts about shapes that hold whichever of their pods are placed: rules for sharing a node, variants to try."""
 
     conflicts: PodConflicts
     tried: Variants
@@ -211,7 +211,7 @@ class _Round:
         return [*left, *(pod for pod in pods if pod.node)]
 
     def _returning(self) -> list[Shape]:
-        """Return the blocked shapes worth retrying because other pods have been placed since; none if they are too many."""
+        """Return the blocked shapes worth retrying because other pods have been placed since; none if too many."""
         grown = self._context.topology.size
         found = [shape for shape, seen in self._left_at.items() if seen < grown and not shares_node(shape)]
         for one in self._begun:  # its leaders, if placed only now, would have to be in its domain
@@ -252,7 +252,7 @@ class _Round:
         return self._context.domains(shape).follows_nobody
 
     def _begins(self, shape: Shape) -> bool:
-        """Return whether none of the pods that this shape must follow has a place yet, so that its own may be the first."""
+        """Return whether none of the pods that this shape must follow has a place, so that its own may be first."""
         return not followed(shape, self._context.conflicts.sets) & self._context.topology.numbers
 
     def _is_followed_by(self, follower: Shape) -> Callable[[Shape], bool]:

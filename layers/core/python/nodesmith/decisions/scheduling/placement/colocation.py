@@ -121,7 +121,7 @@ class Together:
         demands[at : at + 1] = [one for one in by if one.pods]
 
     def _start(self) -> dict[Shape, tuple[list[Pod], str]]:
-        """Put the affinity group on the tightest existing node that holds all of it, else as much as one new node holds."""
+        """Put the group on the tightest existing node that holds all of it, else as much as one new node holds."""
         queue = [(shape, pod) for shape, pods in self._affinity_group for pod in pods]
         existing = self._room_for(queue)
         count = len(queue)
