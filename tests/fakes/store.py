@@ -123,19 +123,19 @@ class FakeStore:
         self.raise_after("forget")
 
     def take_lock(self, concern: Concern, now: datetime, until: datetime) -> bool:
-        self.raise_before("take_turn")
+        self.raise_before("take_lock")
         ends, _ = self.locks.get(concern, (now, False))
         is_free = ends <= now
         self.locks[concern] = (until, False) if is_free else (ends, True)
-        self.raise_after("take_turn")
+        self.raise_after("take_lock")
         return is_free
 
     def release_lock(self, concern: Concern, until: datetime) -> bool:
-        self.raise_before("end_turn")
+        self.raise_before("release_lock")
         ends, came = self.locks.get(concern, (None, False))
         if ends == until:
             del self.locks[concern]
-        self.raise_after("end_turn")
+        self.raise_after("release_lock")
         return came and ends == until
 
     def pause(self, pause: Pause | None) -> None:

@@ -224,7 +224,7 @@ def test_a_function_may_wake_whom_its_controller_wakes_where_its_clusters_are_re
     ):  # which do some of its work
         if f"controllers.{part} import" in source:
             source += (controllers / f"{part.replace('.', '/')}.py").read_text()
-    woken = set(re.findall(r"(?<!_turn\()Concern\.([A-Z]+)", source))
+    woken = set(re.findall(r"(?<!_lock\()Concern\.([A-Z]+)", source))
     woken |= {each.name for each in INFORMED if "INFORMED" in source}
     for place in ("", PRIVATE) if concern in TALKING else ("",):
         statements = region.statements(region.role_of(concern, place))
