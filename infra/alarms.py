@@ -1,4 +1,4 @@
-"""Alarms. Each calls for a person and says where to look; none fires on a single error that a retry fixes.
+"""Alarms. Each needs a person's attention and names where to look; none fires on a single error that a retry fixes.
 
 Functions record how their runs end, and dispatch evaluates the records (`nodesmith.decisions.dispatch.health`). A
 CloudWatch alarm costs 0.10 USD a month, so there are few.
@@ -58,10 +58,10 @@ def watch_health(scope: Construct, topic_arn: str) -> None:
     _raise(
         scope,
         topic_arn,
-        _Alarm("nodesmith-unwell", "a fault that no retry fixes: run `nodesmith doctor`", unwell, 2),
+        _Alarm("nodesmith-unwell", "a finding that no retry fixes; run `nodesmith doctor`", unwell, 2),
         _Alarm(
             "nodesmith-dispatch",
-            "dispatch has failed or not run for 15 minutes: check its log and its schedule",
+            "dispatch has failed or not run for 15 minutes; check its log and its schedule",
             lambda_metric(dispatch, "Errors"),
             3,
             tells_silence=True,
@@ -90,7 +90,7 @@ def _raise(scope: Construct, topic_arn: str, *alarms: _Alarm) -> None:
             scope,
             each.name,
             alarm_name=each.name,
-            alarm_description=f"{each.name}: {each.meaning} (docs/operations.md, alarms)",
+            alarm_description=f"{each.name}: {each.meaning} (docs/health.md, alarms)",
             metric=each.metric,
             threshold=each.threshold,
             evaluation_periods=each.periods,

@@ -1,4 +1,4 @@
-"""A function as all of nodesmith's are: on arm64, with layers and a role of its own."""
+"""A function with the settings that all of nodesmith's share: arm64, layers, and a role of its own."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def serve(
 def _keep_events(
     scope: Construct, id_: str, alias: lambda_.Alias, made: lambda_.Function, region: str
 ) -> None:
-    """Have Lambda keep an asynchronous event until the function succeeds.
+    """Have Lambda keep an asynchronous event until the function has run.
 
     If the function's process dies, Lambda retries twice, after one and two minutes, then sends the event to the
     dead-letter queue.
