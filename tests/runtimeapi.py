@@ -36,6 +36,7 @@ class _Invocation:
     event: bytes
     timeout_seconds: float
     trace: str
+    arn: str
     taken: threading.Event = field(default_factory=threading.Event)
     id: str = field(default_factory=lambda: str(uuid4()))
 
@@ -74,13 +75,14 @@ def executed(command: Sequence[str], folder: Path, environment: Mapping[str, str
 class RuntimeProcess:
     """A process with its own Runtime API: one execution environment of a function.
 
-    `arn` is the function's. Times are in real seconds.
+    `arn` is the function's, as it is usually invoked. Times are in real seconds.
     """
 
     def __init__(self, start: Start, arn: str) -> None:
+        self._arn = arn
         self._work: queue.SimpleQueue[_Invocation | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
-        self._api = _Server(("127.0.0.1", 0), _runtime_api(self._work, self._answers, arn))
+        self._api = _Server(("127.0.0.1", 0), _runtime_api(self._work, self._answers))
         threading.Thread(target=self._api.serve_forever, name="runtime-api", daemon=True).start()
         host, port = self._api.server_address[:2]
         self._process = start(f"{host!s}:{port}")
@@ -92,12 +94,14 @@ class RuntimeProcess:
     def is_alive(self) -> bool:
         return not self._ended.is_set()
 
-    def invoke(self, event: Mapping[str, Any], timeout_seconds: float, trace: str = "") -> Answer:
+    def invoke(
+        self, event: Mapping[str, Any], timeout_seconds: float, trace: str = "", arn: str = ""
+    ) -> Answer:
         """Invoke once and wait for the outcome: an answer, the end of the process, or the end of its time.
 
-        `trace` is the trace header of the invocation, empty for none.
+        `trace` is the trace header of the invocation, empty for none; `arn` is what was invoked, empty for the usual.
         """
-        invocation = _Invocation(json.dumps(event).encode(), timeout_seconds, trace)
+        invocation = _Invocation(json.dumps(event).encode(), timeout_seconds, trace, arn or self._arn)
         self._work.put(invocation)
         started = time.monotonic()
         while not invocation.taken.wait(0.01):
@@ -150,7 +154,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def _runtime_api(
-    work: queue.SimpleQueue[_Invocation | None], answers: queue.SimpleQueue[Answer | None], arn: str
+    work: queue.SimpleQueue[_Invocation | None], answers: queue.SimpleQueue[Answer | None]
 ) -> type[BaseHTTPRequestHandler]:
     class RuntimeApi(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -167,7 +171,7 @@ def _runtime_api(
             headers = {
                 "Lambda-Runtime-Aws-Request-Id": invocation.id,
                 "Lambda-Runtime-Deadline-Ms": str(int(deadline * 1000)),
-                "Lambda-Runtime-Invoked-Function-Arn": arn,
+                "Lambda-Runtime-Invoked-Function-Arn": invocation.arn,
                 "Content-Type": "application/json",
                 **({"Lambda-Runtime-Trace-Id": invocation.trace} if invocation.trace else {}),
             }

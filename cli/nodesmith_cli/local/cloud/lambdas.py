@@ -58,6 +58,10 @@ class Lambdas:
         """Let a function be invoked from now on."""
         self._known[invocations.arn] = invocations
 
+    def forget(self, arn: str) -> None:
+        """Let a function be invoked no more."""
+        self._known.pop(arn, None)
+
     @contextmanager
     def answering(self) -> Iterator[None]:
         """Answer for moto."""
