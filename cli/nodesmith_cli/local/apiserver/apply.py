@@ -95,7 +95,7 @@ def applied(
 def noted(resource: Resource, old: View, new: Object, manager: str, subresource: str, now: Clock) -> Object:
     """Return `new` with the fields that an ordinary update changed assigned to `manager`.
 
-    Return it without managedFields if `old` has no ownership records.
+    Nothing is recorded unless `old` already has ownership records.
     """
     if not dig(old, "metadata", "managedFields"):
         if not any(dig(new, "metadata", "managedFields") or ()):

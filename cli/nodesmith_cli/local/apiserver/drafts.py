@@ -33,7 +33,8 @@ class Write:
 def decoded(served: Resource, schema: Schema, obj: Object, write: Write) -> Object:
     """Return the object as a typed decoder reads it, without unknown fields.
 
-    Raises Undecodable for wrong types in built-in kinds, and for unknown fields if `write` asks for Strict.
+    Raises Undecodable for wrong types in built-in kinds and in metadata, and for unknown fields if `write` asks for
+    Strict.
     """
     dropped: list[str] = []
     kept: Object = schemas.prune(schema, obj, dropped)

@@ -34,7 +34,7 @@ class Writing:
         return self._written(target, request, created, write, 201)
 
     def bind(self, target: Target, request: Request) -> Reply:
-        """Bind a pod; the body may name the pod. Raises ApiError 404, 409 or 500."""
+        """Bind a pod; the body may name the pod. Raises ApiError 404, 409, 422 or 500."""
         binding = _body(request)
         name = target.name or name_of(binding)
         bound(self._store, name, target.namespace, binding, _write(request))

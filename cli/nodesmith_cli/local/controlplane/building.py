@@ -21,9 +21,11 @@ from nodesmith.errors import Rejected
 Tell = Callable[[str], None]
 _BINARY = "controlplane"
 _SOURCES = ("go.mod", "go.sum", "main.go")
-# Debugger symbols are dropped when linking (-s -w), so none are generated: a sixth of the time, a fifth of the disk.
+# Debugger symbols are dropped when linking (-s -w), so none are generated. That saves a sixth of the time and a fifth
+# of the disk space.
 _FLAGS = ("-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false")
-# No C compiler is needed. Go's compiler processes are too short-lived for garbage collection to pay (10% faster).
+# No C compiler is needed. Go's compiler processes are too short-lived for garbage collection to pay; turning it off
+# saves a tenth of the time.
 _ENVIRONMENT = {"CGO_ENABLED": "0", "GOGC": "off", "GOMEMLIMIT": "2GiB"}
 _KUBERNETES = re.compile(r"^\s*k8s\.io/kubernetes v((\d+)\.(\d+)\.\S+)", re.MULTILINE)
 _GO = re.compile(r"^go (\S+)", re.MULTILINE)
