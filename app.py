@@ -1,4 +1,4 @@
-"""What gets deployed, from cdk.json: `make synth`, or the cdk command (docs/operations.md)."""
+"""The CDK application as cdk.json configures it: `make synth`, or the cdk command (docs/operations.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may speak with whose API server, and for whom the forwarder speaks."""
+"""Access to API servers: which functions may call which cluster's, and which role the forwarder has."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from infra.concerns import CLUSTER_CONCERNS
 from infra.grants import make_role
 from infra.permissions import Scope, forwarder_grants
 
-# As forwarder/ names them.
+# The names that forwarder/ uses.
 FORWARDER_NAMESPACE = "nodesmith"
 FORWARDER_SERVICE_ACCOUNT = "nodesmith-forwarder"
 
 
 def access_entries(scope: Construct, region: str, cluster: str, vpc: str) -> None:
-    """Let the functions that talk to the API server in, as users whose names RBAC binds; `vpc` is where they run."""
+    """Grant the functions that call the API server access to it, as users that RBAC binds; `vpc` is where they run."""
     for concern in CLUSTER_CONCERNS:
         if concern.talks:
             eks.CfnAccessEntry(
@@ -31,7 +31,7 @@ def access_entries(scope: Construct, region: str, cluster: str, vpc: str) -> Non
 
 
 def forwarder_identity(scope: Construct, region: str, cluster: str) -> None:
-    """Give the forwarder's role to its service account in a cluster."""
+    """Associate the forwarder's service account in a cluster with the forwarder's role."""
     eks.CfnPodIdentityAssociation(
         scope,
         "ForwarderIdentity",
@@ -43,13 +43,13 @@ def forwarder_identity(scope: Construct, region: str, cluster: str) -> None:
 
 
 def forwarder_role(scope: Construct, may: Scope) -> iam.Role:
-    """Make the role of all forwarders of a region: each session reaches what is its cluster's."""
+    """Make the role that all forwarders of a region share; each session reaches only its own cluster's items."""
     name = names.role_name("forwarder", may.region)
     return make_role(scope, "Forwarder", name, _forwarders(may.region), forwarder_grants(may))
 
 
 def _forwarders(region: str) -> iam.IPrincipal:
-    """The forwarder's pods of this account's clusters and no others, by the tags that EKS puts on sessions."""
+    """Return the forwarder's pods in this account's clusters and no others, by the tags that EKS puts on sessions."""
     pods = {
         "aws:RequestTag/kubernetes-namespace": FORWARDER_NAMESPACE,
         "aws:RequestTag/kubernetes-service-account": FORWARDER_SERVICE_ACCOUNT,

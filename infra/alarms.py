@@ -1,7 +1,7 @@
-"""Alarms: each says that somebody has to look, and at what. None fires on one error that a retry mends.
+"""Alarms. Each needs a person's attention and names where to look; none fires on a single error that a retry fixes.
 
-Functions record how their runs end, and dispatch judges it (`nodesmith.decisions.dispatch.health`). An alarm of
-CloudWatch costs 0.10 USD a month, so there are few.
+Functions record how their runs end, and dispatch evaluates the records (`nodesmith.decisions.dispatch.health`). A
+CloudWatch alarm costs 0.10 USD a month, so there are few.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAMESPACE = "nodesmith"
 
 @dataclass(frozen=True, slots=True)
 class _Alarm:
-    """`tells_silence` is for a metric that is there whenever all is well: missing data breaches."""
+    """One alarm. Set `tells_silence` for a metric that has data whenever all is well: missing data then breaches."""
 
     name: str
     meaning: str
@@ -33,35 +33,35 @@ class _Alarm:
 
 
 def lambda_metric(function: str, name: str, statistic: str = "Sum", minutes: int = 5) -> cloudwatch.Metric:
-    """Name a metric of a function."""
+    """Return a metric of a function."""
     return _metric("AWS/Lambda", name, {"FunctionName": function}, statistic, minutes)
 
 
 def queue_metric(queue: str, name: str, statistic: str = "Maximum", minutes: int = 1) -> cloudwatch.Metric:
-    """Name a metric of a queue."""
+    """Return a metric of a queue."""
     return _metric("AWS/SQS", name, {"QueueName": queue}, statistic, minutes)
 
 
 def own_metric(name: str, concern: str, statistic: str = "Sum") -> cloudwatch.Metric:
-    """Name a metric that the functions themselves write (`nodesmith.telemetry`), for all clusters of the region."""
+    """Return a metric that the functions write themselves (`nodesmith.telemetry`), for all clusters of the region."""
     return _metric(NAMESPACE, name, {"concern": concern}, statistic, 5)
 
 
 def watch_health(scope: Construct, topic_arn: str) -> None:
-    """Watch what dispatch says of the health of everything, and that dispatch runs and can say it.
+    """Make the alarms on the health that dispatch reports, and on dispatch itself, which must run to report it.
 
-    Lambda writes the metric `Errors` for each invocation, 0 for one that succeeds. So errors are told by its sum, and
-    that nothing runs by its absence.
+    Lambda writes the metric `Errors` for each invocation, 0 for one that succeeds. Its sum therefore shows errors, and
+    its absence shows that nothing runs.
     """
     dispatch = names.function_name("dispatch")
     unwell = own_metric("Unwell", "dispatch")
     _raise(
         scope,
         topic_arn,
-        _Alarm("nodesmith-unwell", "something is wrong that no retry mends: `nodesmith doctor`", unwell, 2),
+        _Alarm("nodesmith-unwell", "a finding that no retry fixes; run `nodesmith doctor`", unwell, 2),
         _Alarm(
             "nodesmith-dispatch",
-            "fails, or has not run, for a quarter of an hour: see its log and its schedule",
+            "dispatch has failed or not run for 15 minutes; check its log and its schedule",
             lambda_metric(dispatch, "Errors"),
             3,
             tells_silence=True,
@@ -90,7 +90,7 @@ def _raise(scope: Construct, topic_arn: str, *alarms: _Alarm) -> None:
             scope,
             each.name,
             alarm_name=each.name,
-            alarm_description=f"{each.name}: {each.meaning} (docs/operations.md, alarms)",
+            alarm_description=f"{each.name}: {each.meaning} (docs/health.md, alarms)",
             metric=each.metric,
             threshold=each.threshold,
             evaluation_periods=each.periods,

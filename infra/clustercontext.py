@@ -1,4 +1,4 @@
-"""An entry of `clusters` in cdk.json: a registration, and the region where it is."""
+"""An entry of `clusters` in cdk.json: a registration and its region."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nodesmith.registration import FORMAT, Registration, registration_faults
 
 CLUSTER_KEYS = ("name", "region", "vpcId", "nodeRoles", "reachedFrom", "settings")
 LONGEST_VALUE = 4096
-"""Bytes that a parameter of the standard tier holds, which is the one that costs nothing."""
+"""The size limit in bytes of a parameter of the standard tier, which is the free one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class ClusterContext:
 
     @property
     def stack_name(self) -> str:
-        """The name of the cluster's stack, which may have no underscores."""
+        """The name of the cluster's stack; stack names may not contain underscores."""
         return f"nodesmith-{self.region}-{self.name.replace('_', '-')}"
 
 
 def read_cluster(entry: Mapping[str, Any]) -> ClusterContext:
-    """Read an entry that has no faults."""
+    """Read an entry that has been checked for faults."""
     registration = Registration(
         entry["name"],
         entry["vpcId"],
@@ -47,7 +47,7 @@ def read_cluster(entry: Mapping[str, Any]) -> ClusterContext:
 
 
 def cluster_faults(where: str, entry: Any, regions: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return what is wrong with an entry; `regions` are cdk.json's."""
+    """Return the faults of an entry; `regions` is the value of `regions` in cdk.json."""
     if not isinstance(entry, dict):
         return [f"{where}: expected an object with name, region and vpcId, found {entry!r}"]
     region = entry.get("region")
@@ -61,12 +61,12 @@ def cluster_faults(where: str, entry: Any, regions: Mapping[str, Mapping[str, An
         faults += [*_role_faults(where, entry, here), *_vpc_faults(where, entry, here)]
         length = len(read_cluster(entry).registration.to_json().encode())
         if length > LONGEST_VALUE:
-            faults.append(f"{where}: a registration has {LONGEST_VALUE} bytes at the most, found {length}")
+            faults.append(f"{where}: a registration may have at most {LONGEST_VALUE} bytes, found {length}")
     return faults
 
 
 def doubles(clusters: Sequence[ClusterContext]) -> list[str]:
-    """Return which clusters of a region are listed twice, or have names that their stacks cannot tell apart."""
+    """Return a fault for each cluster listed twice in a region, and for each pair whose stacks would share a name."""
     seen: dict[str, str] = {}
     faults = []
     for cluster in clusters:
@@ -90,7 +90,7 @@ def _unknown(where: str, entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _registration_faults(where: str, entry: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with what the cluster's parameter would hold."""
+    """Yield the faults in the values that the cluster's parameter would hold."""
     name = entry.get("name")
     if not isinstance(name, str):
         yield f"{where}.name: expected the name of an EKS cluster, found {name!r}"
@@ -107,13 +107,13 @@ def _registration_faults(where: str, entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _vpc_hint(entry: Mapping[str, Any]) -> str:
-    """Return the command that prints the id of the VPC of this entry's cluster."""
+    """Return a hint with the command that prints the id of the VPC of this entry's cluster."""
     command = f"aws eks describe-cluster --name {entry.get('name')} --region {entry.get('region')}"
     return f"; `{command} --query cluster.resourcesVpcConfig.vpcId` prints it"
 
 
 def _role_faults(where: str, entry: Mapping[str, Any], region: Mapping[str, Any]) -> Iterator[str]:
-    """Nodes get roles that functions may pass: the cluster's own by its name, and those of the region."""
+    """Yield a fault for each role that is neither the cluster's own by name nor listed for its region."""
     named = region.get("nodeRoles", [])
     known = [node_role(entry["name"]), *(named if isinstance(named, list) else [])]
     for at, role in enumerate(entry.get("nodeRoles", [])):

@@ -1,4 +1,4 @@
-"""The concerns as Lambda sees them: for how long they run, with how much memory, what they reach and whom they wake."""
+"""The concerns as Lambda runs them: timeout, memory, permissions, and the concerns that each invokes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from nodesmith.settings import INFORMED, REGION_TICK_MINUTES, TALKING, function_
 WRITER, READER = (
     "nodesmith:writer",
     "nodesmith:reader",
-)  # beginnings of Kubernetes users; forwarder/ binds them
+)  # prefixes of Kubernetes user names; forwarder/ binds them
 
 
 @dataclass(frozen=True, slots=True)
 class Concern:
     """One function that serves all clusters of a region.
 
-    `grants` are what it may do in a cluster's session. `packs` is set for those that decide what to buy.
+    `grants` are the permissions in a cluster's session. `packs` is True for concerns that decide what to buy.
     """
 
     name: str
@@ -32,23 +32,23 @@ class Concern:
 
     @property
     def talks(self) -> bool:
-        """Whether it talks to the API server."""
+        """Whether the function calls the API server."""
         return self.name in TALKING
 
     @property
     def kubernetes_user(self) -> str:
-        """As whom an API server knows it; EKS puts the name of the session, a cluster's, in the place of the braces."""
+        """The user name in the API server; EKS replaces the braces with the name of the session, the cluster's name."""
         return f"{READER if self.name == 'observation' else WRITER}:{{{{SessionName}}}}"
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layers that it runs on."""
+        """The names of the layers that the function uses."""
         own = {"kubernetes": self.talks, "packing": self.packs}
         return ("core", "vendor", *(name for name, wanted in own.items() if wanted))
 
 
-# A mebibyte of memory buys a share of a processor: 1,769 are a whole one. Decisions are bound by it, waiting for EC2
-# is not. What one needs to start, a third of a second of a whole one, costs the same with any share.
+# Memory buys a share of a processor: 1,769 MiB buy a whole one. Decisions are bound by the processor; waiting for EC2
+# is not. Starting takes a third of a second of a whole processor, which costs the same with any share.
 CLUSTER_CONCERNS = (
     Concern(
         "provisioning",
@@ -60,7 +60,7 @@ CLUSTER_CONCERNS = (
     ),
     Concern(
         "interruption",
-        20,  # after three runs that timed out a notice still has half a minute
+        20,  # after three runs that timed out, a notice still has half a minute left
         1769,
         permissions.interruption_grants,
         ("lifecycle", "provisioning", "readiness", "termination"),

@@ -1,4 +1,4 @@
-"""The `regions` and `clusters` of cdk.json's context: what they may say, with defaults, and what is wrong with them."""
+"""The `regions` and `clusters` of cdk.json's context: their schema, defaults and faults."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _REGION_VARIABLES = ("CDK_DEFAULT_REGION", "AWS_REGION")  # the cdk command sets
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What is deployed: regions by name, and clusters in the order of cdk.json, each in one of these regions."""
+    """What is deployed: regions by name, and clusters in the order of cdk.json, each in one of the regions."""
 
     regions: Mapping[str, RegionContext]
     clusters: tuple[ClusterContext, ...] = field(default_factory=tuple)
 
 
 def environments_region(environment: Mapping[str, str]) -> str:
-    """Return the region that is deployed where cdk.json names none. Raises ValueError for what is none."""
+    """Return the region to deploy if cdk.json names none. Raises ValueError if a variable holds no region."""
     for name in _REGION_VARIABLES:
         found = environment.get(name, "")
         if found and not REGION.fullmatch(found):
@@ -34,9 +34,9 @@ def environments_region(environment: Mapping[str, str]) -> str:
 
 
 def read_context(regions: Any, clusters: Any, default_region: str = DEFAULT_REGION) -> Context:
-    """Read both context values (as JSON text where `cdk -c clusters=…` gives them, None where nobody does).
+    """Read both context values: JSON text if `cdk -c clusters=…` sets them, None if they are not set.
 
-    Raises ValueError with every fault: where it is, what was found and what would be right.
+    Raises ValueError with every fault: where it is, what was found and what is expected.
     """
     regions, clusters = (_json("regions", regions, {}), _json("clusters", clusters, []))
     faults = [fault for name, entry in regions.items() for fault in region_faults(name, entry)]
@@ -53,7 +53,7 @@ def read_context(regions: Any, clusters: Any, default_region: str = DEFAULT_REGI
 
 
 def _json(name: str, raw: Any, default: Any) -> Any:
-    """Return an object, or a list: what the default is."""
+    """Return an object if `default` is one, otherwise a list. Raises ValueError for anything else."""
     kind = "a JSON object" if isinstance(default, dict) else "a JSON list"
     if raw is None:
         return default

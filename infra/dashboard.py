@@ -1,4 +1,4 @@
-"""The region's dashboard: one row per function, the same graphs in each; one more says how interruptions went."""
+"""The region's dashboard: a row of the same graphs for each function, and a row about interruptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nodesmith.settings import DEAD_LETTER_QUEUE_NAME, QUEUE_NAME, Fate
 
 
 def dashboard(scope: Construct, region: str, vpcs: Iterable[str]) -> None:
-    """Make the dashboard; the region is in its name because dashboards are the account's."""
+    """Make the dashboard; its name includes the region because dashboards belong to the account."""
     rows = [
         _function_graphs(concern.name, vpc)
         for vpc in ("", *vpcs)
@@ -23,7 +23,9 @@ def dashboard(scope: Construct, region: str, vpcs: Iterable[str]) -> None:
     ]
     rows += [_function_graphs(concern) for concern in ("catalog", "dispatch")]
     told = [own_metric(name, "routing") for name in ("NoticesRouted", "NoticesOfOthers")]
-    rows.append([*_function_graphs("routing"), _graph("routing: events of ours, of others", *told)])
+    rows.append(
+        [*_function_graphs("routing"), _graph("routing: events for our instances, for others", *told)]
+    )
     rows.append(_queue_graphs())
     rows.append(_interruptions())
     cloudwatch.Dashboard(
@@ -32,7 +34,7 @@ def dashboard(scope: Construct, region: str, vpcs: Iterable[str]) -> None:
 
 
 def _queue_graphs() -> list[cloudwatch.IWidget]:
-    """Show what waits for its time, and what was given up."""
+    """Show the invocations that wait in the queue, and those in the dead-letter queue."""
     waiting, delayed, given_up = (
         queue_metric(QUEUE_NAME, "ApproximateNumberOfMessagesVisible"),
         queue_metric(QUEUE_NAME, "ApproximateNumberOfMessagesDelayed"),
@@ -40,13 +42,13 @@ def _queue_graphs() -> list[cloudwatch.IWidget]:
     )
     age = queue_metric(QUEUE_NAME, "ApproximateAgeOfOldestMessage")
     return [
-        _graph("invocations: delayed, waiting for dispatch, given up", delayed, waiting, given_up),
-        _graph("invocations: oldest, seconds", age),
+        _graph("invocations: delayed, waiting for dispatch, dead letters", delayed, waiting, given_up),
+        _graph("invocations: age of the oldest, seconds", age),
     ]
 
 
 def _interruptions() -> list[cloudwatch.IWidget]:
-    """Notices are interruption's to count; what became of them termination sees to its end."""
+    """Show notices, which interruption counts, and their outcome, which termination measures."""
     noticed = [own_metric(fate, "interruption") for fate in Fate]
     put_off = own_metric("NoticesPutOff", "interruption")
     steps = ("NoticeToLaunchedSeconds", "NoticeToReadySeconds", "NoticeToDrainedSeconds")
@@ -56,14 +58,14 @@ def _interruptions() -> list[cloudwatch.IWidget]:
     )
     return [
         _graph("notices: by cause", *noticed),
-        _graph("notices: put off", put_off),
-        _graph("notices: longest until replaced, ready, drained, seconds", *took),
+        _graph("notices: postponed", put_off),
+        _graph("notices: longest time to replaced, ready, drained, seconds", *took),
         _graph("notices: pods killed without grace, pod-seconds pending", killed, waited),
     ]
 
 
 def _function_graphs(concern: str, vpc: str = "") -> list[cloudwatch.IWidget]:
-    """Show runs and their lengths; what was refused is told without the VPC."""
+    """Show runs and their durations; the metric `Rejected` covers a concern's functions in all VPCs."""
     function = names.function_name(concern, vpc)
     counts = [lambda_metric(function, name) for name in ("Invocations", "Errors", "Throttles")]
     counts.append(own_metric("Rejected", concern))

@@ -1,4 +1,4 @@
-"""What is wrong with a value of cdk.json: where it is, what was found, and what would be right."""
+"""Faults in values of cdk.json: where each is, what was found and what is expected."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ Faults = Iterator[str]
 
 
 def did_you_mean(found: str, known: Sequence[str]) -> str:
-    """Return the nearest of what is known, as a question, or all of it."""
+    """Return a question that suggests the closest known word, or a list of all known words if none is close."""
     close = get_close_matches(found, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]}?" if close else f"known are {', '.join(known) or 'none'}"
 
 
 def unknown(where: str, found: Mapping[str, Any], known: Sequence[str]) -> Faults:
-    """Name the keys of an object that nobody reads."""
+    """Yield a fault for each key of an object that is not known."""
     for key in sorted(set(found) - set(known)):
         yield f"{where}.{key}: unknown; {did_you_mean(key, known)}"
 
 
 def text(where: str, value: Any, pattern: re.Pattern[str], expected: str) -> Faults:
-    """Ask for a text that matches a pattern as a whole."""
+    """Yield a fault unless the value is a string that matches the whole pattern."""
     if not isinstance(value, str) or not pattern.fullmatch(value):
         yield f"{where}: expected {expected}, found {value!r}"
 
 
 def texts(where: str, values: Any, pattern: re.Pattern[str], expected: str, least: int = 0) -> Faults:
-    """Ask for a list of texts, of at least so many."""
+    """Yield the faults of a list of strings that must have at least `least` items."""
     if not isinstance(values, list) or len(values) < least:
         yield f"{where}: expected a list of {expected}, found {values!r}"
         return
@@ -38,12 +38,12 @@ def texts(where: str, values: Any, pattern: re.Pattern[str], expected: str, leas
 
 
 def flag(where: str, value: Any) -> Faults:
-    """Ask for true or false."""
+    """Yield a fault unless the value is true or false."""
     if not isinstance(value, bool):
         yield f"{where}: expected true or false, found {value!r}"
 
 
 def number(where: str, value: Any, least: int, most: int) -> Faults:
-    """Ask for a whole number."""
+    """Yield a fault unless the value is an integer from `least` to `most`."""
     if type(value) is not int or not least <= value <= most:
         yield f"{where}: expected a number from {least} to {most}, found {value!r}"

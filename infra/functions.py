@@ -1,4 +1,4 @@
-"""A function the way all of nodesmith's are: arm64, on the layers, with a role of its own."""
+"""A function with the settings that all of nodesmith's share: arm64, layers, and a role of its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAYERS = ("core", "vendor", "kubernetes", "packing")
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The folders that are deployed: functions/, and the layers by name, as layers/vendor/build.py gives them."""
+    """The folders to deploy: functions/, and the layers by name, as layers/vendor/build.py returns them."""
 
     functions: Path
     layers: Mapping[str, Path]
@@ -51,10 +51,10 @@ class Platform:
 class FunctionSpec:
     """What differs between functions. `concern` is the folder under functions/.
 
-    `grants` are what it may do by itself, `session_grants` what it may do in a session, where it works for clusters.
-    `delays` tells that it has functions invoked after a while.
-    `vpc` is where it runs, and `vpc_name` what cdk.json calls that. `reserved_concurrency` is kept free for it, and the
-    most it may have; None shares the account's.
+    `grants` are the function's own permissions, `session_grants` those of its sessions if it works for clusters.
+    `delays` is True if it invokes functions after a delay.
+    `vpc` is where it runs, and `vpc_name` is the name of that VPC in cdk.json. `reserved_concurrency` is both reserved
+    for the function and its maximum; None shares the account's.
     """
 
     concern: str
@@ -76,10 +76,10 @@ class FunctionSpec:
 
 
 def release_of(code: Code, region: RegionContext) -> str:
-    """Name what is deployed: the version, and a digest of all code and of what cdk.json says of the region.
+    """Return the name of what is deployed: the version, and a digest of all code and of the region's entry in cdk.json.
 
-    Every function is told the name, so each deployment that changes one function publishes a version of all. So
-    versions of different functions that belong together can be found again.
+    Every function's environment holds this name, so a deployment that changes one function publishes a version of all
+    of them. That way, versions of different functions that belong together can be found later.
     """
     folders = [code.functions, *(code.layers[name] for name in sorted(code.layers))]
     parts = [FileSystem.fingerprint(str(folder), exclude=["__pycache__"]) for folder in folders]
@@ -88,7 +88,7 @@ def release_of(code: Code, region: RegionContext) -> str:
 
 
 def platform(scope: Construct, region: RegionContext, code: Code, trial: Serving | None = None) -> Platform:
-    """Make the layers, and the log group that all functions write: a stream's name tells whose it is."""
+    """Make the layers and the log group that all functions share; the name of a log stream names its function."""
     log_group = logs.LogGroup(
         scope,
         "Logs",
@@ -110,7 +110,7 @@ def platform(scope: Construct, region: RegionContext, code: Code, trial: Serving
 
 
 def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.Alias:
-    """Make the function, and the role that only it has. Gives the alias by which everybody invokes it."""
+    """Make the function and the role that it alone uses. Return the alias through which it is invoked."""
     name = names.role_name(spec.concern, shared.region, spec.vpc_name)
     environment = {
         "TABLE_NAME": names.TABLE_NAME,
@@ -144,7 +144,7 @@ def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.
         current_version_options=lambda_.VersionOptions(removal_policy=RemovalPolicy.RETAIN),
         role=role,
         log_group=shared.log_group,
-        # Lambda's own three lines about each run that succeeds would be as much as what the run says itself.
+        # Lambda's own three lines about each successful run would double the size of the log.
         logging_format=lambda_.LoggingFormat.JSON,
         system_log_level_v2=lambda_.SystemLogLevel.WARN,
     )
@@ -153,9 +153,9 @@ def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.
 
 
 def recursive_loop(grants: Iterable[Grant]) -> lambda_.RecursiveLoop:
-    """Return Allow for a function that may invoke functions, Terminate for others.
+    """Return ALLOW for a function that may invoke functions, TERMINATE for others.
 
-    Lambda ends a chain function → SQS → function after 16 hops. A drain that looks every five seconds is such a
+    Lambda ends a chain function → SQS → function after 16 hops. A drain that checks every five seconds is such a
     chain.
     """
     wakes = any("lambda:InvokeFunction" in grant.actions for grant in grants)
@@ -166,7 +166,7 @@ def _layer(scope: Construct, code: Code, name: str) -> lambda_.LayerVersion:
     return lambda_.LayerVersion(
         scope,
         f"{name.capitalize()}Layer",
-        description=f"nodesmith: {name}",
+        description=f"nodesmith: layer {name}",
         code=lambda_.Code.from_asset(str(code.layers[name])),
         compatible_runtimes=[RUNTIME],
         compatible_architectures=[ARCHITECTURE],
@@ -174,7 +174,7 @@ def _layer(scope: Construct, code: Code, name: str) -> lambda_.LayerVersion:
 
 
 def _finish(made: lambda_.Function, vpc: Vpc | None, tracing: bool) -> None:
-    """Trace, and run in the subnets. Beside the L2, which would add grants of its own and want to look up the VPC."""
+    """Set tracing and the VPC on the L1 resource: the L2 construct would add grants and look up the VPC."""
     resource = made.node.default_child
     assert isinstance(resource, lambda_.CfnFunction)  # noqa: S101 - what an L2 function is made of
     mode = "Active" if tracing else "PassThrough"

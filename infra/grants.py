@@ -1,4 +1,4 @@
-"""Grants: one IAM statement each, with the reason for every wildcard beside it, where cdk-nag and people read it."""
+"""Grants: one IAM statement each, with the reason for every wildcard, which cdk-nag and reviewers read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Conditions = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What may be done to what, under which conditions. `wildcard` says why a resource can not be named in full."""
+    """The permitted actions, resources and conditions. `wildcard` is the reason for a resource not named in full."""
 
     sid: str
     actions: tuple[str, ...]
@@ -34,7 +34,7 @@ class Grant:
         return replace(self, conditions=both)
 
     def statement(self) -> iam.PolicyStatement:
-        """Write the statement."""
+        """Return the IAM statement."""
         return iam.PolicyStatement(
             sid=self.sid,
             effect=self.effect,
@@ -44,7 +44,7 @@ class Grant:
         )
 
     def findings(self) -> list[str]:
-        """Name what cdk-nag finds in it. Raises ValueError for a wildcard without a reason, or a reason without one."""
+        """Return cdk-nag's findings. Raises ValueError unless wildcards have a reason, and reasons a wildcard."""
         found = [_finding(resource) for resource in self.resources if "*" in resource]
         if bool(found) != bool(self.wildcard):
             raise ValueError(f"grant {self.sid}: wildcards {found}, reason {self.wildcard!r}")
@@ -54,7 +54,7 @@ class Grant:
 def make_role(
     scope: Construct, id_: str, name: str | None, trusted: iam.IPrincipal, grants: Iterable[Grant]
 ) -> iam.Role:
-    """Make a role with these grants in a policy of its own, and acknowledge each wildcard with its own reason."""
+    """Make a role with these grants as its inline policy, and acknowledge each wildcard with its grant's reason."""
     granted = list(grants)
     document = iam.PolicyDocument(statements=[grant.statement() for grant in granted])
     role = iam.Role(scope, id_, role_name=name, assumed_by=trusted, inline_policies={"nodesmith": document})
@@ -68,7 +68,7 @@ def make_role(
 
 
 def _finding(resource: str) -> str:
-    """Name a finding as cdk-nag does, which writes variables of CloudFormation and of IAM in angle brackets."""
+    """Return the name that cdk-nag gives a finding: it puts CloudFormation's and IAM's variables in angle brackets."""
     for pseudo, name in ((Aws.PARTITION, "<AWS::Partition>"), (Aws.ACCOUNT_ID, "<AWS::AccountId>")):
         resource = resource.replace(pseudo, name)
     named = _VARIABLE.sub(r"<\1>", resource)

@@ -1,7 +1,7 @@
-"""The grants that can cost money or nodes: launching, instance profiles, terminating. The cluster's tags bind them.
+"""The grants that can cost money or nodes: launch, instance profiles, terminate. The cluster's tags restrict them.
 
-The statements are those that Karpenter's users know (its controller policy), less what nodesmith does not call. The
-cluster is the session's. IAM knows no variables in the names of keys, so the values of tags bind, and not the tag
+The statements follow Karpenter's controller policy, without the calls that nodesmith does not make. The cluster is the
+session's. IAM allows no variables in condition keys, so the values of tags restrict the grants, and not the tag
 `kubernetes.io/cluster/<name>`.
 """
 
@@ -18,11 +18,11 @@ from infra.sessions import CLUSTER, VPC
 from nodesmith.settings import PROFILE_HASH_LENGTH
 
 LAUNCHED = ("fleet", "instance", "volume", "network-interface", "spot-instances-request")
-NO_IDS_YET = "ids are EC2's to give; the tags are a condition"
-PER_NODECLASS = "one profile per EC2NodeClass and role, made at run time"
-NODE_CHOICE = "which images, subnets and groups is for the cluster's EC2NodeClasses to say"
+NO_IDS_YET = "EC2 chooses the ids; the tags are a condition"
+PER_NODECLASS = "one profile per EC2NodeClass and role, created at run time"
+NODE_CHOICE = "the cluster's EC2NodeClasses choose the images, subnets and groups"
 LAUNCHING = ("ec2:CreateFleet", "ec2:RunInstances")
-# What EBS asks of whoever launches an instance with a volume that is encrypted with a customer managed key.
+# The actions that EBS requires of a launch with a volume that is encrypted with a customer managed key.
 EBS_KEY_USES = (
     "kms:Decrypt",
     "kms:DescribeKey",
@@ -33,10 +33,10 @@ EBS_KEY_USES = (
 
 
 def launch_grants(region: str, node_roles: Sequence[str], nodepool: str = "*") -> list[Grant]:
-    """Launch instances that carry the cluster's tags, from templates that carry them, with its node roles.
+    """Launch instances with the cluster's tags, from templates with the cluster's tags, with its node roles.
 
-    `nodepool` is the only one that they may be tagged with, if it is not any.
-    They are launched in the cluster's VPC only, which may belong to another account and be shared with this one.
+    `nodepool` restricts the NodePool in their tags; by default any is allowed.
+    Instances launch only in the cluster's VPC, which may belong to another account that shares it with this one.
     """
     launched = tuple(names.arn("ec2", f"{kind}/*", region=region) for kind in LAUNCHED)
     templates = (names.arn("ec2", "launch-template/*", region=region),)
@@ -61,8 +61,8 @@ def launch_grants(region: str, node_roles: Sequence[str], nodepool: str = "*") -
 def _vpc_grant(region: str) -> Grant:
     """Return the grant to launch into the cluster's VPC: its subnets and security groups, whichever account owns them.
 
-    Subnets and security groups carry `ec2:Vpc`; its value names the account that owns the VPC. New network interfaces
-    need no condition of their own: they are in one of these subnets.
+    Subnets and security groups have the condition key `ec2:Vpc`; its value names the account that owns the VPC. New
+    network interfaces need no condition of their own: they are in one of these subnets.
     """
     kinds = ("security-group", "subnet")
     return Grant(
@@ -77,7 +77,7 @@ def _vpc_grant(region: str) -> Grant:
 def volume_key_grants(region: str, kms_key_arns: Sequence[str]) -> list[Grant]:
     """Return the grants to launch nodes whose volumes are encrypted with these customer managed keys, through EC2 only.
 
-    EBS gives each instance a grant of its own on the key, in the name of whoever launches it.
+    EBS creates a KMS grant on the key for each instance, in the name of the principal that launches it.
     """
     if not kms_key_arns:
         return []
@@ -90,10 +90,10 @@ def volume_key_grants(region: str, kms_key_arns: Sequence[str]) -> list[Grant]:
 
 
 def tag_grant(region: str) -> Grant:
-    """Return the grant to name the instances that nodesmith made for the cluster: their NodeClaim and their Name.
+    """Return the grant to tag the instances that nodesmith launched for the cluster with their NodeClaim and Name.
 
-    Instances that one call launched for several NodeClaims get these tags later. No other tag may be changed, so no
-    instance can be tagged into the cluster or out of it.
+    Instances that one call launched for several NodeClaims get these tags after the launch. No other tag may be
+    changed, so no instance can be tagged into or out of the cluster.
     """
     keys = {"aws:TagKeys": ["Name", "karpenter.sh/nodeclaim"]}
     return Grant(
@@ -106,18 +106,18 @@ def tag_grant(region: str) -> Grant:
 
 
 def terminate_grant(region: str) -> Grant:
-    """Return the grant to terminate the instances that nodesmith made for the cluster.
+    """Return the grant to terminate the instances that nodesmith launched for the cluster.
 
-    Karpenter's instances carry all the tags but nodesmith's own.
+    Karpenter's instances carry all of these tags except nodesmith's own.
     """
     instances = (names.arn("ec2", "instance/*", region=region),)
     return Grant("Terminate", ("ec2:TerminateInstances",), instances, _tagged("Resource"), NO_IDS_YET)
 
 
 def collection_grants(region: str) -> list[Grant]:
-    """End and delete what nodesmith made for the cluster: the tag that only it gives is a condition as well.
+    """Terminate and delete what nodesmith made for the cluster; the tag that only nodesmith sets is also a condition.
 
-    What Karpenter made carries all the others.
+    Karpenter's resources carry all the other tags.
     """
     kinds = ("instance", "launch-template", "network-interface", "volume")
     actions = (
@@ -146,7 +146,7 @@ def collection_grants(region: str) -> list[Grant]:
             "ListProfiles",
             ("iam:ListInstanceProfiles",),
             ("*",),
-            wildcard="IAM's list calls know no resources",
+            wildcard="IAM's list calls support no resource-level permissions",
         ),
     ]
 
@@ -154,7 +154,7 @@ def collection_grants(region: str) -> list[Grant]:
 def instance_profile_grants(region: str) -> list[Grant]:
     """Make the instance profiles of the cluster's EC2NodeClasses: in the cluster's own path, with its tags.
 
-    Which roles may be put into them says `pass_role_grant`, which is among the grants to launch.
+    `pass_role_grant`, which is among the launch grants, restricts the roles that they may hold.
     """
     made = _made_profiles(region)
     return [
@@ -181,19 +181,19 @@ def _made_profiles(region: str) -> str:
 
 
 def _read_profile_grant(region: str) -> Grant:
-    """Look at a profile, also at one that is not there: IAM knows the path of what exists only."""
+    """Read a profile, including one that does not exist: IAM knows the path only of existing profiles."""
     missing = names.arn("iam", f"instance-profile/{CLUSTER}_{'?' * PROFILE_HASH_LENGTH}")
     resources = (_made_profiles(region), missing)
     return Grant("ReadProfile", ("iam:GetInstanceProfile",), resources, wildcard=PER_NODECLASS)
 
 
 def node_role(cluster: str) -> str:
-    """Name the role that a cluster's nodes may have without being named for the region."""
+    """Return the name of the role that a cluster's nodes may have even if the region does not list it."""
     return f"KarpenterNodeRole-{cluster}"
 
 
 def pass_role_grant(node_roles: Sequence[str]) -> Grant:
-    """Return the cluster's own role, the named ones, and no others, to instances, and to nothing but instances."""
+    """Return the grant to pass the cluster's own role and the named ones, no others, to instances and nothing else."""
     return Grant(
         "PassNodeRole",
         ("iam:PassRole",),
@@ -203,18 +203,20 @@ def pass_role_grant(node_roles: Sequence[str]) -> Grant:
 
 
 def _chosen(region: str) -> tuple[str, ...]:
-    """What an EC2NodeClass chooses from, wherever it is. ARNs of images and snapshots name no account."""
+    """Return the ARNs that an EC2NodeClass may choose from in any account. Image and snapshot ARNs name no account."""
     foreign = tuple(
         names.arn("ec2", f"{kind}/*", region=region, account="") for kind in ("image", "snapshot")
     )
-    shared = names.arn("ec2", "capacity-reservation/*", region=region, account="*")  # others may share theirs
+    shared = names.arn(
+        "ec2", "capacity-reservation/*", region=region, account="*"
+    )  # other accounts may share theirs
     return (*foreign, shared)
 
 
 def _tagged(whose: str, nodepool: str = "*") -> Conditions:
-    """Require the cluster's tags and a NodePool's, of the request or of the resource.
+    """Require the cluster's tags and a NodePool's, on the request or on the resource (`whose`).
 
-    Karpenter's instances carry all these tags but nodesmith's own.
+    Karpenter's instances carry all of these tags except nodesmith's own.
     """
     owner = {f"aws:{whose}Tag/{key}": CLUSTER for key in ("eks:eks-cluster-name", "nodesmith.dev/managed-by")}
     return {"StringEquals": owner, "StringLike": {f"aws:{whose}Tag/karpenter.sh/nodepool": nodepool}}
@@ -229,7 +231,7 @@ def _profile_tags(whose: str, region: str) -> Conditions:
 
 
 def _while_creating(tags: Conditions) -> Conditions:
-    """Narrow to tags given in the call that creates: what exists already can not be tagged into the cluster."""
+    """Restrict the grant to tags set by the creating call: no existing resource can be tagged into the cluster."""
     return _and_equals(tags, {"ec2:CreateAction": ["CreateFleet", "CreateLaunchTemplate", "RunInstances"]})
 
 

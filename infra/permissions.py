@@ -1,4 +1,4 @@
-"""What each function may do in a session, and to whose things: the session's cluster's, never another's."""
+"""What each function may do in a session. All of it is restricted to the session's cluster."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from nodesmith.settings import (
 )
 
 _OWN_BUCKET = {"StringEquals": {"aws:ResourceAccount": Aws.ACCOUNT_ID}}
-"""ARNs of S3 name no account: without this, a bucket of that name would do in whichever account it is."""
-LIST_REASON = "EC2's describe calls know no resource; the region is a condition"
+"""S3 ARNs name no account. Without this condition, a bucket of the same name in another account would match."""
+LIST_REASON = "EC2's describe calls support no resource-level permissions; the region is a condition"
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A region, as IAM sees it.
+    """The parts of a region's entry that permissions depend on.
 
-    `node_roles` are the names of roles that nodes of all its clusters may have, `kms_key_arns` are the keys that may
-    encrypt their volumes. `ssm_parameters` are the names of own parameters that hold images. `vpcs` are the names of
-    the VPCs in which functions run.
+    `node_roles` are the names of the roles that nodes of all its clusters may have, `kms_key_arns` the keys that may
+    encrypt their volumes. `ssm_parameters` are the names of the account's own parameters that hold images. `vpcs` are
+    the names of the VPCs in which functions run.
     """
 
     region: str
@@ -53,7 +53,7 @@ class Scope:
 
 
 def read_grants(region: str, *keys: str) -> list[Grant]:
-    """Read these objects; list, so that S3 answers "there is none" (404) and not "denied" (403)."""
+    """Read these objects. Permission to list makes S3 answer 404 for a missing object instead of 403."""
     arns = tuple(names.object_arn(region, key) for key in keys)
     return [
         Grant("ReadObjects", ("s3:GetObject",), arns, _OWN_BUCKET),
@@ -62,15 +62,15 @@ def read_grants(region: str, *keys: str) -> list[Grant]:
 
 
 def write_grant(region: str, *keys: str, wildcard: str = "") -> Grant:
-    """Write these objects, or objects of these patterns."""
+    """Write these objects; keys may be patterns."""
     arns = tuple(names.object_arn(region, key) for key in keys)
     return Grant("WriteObjects", ("s3:PutObject",), arns, _OWN_BUCKET, wildcard)
 
 
 def metrics_grants(scope: Scope, concern: str, *others: str) -> list[Grant]:
-    """Add to what the concern's own functions have counted and measured, and keep `others` (keys) for the forwarder.
+    """Update the metrics of the concern's functions, and write the objects `others` (keys), which the forwarder reads.
 
-    S3 asks who replaces a version to be one that may read it.
+    To replace a version, S3 requires permission to read it.
     """
     keys = (metrics_key(CLUSTER, concern), *others)
     arns = tuple(names.object_arn(scope.region, key) for key in keys)
@@ -78,9 +78,9 @@ def metrics_grants(scope: Scope, concern: str, *others: str) -> list[Grant]:
 
 
 def forwarder_grants(scope: Scope) -> list[Grant]:
-    """Write the cluster's snapshot and a sign of life, read what its functions have counted, wake concerns.
+    """Write the cluster's snapshot and heartbeat, read its functions' metrics, invoke concerns.
 
-    The session is EKS Pod Identity's, and so is the tag that names the cluster.
+    EKS Pod Identity creates the session and sets the tag that names the cluster.
     """
     cluster = FORWARDERS_CLUSTER
     keys = (*(metrics_key(cluster, concern) for concern in MEASURED), on_sale_key(cluster))
@@ -94,13 +94,13 @@ def forwarder_grants(scope: Scope) -> list[Grant]:
 
 
 def describe_cluster_grant(scope: Scope) -> Grant:
-    """Find the API server: endpoint, CA, service CIDR, version."""
+    """Describe the cluster to find its API server: endpoint, CA, service CIDR, version."""
     cluster = names.cluster_arn(scope.region, CLUSTER)
     return Grant("FindApiServer", ("eks:DescribeCluster",), (cluster,))
 
 
 def describe_grant(region: str, *kinds: str) -> Grant:
-    """Describe these kinds of EC2, in this region only."""
+    """Describe these kinds of EC2 resources, in this region only."""
     actions = tuple(f"ec2:Describe{kind}" for kind in kinds)
     return Grant(
         "Describe", actions, ("*",), {"StringEquals": {"aws:RequestedRegion": region}}, wildcard=LIST_REASON
@@ -108,7 +108,7 @@ def describe_grant(region: str, *kinds: str) -> Grant:
 
 
 def provisioning_grants(scope: Scope) -> list[Grant]:
-    """Buy nodes: read what is known, commit the intent, ask CreateFleet, record the decision."""
+    """Buy nodes: read the inputs, commit the intent, call CreateFleet, record the decision."""
     return [
         *buying_grants(scope, unplaced_key(CLUSTER)),
         describe_grant(scope.region, "Instances"),
@@ -117,7 +117,7 @@ def provisioning_grants(scope: Scope) -> list[Grant]:
 
 
 def interruption_grants(scope: Scope) -> list[Grant]:
-    """Buy nodes in the place of those that EC2 takes, and see which it will take. Termination ends them."""
+    """Buy replacements for nodes that EC2 reclaims, and see which it will reclaim. Termination ends the nodes."""
     return [
         *buying_grants(scope, unplaced_key(CLUSTER)),
         notices_grant(scope.region),
@@ -127,7 +127,7 @@ def interruption_grants(scope: Scope) -> list[Grant]:
 
 
 def disruption_grants(scope: Scope) -> list[Grant]:
-    """Buy what replaces nodes, and say which are to go: termination ends them. Taints and Events are for RBAC."""
+    """Buy replacements and choose the nodes to end; termination ends them. RBAC covers taints and Events."""
     return [
         *buying_grants(scope),
         describe_grant(scope.region, "Instances"),
@@ -137,7 +137,7 @@ def disruption_grants(scope: Scope) -> list[Grant]:
 
 
 def buying_grants(scope: Scope, *kept: str) -> list[Grant]:
-    """Decide what to buy, write it down, and buy it. `kept` are objects that are read and written beside."""
+    """Decide what to buy, record it, and buy it. `kept` are further objects to read and write."""
     return [
         ledger_grant(scope.region),
         learned_grant(scope.region, beside=forwarder_partition_key(CLUSTER)),
@@ -146,7 +146,7 @@ def buying_grants(scope: Scope, *kept: str) -> list[Grant]:
             scope.region,
             decision_key(CLUSTER, "*"),
             *kept,
-            wildcard="a record and its snapshot per decision, named by its id",
+            wildcard="each decision has a record and a snapshot, named by its id",
         ),
         *launch_grants(scope.region, scope.node_roles),
         *volume_key_grants(scope.region, scope.kms_key_arns),
@@ -154,7 +154,7 @@ def buying_grants(scope: Scope, *kept: str) -> list[Grant]:
 
 
 def lifecycle_grants(scope: Scope) -> list[Grant]:
-    """Follow instances and claims, name instances, end what was given up. The API server is for RBAC."""
+    """Follow instances and claims, tag instances, end those given up. RBAC covers the API server."""
     return [
         ledger_grant(scope.region),
         learned_grant(scope.region, "PutItem"),
@@ -168,7 +168,7 @@ def lifecycle_grants(scope: Scope) -> list[Grant]:
 
 
 def termination_grants(scope: Scope) -> list[Grant]:
-    """End nodes: see what runs, terminate it. Taints and evictions are for RBAC."""
+    """End nodes: see what runs, terminate it. RBAC covers taints and evictions."""
     return [
         ledger_grant(scope.region),
         *read_grants(scope.region, snapshot_key(CLUSTER)),
@@ -180,10 +180,10 @@ def termination_grants(scope: Scope) -> list[Grant]:
 
 
 def readiness_grants(scope: Scope) -> list[Grant]:
-    """Resolve EC2NodeClasses: subnets, security groups, images, instance profiles; try in dry runs whether they launch.
+    """Resolve EC2NodeClasses (subnets, security groups, images, instance profiles) and try them in dry runs.
 
-    IAM has no condition that tells dry runs from launches: these rights are for things tagged with a NodePool of
-    their own, so no node that serves pods can be launched by them.
+    IAM has no condition that distinguishes dry runs from launches. These rights therefore require the tag of a
+    NodePool reserved for dry runs, so they cannot launch a node that serves pods.
     """
     public = names.arn("ssm", "parameter/aws/service/*", region=scope.region, account="")
     own = (
@@ -208,7 +208,7 @@ def readiness_grants(scope: Scope) -> list[Grant]:
 
 
 def observation_grants(scope: Scope) -> list[Grant]:
-    """Stand in for the forwarder: write the snapshot."""
+    """Write the snapshot in place of the forwarder."""
     key = snapshot_key(CLUSTER)
     return [
         *read_grants(scope.region, key),
@@ -219,7 +219,7 @@ def observation_grants(scope: Scope) -> list[Grant]:
 
 
 def repair_grants(scope: Scope) -> list[Grant]:
-    """Return which nodes are to go: termination ends them. Events are for RBAC."""
+    """Choose unhealthy nodes to end; termination ends them. RBAC covers Events."""
     return [
         ledger_grant(scope.region),
         *read_grants(scope.region, snapshot_key(CLUSTER)),
@@ -229,7 +229,7 @@ def repair_grants(scope: Scope) -> list[Grant]:
 
 
 def garbagecollection_grants(scope: Scope) -> list[Grant]:
-    """Find what was made for the cluster, and let go of it. What it writes to the API server is for RBAC."""
+    """Find what was made for the cluster and is no longer needed; delete it. RBAC covers writes to the API server."""
     return [
         ledger_grant(scope.region),
         *read_grants(scope.region, snapshot_key(CLUSTER)),

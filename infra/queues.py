@@ -1,4 +1,4 @@
-"""The queue in which invocations wait for their time, and the one that holds what was given up."""
+"""The queue of delayed invocations, and the dead-letter queue."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from infra.concerns import DISPATCH_TIMEOUT_SECONDS
 from nodesmith.settings import DEAD_LETTER_QUEUE_NAME, QUEUE_NAME
 
 VISIBILITY_SECONDS = 6 * DISPATCH_TIMEOUT_SECONDS
-"""Lambda's advice, so that a message being worked on is not given out again."""
+"""Six times the timeout, as Lambda recommends, so that a message in progress is not delivered again."""
 RECEIVES = 10
-"""Before a message is given up."""
+"""How often a message is received before it moves to the dead-letter queue."""
 BATCH_SIZE = 10
 
 
@@ -30,7 +30,7 @@ class Queues:
 
 
 def queues(scope: Construct) -> Queues:
-    """Make the queues. Four hours outlast every delay and retry, four days a long weekend."""
+    """Make the queues. Four hours outlast every delay and retry; four days outlast a long weekend."""
     dead = _queue(scope, "DeadLetters", DEAD_LETTER_QUEUE_NAME, Duration.days(4))
     waiting = _queue(
         scope,
@@ -45,9 +45,9 @@ def queues(scope: Construct) -> Queues:
 
 
 def feed(scope: Construct, region: str, dispatch: lambda_.Alias, waiting: sqs.Queue) -> None:
-    """Hand dispatch what has waited long enough. It may give back a part of a batch.
+    """Deliver messages to dispatch when their delay ends. Dispatch may report part of a batch as failed.
 
-    Nothing limits how many run at a time: with a limit Lambda would ask an idle queue no less often.
+    No limit on concurrency is set: Lambda polls an idle queue just as often with one.
     """
     mapping = lambda_.CfnEventSourceMapping(
         scope,
@@ -61,7 +61,7 @@ def feed(scope: Construct, region: str, dispatch: lambda_.Alias, waiting: sqs.Qu
 
 
 def _refuse_plain_http(scope: Construct, *those: sqs.Queue) -> None:
-    """Let nobody reach these queues but by TLS: one policy for all, in which * is the queue that is asked."""
+    """Deny access to these queues without TLS. One policy covers them all: in it, * is the queue that is accessed."""
     denial = iam.PolicyStatement(
         effect=iam.Effect.DENY,
         principals=[iam.AnyPrincipal()],

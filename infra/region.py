@@ -1,4 +1,4 @@
-"""The stack of a region: everything that costs money, once for all clusters of the account there."""
+"""The stack of a region: everything that costs money, once for all clusters of the account in that region."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ TICK = {"why": "tick"}
 
 
 class RegionStack(Stack):
-    """Serves all clusters of one region. Table and bucket outlive it.
+    """Serves all clusters of one region. The table and the bucket outlive it.
 
-    With a `trial` its code serves some of them only, and what serves today goes on to serve all others.
+    With a `trial`, the new code serves only some clusters; the versions that serve today keep serving the others.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RegionStack(Stack):
                 self,
                 "Canary",
                 name=CANARY_PARAMETER,
-                description="the clusters that the release on trial serves",
+                description="The clusters that the release on trial serves",
                 type="String",
                 tier="Standard",
                 value=Trial(trial.clusters, self._platform.release).to_json(),
@@ -75,7 +75,7 @@ class RegionStack(Stack):
         self._output(forwarder)
 
     def _serve(self, concern: Concern, vpc: str) -> None:
-        """Make the concern's function; in a VPC where its name is given."""
+        """Make the concern's function, in the VPC named `vpc` if that is not empty."""
         name = names.function_name(concern.name, vpc)
         kept = self._region.interruption_concurrency if concern.name == "interruption" else None
         spec = FunctionSpec(
@@ -95,7 +95,7 @@ class RegionStack(Stack):
         function(Construct(self, name.removeprefix("nodesmith-")), spec, self._platform)
 
     def _shared(self) -> None:
-        """Make the functions of no cluster, and the queue that wakes one of them."""
+        """Make the functions that belong to no cluster, and the queue that invokes dispatch."""
         scopes = {name: Construct(self, name) for name in ("catalog", "dispatch", "routing")}
         may, shared = self._may, self._platform
         routing(scopes["routing"], may, shared, self._region.interruption_concurrency)
@@ -104,10 +104,10 @@ class RegionStack(Stack):
         feed(scopes["dispatch"], may.region, dispatching, queues(self).waiting)
 
     def _tick(self) -> None:
-        """Make bucket and table once all else is there but the ticks, so that a first deployment can be undone.
+        """Make the bucket and the table after everything but the ticks, so that a first deployment can be rolled back.
 
-        CloudFormation deletes what it has made when it rolls that back. It could not delete a table that is protected
-        from deletion, nor a bucket into which a tick has had the catalogue written.
+        A rollback deletes what CloudFormation has made. It could delete neither a table with deletion protection nor a
+        bucket in which a tick has already had the catalogue written.
         """
         others = [child for child in self.node.children if isinstance(child, Construct)]
         bucket, table = make_bucket(self, self._region.name), make_table(self)
@@ -124,7 +124,7 @@ class RegionStack(Stack):
             )
 
     def _output(self, forwarder: iam.Role) -> None:
-        """Say what forwarders' configurations need, and which version this is."""
+        """Output what the forwarders' configuration needs, and the deployed version and release."""
         told = {
             "BucketName": names.bucket_name(self._region.name),
             "TableName": names.TABLE_NAME,

@@ -31,7 +31,7 @@ _PARAMETER_NAME = re.compile(r"/?[\w.-]+(/[\w.-]+)*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Vpc:
-    """Where functions run that must reach private API server endpoints."""
+    """Where the functions run that call private API server endpoints."""
 
     subnet_ids: tuple[str, ...]
     security_group_ids: tuple[str, ...]
@@ -41,9 +41,10 @@ class Vpc:
 class RegionContext:
     """One entry of `regions`.
 
-    `node_roles` are roles that nodes of all clusters may have, `kms_key_arns` are the keys of their volumes,
-    `ssm_parameters` are the names of the account's own parameters that hold images. `vpcs` go by what cdk.json calls
-    them. `isolated` says that functions reach no price list. `interruption_concurrency` is kept free for notices.
+    `node_roles` are roles that nodes of all clusters may have, `kms_key_arns` the keys of their volumes, and
+    `ssm_parameters` the names of the account's own parameters that hold images. `vpcs` are keyed by their name in
+    cdk.json. `isolated` means that functions cannot reach the price list. `interruption_concurrency` is reserved for
+    notices.
     """
 
     name: str
@@ -59,7 +60,7 @@ class RegionContext:
 
 
 def read_region(name: str, entry: Mapping[str, Any]) -> RegionContext:
-    """Read an entry that has no faults."""
+    """Read an entry that has been checked for faults."""
     vpcs = entry.get("vpcs", {})
     return RegionContext(
         name=name,
@@ -76,7 +77,7 @@ def read_region(name: str, entry: Mapping[str, Any]) -> RegionContext:
 
 
 def region_faults(name: str, entry: Any) -> Iterator[str]:
-    """Yield what is wrong with an entry and its name."""
+    """Yield the faults of an entry and of its name."""
     where = f"regions.{name}"
     yield from text(where, name, REGION, "an AWS region such as us-east-1")
     if not isinstance(entry, dict):
@@ -113,7 +114,7 @@ def _vpcs_faults(where: str, vpcs: Any) -> Iterator[str]:
         return
     for name, vpc in vpcs.items():
         here = f"{where}.{name}"
-        expected = "a name of up to 16 characters of a-z, 0-9 and -, a letter first"
+        expected = "a name of at most 16 characters (a-z, 0-9, -) that starts with a letter"
         yield from text(here, name, VPC_NAME, expected)
         if not isinstance(vpc, dict):
             yield f"{here}: expected an object with {' and '.join(VPC_KEYS)}, found {vpc!r}"

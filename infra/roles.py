@@ -1,4 +1,4 @@
-"""The role of a function: what it may do by itself, what Lambda may do in its name, and what a session may."""
+"""The role of a function: its own permissions, those that Lambda uses on its behalf, and those of its sessions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _TRACE = Grant(
     "Trace",
     ("xray:PutTelemetryRecords", "xray:PutTraceSegments"),
     ("*",),
-    wildcard="X-Ray's write calls know no resources",
+    wildcard="X-Ray's write calls support no resource-level permissions",
 )
 
 
 def function_role(
     scope: Construct, name: str, region: str, own: Iterable[Grant], session_grants: Iterable[Grant]
 ) -> iam.Role:
-    """Make the role. Where it has `session_grants` it may begin sessions of itself, which have these and not `own`."""
+    """Make the role. With `session_grants` it may start sessions of itself, which have those grants and not `own`."""
     trusted = iam.ServicePrincipal("lambda.amazonaws.com")
     granted = list(session_grants)
     if not granted:
@@ -37,24 +37,24 @@ def function_role(
 
 
 def base_grants(region: str, *, delays: bool, tracing: bool) -> list[Grant]:
-    """Write to the log group, which exists already, for no function may make one; and traces, where they are wanted.
+    """Write to the log group, which already exists, since no function may create one; write traces if `tracing` is set.
 
-    Send to queues: events with which the function has failed for good, and what it `delays`.
+    Send to queues: events that the function failed to process for good and, with `delays`, delayed invocations.
     """
     streams = names.arn("logs", f"log-group:{names.LOG_GROUP_NAME}:*", region=region)
     log = Grant(
         "Log",
         ("logs:CreateLogStream", "logs:PutLogEvents"),
         (streams,),
-        wildcard="a stream for each environment in which a function runs",
+        wildcard="each execution environment of a function has its own stream",
     )
     return [log, send_grant(region, delays=delays), *([_TRACE] if tracing else [])]
 
 
 def vpc_grants(region: str, function_name: str) -> list[Grant]:
-    """Let Lambda attach the function to the VPC, and keep the function's own code from doing the same.
+    """Let Lambda attach the function to the VPC, but deny the same calls to the function's own code.
 
-    A session does not say whose function it is of, so these rights are none of a session's.
+    A session does not identify its function, so sessions do not get these rights.
     """
     changes = (
         "ec2:AssignPrivateIpAddresses",
@@ -65,8 +65,8 @@ def vpc_grants(region: str, function_name: str) -> list[Grant]:
     actions = (*changes, "ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets")
     own = names.arn("lambda", f"function:{function_name}", region=region)
     code = {"ArnEquals": {"lambda:SourceFunctionArn": own}}
-    why = "Lambda asks for these on all resources to attach a function to a VPC"
+    why = "Lambda requires these on all resources to attach a function to a VPC"
     return [
         Grant("AttachToVpc", actions, ("*",), wildcard=why),
-        Grant("NotFromCode", changes, ("*",), code, "a denial covers everything", iam.Effect.DENY),
+        Grant("NotFromCode", changes, ("*",), code, "a Deny statement covers all resources", iam.Effect.DENY),
     ]

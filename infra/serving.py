@@ -1,4 +1,4 @@
-"""Which version of a function serves: what its aliases name, and what becomes of events that it does not answer."""
+"""Which version of a function serves: the targets of its aliases, and what happens to events that it fails on."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from nodesmith.settings import ALIAS, CANARY_ALIAS, DEAD_LETTER_QUEUE_NAME
 
 RETRIES = 2
 LONGEST_EVENT_AGE_SECONDS = 6 * 3600
-"""How long Lambda keeps an event that it cannot hand to the function, for one: no concurrency is left."""
+"""How long Lambda keeps an event that it cannot deliver to the function, for example for lack of concurrency."""
 
 
 def serve(
     scope: Construct, made: lambda_.Function, name: str, region: str, trial: Serving | None, *, tried: bool
 ) -> lambda_.Alias:
-    """Publish a version of the function (its name in `name`), and let the alias name it that everybody invokes.
+    """Publish a version of the function called `name`, and point the alias that everything invokes to it.
 
-    Earlier versions stay, so that one can return. During a trial the alias names what serves today; where the function
-    is `tried`, another alias names the new version.
+    Earlier versions stay for rollbacks. During a trial, that alias stays on the version that serves today; if the
+    function is `tried`, a second alias points to the new version.
     """
     version = made.current_version
     alias = lambda_.Alias(scope, "Live", alias_name=ALIAS, version=version)
@@ -41,8 +41,8 @@ def _keep_events(
 ) -> None:
     """Have Lambda keep an asynchronous event until the function has run.
 
-    Where its process dies Lambda runs it twice more, after one minute and two, and keeps the event in the queue of dead
-    letters then.
+    If the function's process dies, Lambda retries twice, after one and two minutes, then sends the event to the
+    dead-letter queue.
     """
     dead = names.queue_arn(region, DEAD_LETTER_QUEUE_NAME)
     destinations = lambda_.CfnEventInvokeConfig.DestinationConfigProperty(

@@ -1,7 +1,7 @@
-"""Sessions: a function works for a cluster under a session of its own role, which carries that cluster's name as a tag.
+"""Sessions: to work for a cluster, a function assumes its own role again, with the cluster's name as a session tag.
 
-IAM puts the tags of the session that asks into the statements, so that one role serves all clusters and each session
-reaches one. Without a session a function reads registrations and messages, and can do nothing to any cluster.
+IAM substitutes the tags of the calling session in the statements, so one role serves all clusters while each session
+reaches one. Without a session, a function reads registrations and messages, and can change nothing in any cluster.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from nodesmith.registration import CANARY_PARAMETER, CLUSTER_TAG, PARAMETERS, VP
 from nodesmith.settings import CANARY_ALIAS, DEAD_LETTER_QUEUE_NAME, QUEUE_NAME, TALKING
 
 CLUSTER = f"${{aws:PrincipalTag/{CLUSTER_TAG}}}"
-"""What IAM replaces by the name of the cluster of the session that asks. Without one a statement matches nothing."""
+"""IAM replaces this with the cluster of the calling session. Without a session, a statement matches nothing."""
 VPC = f"${{aws:PrincipalTag/{VPC_TAG}}}"
-"""What IAM replaces by the id of the VPC of that cluster's nodes."""
+"""IAM replaces this with the id of the VPC of that cluster's nodes."""
 FORWARDERS_CLUSTER = "${aws:PrincipalTag/eks-cluster-name}"
 """The same for the forwarder, whose sessions EKS Pod Identity tags."""
 _MARK = f"aws:PrincipalTag/{CLUSTER_TAG}"
@@ -32,20 +32,20 @@ _POLLING = ("sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage")
 
 
 def in_session(grants: Iterable[Grant]) -> list[Grant]:
-    """Narrow grants to the session of a cluster.
+    """Restrict grants to the session of a cluster.
 
-    Where a grant names the session's cluster it matches nothing without one, and no more is said: IAM limits its size.
+    A grant that names the session's cluster matches nothing outside one and gets no condition: IAM limits policy size.
     """
     return [grant if _names_cluster(grant) else grant.where(IN_SESSION) for grant in grants]
 
 
 def outside_sessions(grants: Iterable[Grant]) -> list[Grant]:
-    """Narrow grants to the function itself and to Lambda, so that no cluster's session has them."""
+    """Restrict grants to the function itself and to Lambda; no cluster's session has them."""
     return [grant.where(OUTSIDE) for grant in grants]
 
 
 def own_grants(role_arn: str, region: str) -> list[Grant]:
-    """Learn of clusters, and begin to work for one: what every function of a cluster's concern may do by itself."""
+    """Read registrations and start a session for a cluster: the own permissions of every cluster concern's function."""
     registrations = names.arn("ssm", f"parameter{PARAMETERS}/*", region=region)
     canaries = names.arn("ssm", f"parameter{CANARY_PARAMETER}", region=region)
     return [
@@ -54,23 +54,23 @@ def own_grants(role_arn: str, region: str) -> list[Grant]:
             "ReadRegistrations",
             ("ssm:GetParameters",),
             (registrations, canaries),
-            wildcard="one for each cluster",
+            wildcard="each cluster has its own parameter",
         ),
     ]
 
 
 def poll_grant(region: str) -> Grant:
-    """Take what waits in the region's queue, which Lambda does in the function's name."""
+    """Receive messages from the region's queue, which Lambda does on the function's behalf."""
     return Grant("Poll", _POLLING, (names.queue_arn(region, QUEUE_NAME),))
 
 
 def wake_grant(
     region: str, vpcs: Sequence[str], *concerns: str, itself: tuple[str, str] | None = None
 ) -> Grant:
-    """Invoke the functions of these concerns, in the VPCs of the region as well: a cluster may be reached from any.
+    """Invoke the functions of these concerns, also those in the region's VPCs: a cluster may be reached from any.
 
-    A function that talks to API servers wakes those that do so from the same place: it serves no other clusters.
-    `itself` is a concern, and the VPC of its function, which may hand clusters to a release of itself on trial.
+    A function that calls API servers invokes others that do so only in its own place: it serves no other clusters.
+    `itself` is a concern and the VPC of its function, which may hand clusters to a release of itself on trial.
     """
     places = [itself[1]] if itself is not None and itself[0] in TALKING else ["", *vpcs]
     arns = [
@@ -84,16 +84,16 @@ def wake_grant(
 
 
 def send_grant(region: str, *, delays: bool) -> Grant:
-    """Keep events that a function has failed with for good, as Lambda does in its name; `delays`: have others wait."""
+    """Send events that a function failed on for good, as Lambda does on its behalf; `delays` adds the waiting queue."""
     queues = (DEAD_LETTER_QUEUE_NAME, QUEUE_NAME) if delays else (DEAD_LETTER_QUEUE_NAME,)
     return Grant("Send", ("sqs:SendMessage",), tuple(names.queue_arn(region, queue) for queue in queues))
 
 
 def trust_itself(role: iam.Role, role_arn: str) -> None:
-    """Let the role begin sessions of itself, each named and tagged by one cluster. No session begins another.
+    """Let the role start sessions of itself, each named after and tagged with one cluster. No session starts another.
 
-    It is told by a condition, for it can not be a principal before it exists. The name is asked of AssumeRole only:
-    IAM does not say that TagSession knows it, and both must be allowed.
+    A condition identifies the role, because a role cannot be a principal before it exists. The session name is a
+    condition of AssumeRole only: IAM does not document it for TagSession, and both actions must be allowed.
     """
     itself: Conditions = {"ArnEquals": {"aws:PrincipalArn": role_arn}, **OUTSIDE, **_REQUESTED}
     named = {"StringEquals": {"sts:RoleSessionName": f"${{aws:RequestTag/{CLUSTER_TAG}}}"}}
@@ -109,7 +109,7 @@ def trust_itself(role: iam.Role, role_arn: str) -> None:
 
 
 def _names_cluster(grant: Grant) -> bool:
-    """Whether a grant matches only with the session's cluster: by each of its resources, or by a condition."""
+    """Return whether a grant matches only in the session of a cluster: by all its resources, or by a condition."""
     expected = [values for keys in grant.conditions.values() for values in keys.values()]
     lists = [values if isinstance(values, list) else [values] for values in expected]
     return any(all(CLUSTER in str(each) for each in values) for values in (grant.resources, *lists))

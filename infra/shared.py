@@ -1,4 +1,4 @@
-"""The functions that belong to no cluster: routing, the catalogue's, and dispatch."""
+"""The functions that belong to no cluster: routing, catalog and dispatch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def catalog(scope: Construct, may: Scope, shared: Platform, *, isolated: bool) -
 
 
 def dispatch(scope: Construct, may: Scope, shared: Platform) -> lambda_.Alias:
-    """Make the function that a schedule wakes, and that wakes the concerns of all clusters."""
+    """Make the function that a schedule invokes, and that invokes the concerns of all clusters."""
     spec = FunctionSpec(
         concern="dispatch",
         timeout_seconds=DISPATCH_TIMEOUT_SECONDS,
@@ -50,7 +50,7 @@ def dispatch(scope: Construct, may: Scope, shared: Platform) -> lambda_.Alias:
 def routing(
     scope: Construct, may: Scope, shared: Platform, reserved_concurrency: int | None
 ) -> lambda_.Alias:
-    """Make the function that finds out whose an instance is, and the rules that send it what EC2 says of instances."""
+    """Make the function that finds an instance's cluster, and the rules that send it EC2's events about instances."""
     spec = FunctionSpec(
         concern="routing",
         timeout_seconds=ROUTING_TIMEOUT_SECONDS,
@@ -66,11 +66,11 @@ def routing(
 
 
 def _listen(scope: Construct, name: str, pattern: Mapping[str, Any], function: lambda_.Alias) -> None:
-    """Pass events on as they are: the deadline is in them."""
+    """Make a rule that passes events on unchanged: they hold the deadline."""
     events.Rule(
         scope,
         name,
-        description=f"what instances of this region may be lost by: {name}",
+        description=f"Sends events about instances of this region to nodesmith: {name}",
         event_pattern=events.EventPattern(
             source=pattern["source"], detail_type=pattern["detail-type"], detail=pattern.get("detail")
         ),

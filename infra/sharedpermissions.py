@@ -1,4 +1,4 @@
-"""What the functions that belong to no cluster may do: routing, dispatch, and the catalogue's."""
+"""What the functions that belong to no cluster may do: routing, dispatch and catalog."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nodesmith.settings import (
 
 
 def routing_grants(scope: Scope) -> list[Grant]:
-    """Return whose an instance is, by the indexes of the table and not by what it holds; keep what is said of it."""
+    """Find an instance's cluster by the table's indexes, without reading items; keep notices for the cluster."""
     indexes = (
         names.arn("dynamodb", f"table/{names.TABLE_NAME}/index/{name}", region=scope.region)
         for name in INDEXES
@@ -37,14 +37,14 @@ def routing_grants(scope: Scope) -> list[Grant]:
 
 
 def dispatch_grants(scope: Scope) -> list[Grant]:
-    """List the registrations, see what is due, and wake every concern of a cluster; wake what has waited."""
+    """List registrations, see what is due, invoke every concern of a cluster, and deliver delayed invocations."""
     path = names.arn("ssm", f"parameter{PARAMETERS}", region=scope.region)
     return [
         Grant(
             "ListRegistrations",
             ("ssm:GetParametersByPath",),
             (path, f"{path}/*"),
-            wildcard="one for each cluster",
+            wildcard="each cluster has its own parameter",
         ),
         marks_grant(scope.region),
         poll_grant(scope.region),
@@ -54,7 +54,7 @@ def dispatch_grants(scope: Scope) -> list[Grant]:
 
 
 def marks_grant(region: str) -> Grant:
-    """Read of every cluster when its ledger and its snapshot last changed, and nothing else that is kept beside."""
+    """Read when each cluster's ledger and snapshot last changed, and no other attributes of those items."""
     kinds = (partition_key("*"), forwarder_partition_key("*"))
     return every_partition_grant("ReadMarks", region, "BatchGetItem", *kinds).where(
         {
@@ -66,7 +66,7 @@ def marks_grant(region: str) -> Grant:
 
 
 def health_check_grants(scope: Scope) -> list[Grant]:
-    """Read what functions have recorded, count dead letters, end a failing trial, tell the default bus of changes."""
+    """Read the health records, count dead letters, end a failing trial, send changes to the default event bus."""
     canary = (names.arn("ssm", f"parameter{CANARY_PARAMETER}", region=scope.region),)
     said = {"events:source": HEALTH_SOURCE, "events:detail-type": HEALTH_DETAIL_TYPE}
     return [
@@ -88,7 +88,7 @@ def health_check_grants(scope: Scope) -> list[Grant]:
 
 
 def catalog_grants(scope: Scope) -> list[Grant]:
-    """Collect what can be bought in a region. The price list has its endpoints elsewhere, so no region binds it."""
+    """Collect what can be bought in a region. Price list endpoints are elsewhere, so no condition names the region."""
     region = scope.region
     key = catalog_key(region)
     kinds = ("AvailabilityZones", "InstanceTypeOfferings", "InstanceTypes", "SpotPriceHistory")
@@ -96,6 +96,11 @@ def catalog_grants(scope: Scope) -> list[Grant]:
         *read_grants(region, key),
         write_grant(region, key),
         describe_grant(region, *kinds),
-        Grant("ReadPrices", ("pricing:GetProducts",), ("*",), wildcard="the price list knows no resources"),
+        Grant(
+            "ReadPrices",
+            ("pricing:GetProducts",),
+            ("*",),
+            wildcard="the price list supports no resource-level rights",
+        ),
         health_grant(region),
     ]

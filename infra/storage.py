@@ -1,4 +1,4 @@
-"""What is kept, and outlives the stack: the table of the ledger, and the bucket of snapshots and decisions."""
+"""What outlives the stack: the ledger's table, and the bucket of snapshots and decisions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from constructs import Construct
 from infra import names
 from nodesmith.settings import INDEXES
 
-VERSION_DAYS = 7  # replaced snapshots and catalogues, for looking back at what a decision saw
+VERSION_DAYS = 7  # replaced snapshots and catalogues, to look up what a decision saw
 DECISION_DAYS = 90
 
 
 def make_table(scope: Construct) -> dynamodb.Table:
-    """Make the ledger: encrypted with DynamoDB's own key, for what it holds (names, ids, times) is no secret."""
+    """Make the ledger. DynamoDB's own key encrypts it: its content (names, ids, times) is not secret."""
     table = dynamodb.Table(
         scope,
         "Table",
@@ -40,8 +40,10 @@ def make_table(scope: Construct) -> dynamodb.Table:
 
 
 def make_bucket(scope: Construct, region: str) -> s3.Bucket:
-    """Make the bucket, with S3-managed keys: snapshots hold neither Secrets nor environment values (the forwarder drops
-    them), and a key of our own would cost more a month than everything else here does while idle.
+    """Make the bucket, encrypted with S3-managed keys.
+
+    Snapshots hold neither Secrets nor environment values, because the forwarder drops them. A key of our own would cost
+    more a month than everything else here does while idle.
     """
     own = names.has_own_namespace(region)
     bucket = s3.Bucket(
@@ -58,13 +60,13 @@ def make_bucket(scope: Construct, region: str) -> s3.Bucket:
         lifecycle_rules=_lifecycle_rules(),
         removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
     )
-    why = "Only nodesmith's roles reach the bucket; who wants a record of reads has CloudTrail's data events"
+    why = "Only nodesmith's roles reach the bucket; CloudTrail data events can record reads"
     Validations.of(bucket).acknowledge(Acknowledgment(id="AwsSolutions-S1", reason=why))
     return bucket
 
 
 def _lifecycle_rules() -> list[s3.LifecycleRule]:
-    """Let what is replaced go within a week, and decisions after a quarter. A snapshot that old has no cluster left."""
+    """Expire replaced versions after a week and decisions after a quarter. Snapshots that old belong to no cluster."""
     return [
         s3.LifecycleRule(
             id="replaced",

@@ -1,4 +1,4 @@
-"""What may be done to the table: to items of one partition each, by key. There is no scan."""
+"""What may be done to the table: each grant covers the items of given partitions, by key. Nothing may scan."""
 
 from __future__ import annotations
 
@@ -21,32 +21,33 @@ def ledger_grant(region: str) -> Grant:
 
 
 def learned_grant(region: str, *actions: str, beside: str = "") -> Grant:
-    """Read, or write as well, what nodes of all clusters of the account have been seen to offer in the region.
+    """Read what nodes of all the account's clusters in the region have shown about instance types.
 
-    `beside` is another partition for which the same is granted, in the same statement: IAM limits a role's size.
+    `actions` add writes.
+    `beside` is another partition that the same statement covers: IAM limits a role's size.
     """
     partitions = (learned_partition_key(region), *([beside] if beside else []))
     return _grant("Learned", region, ("Query", *actions), *partitions)
 
 
 def notices_grant(region: str) -> Grant:
-    """Read and delete what routing has kept for the cluster."""
+    """Read and delete the notices that routing has kept for the cluster."""
     return _grant("Notices", region, ("BatchWriteItem", "Query"), notices_partition_key(CLUSTER))
 
 
 def health_grant(region: str, cluster: str = "") -> Grant:
-    """Record how the runs of a cluster's concerns end, or of those that are no cluster's."""
+    """Record how the runs of a cluster's concerns end or, without a cluster, those of the shared functions."""
     sid = "RecordHealth" if cluster else "RecordOwnHealth"
     return _grant(sid, region, ("PutItem", "Query"), health_partition_key(cluster))
 
 
 def heartbeat_grant(region: str, action: str, cluster: str = CLUSTER) -> Grant:
-    """Write, or read, when a cluster's forwarder last gave a sign of life."""
+    """Read or write (`action`) the heartbeat of a cluster's forwarder."""
     return _grant("Heartbeat", region, (action,), forwarder_partition_key(cluster))
 
 
 def every_partition_grant(sid: str, region: str, action: str, *patterns: str) -> Grant:
-    """Do one thing to all partitions of these kinds (their patterns), whosever they are."""
+    """Allow one action on all partitions that match these patterns, for every cluster."""
     return _grant(sid, region, (action,), *patterns, operator="StringLike")
 
 
@@ -59,6 +60,6 @@ def _grant(
         (names.arn("dynamodb", f"table/{names.TABLE_NAME}", region=region),),
         {
             f"ForAllValues:{operator}": {"dynamodb:LeadingKeys": list(partitions)},
-            "Null": {"dynamodb:LeadingKeys": "false"},  # of no values, all are as they should be
+            "Null": {"dynamodb:LeadingKeys": "false"},  # with no values at all, ForAllValues would be true
         },
     )

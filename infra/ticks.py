@@ -1,4 +1,4 @@
-"""Ticks: EventBridge Scheduler says "look again". A lost one is made good by the next, so none is repeated."""
+"""Ticks: EventBridge Scheduler invokes functions periodically. The next tick makes up for a lost one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from infra import names
 from infra.grants import Grant, make_role
 
 SCHEDULED_TIME = "<aws.scheduler.scheduled-time>"
-"""What EventBridge Scheduler replaces in a message by the time at which the schedule was to come."""
+"""EventBridge Scheduler replaces this in a message with the time that the schedule was due."""
 
 
 class Ticker(Construct):
-    """The ticks of one stack: their group, and a role that may reach `targets` (ARNs) by `action`, nothing else.
+    """The ticks of one stack: their group, and a role that may call only `action` on `targets` (ARNs).
 
-    The first tick comes once `after` is there.
+    The schedules are created after `after`.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Ticker(Construct):
         self._role = make_role(self, "Role", None, trusted, [Grant("Tick", (action,), targets)])
 
     def every(self, minutes: int, name: str, target_arn: str, message: str) -> None:
-        """Send `message`, which is JSON, to a target, once in so many minutes."""
+        """Send `message`, a JSON text, to a target every `minutes` minutes."""
         unit = "minute" if minutes == 1 else "minutes"
         schedule = scheduler.CfnSchedule(
             self,

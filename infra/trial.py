@@ -1,4 +1,4 @@
-"""A release on trial: its code serves some clusters, while the versions that serve today go on to serve the others."""
+"""A release on trial: its code serves some clusters, while the versions that serve today keep serving the others."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from nodesmith.settings import ALIAS
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """During a trial: `clusters` are served by the release on trial; `versions` serve all others, by function."""
+    """The split during a trial: the new release serves `clusters`; `versions`, by function, serve all others."""
 
     clusters: frozenset[str]
     versions: Mapping[str, str]
 
 
 def read_canary(raw: Any) -> frozenset[str]:
-    """Read the context value `canary`: clusters' names with commas between them; none where it is not given.
+    """Read the context value `canary`: names of clusters, separated by commas; empty if it is not set.
 
-    Raises ValueError saying what would be right.
+    Raises ValueError naming what is expected.
     """
     if raw is None or raw == "":
         return frozenset()
@@ -36,10 +36,10 @@ def read_canary(raw: Any) -> frozenset[str]:
 def trial(
     clusters: frozenset[str], region: str, functions: Iterable[str], client: Callable[[str, str], Any]
 ) -> Serving | None:
-    """Look up which versions serve in a region; None where no cluster is to be served on trial.
+    """Look up which versions serve in a region; return None if no cluster is on trial.
 
-    `client` gives boto3's client of a service in a region. A function that is not deployed yet has no version. Raises
-    ValueError where nothing is deployed, or AWS cannot be asked.
+    `client` returns boto3's client of a service in a region. A function that is not deployed yet has no version. Raises
+    ValueError if nothing is deployed, or if AWS cannot be queried.
     """
     if not clusters:
         return None
@@ -50,9 +50,9 @@ def trial(
             if version:
                 found[name] = version
     except (ClientError, BotoCoreError) as error:
-        raise ValueError(f"canary: what serves in {region} cannot be looked up: {error}") from None
+        raise ValueError(f"canary: cannot look up which versions serve in {region}: {error}") from None
     if not found:
-        raise ValueError(f"canary: nothing is deployed in {region} that could serve the other clusters")
+        raise ValueError(f"canary: no release is deployed in {region} that could serve the other clusters")
     return Serving(clusters, found)
 
 

@@ -1,7 +1,7 @@
-"""Compile what we ask for (requirements/*.in, pyproject.toml) into exact, hashed pins: `make pins`.
+"""Compile the requirements (requirements/*.in, pyproject.toml) into exact, hashed pins: `make pins`.
 
-The sets agree with each other, because each is compiled under the pins of those before it: what the tests run (run.txt)
-is what the layers and the forwarder's image carry. Pins that still satisfy are kept; UPGRADE=--upgrade moves them.
+The sets agree with each other, because each is compiled under the pins of earlier ones: what the tests run (run.txt) is
+what the layers and the forwarder's image contain. Pins that still satisfy are kept; UPGRADE=--upgrade moves them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 from requirements.install import ROOT, UV, install, uv_environment
 
-# set: (where it asks, whose pins bind it)
+# set: (its sources, the sets whose pins constrain it)
 SETS = {
     "bootstrap": (["requirements/bootstrap.in"], []),
     "run": (["pyproject.toml"], []),
@@ -25,7 +25,7 @@ SETS = {
 
 
 def compile_set(name: str, options: list[str]) -> None:
-    """Write requirements/NAME.txt, good for every platform and every Python that the project supports."""
+    """Write requirements/NAME.txt for every platform and every Python version that the project supports."""
     sources, binding = SETS[name]
     command = [
         str(UV),

@@ -2,11 +2,11 @@
 
     python3 requirements/install.py run dev infra
 
-Standard library only, because nothing else is there yet: makes .venv, lets pip fetch uv, lets uv fetch the rest with
-hashes checked, and installs the checkout editable, so that `.venv/bin/nodesmith` is the working tree. A stamp in .venv
-says what is in it; while nothing has changed, reading that is all that happens. Other packages in .venv are left alone.
+Uses the standard library only, because nothing else is installed yet. It makes .venv, has pip fetch uv, has uv fetch
+the rest with hashes checked, and installs the checkout as editable, so that `.venv/bin/nodesmith` runs the working
+tree. A stamp in .venv records its content; while nothing has changed, only the stamp is read. Other packages stay.
 
-Packages come from where pip's own configuration says (pip.conf, PIP_*). uv does not read it, so it is translated.
+Packages come from the index in pip's own configuration (pip.conf, PIP_*). uv does not read that, so it is translated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UV = VENV / "bin" / "uv"
 STAMP = VENV / "installed.json"
 PIP_PACKAGE = VENV / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages" / "pip"
 
-# pip's setting: the variable that tells uv the same.
+# pip's setting: the variable with the same meaning for uv.
 TRANSLATION = {
     "index-url": "UV_INDEX_URL",
     "extra-index-url": "UV_EXTRA_INDEX_URL",
@@ -40,11 +40,11 @@ TRANSLATION = {
     "proxy": "ALL_PROXY",
     "cert": "SSL_CERT_FILE",
 }
-PIP_SECTIONS = ("global", "user", "site", "install", ":env:")  # the later wins
+PIP_SECTIONS = ("global", "user", "site", "install", ":env:")  # later ones override earlier ones
 
 
 def install(sets: list[str]) -> None:
-    """Bring .venv up to date with requirements/SET.txt of each set; exit with a message when a step fails."""
+    """Bring .venv up to date with requirements/SET.txt of each set; exit with a message if a step fails."""
     present = read_stamp()
     wanted = {name: digest(f"requirements/{name}.txt") for name in ["bootstrap", *sets]}
     if sets:
@@ -76,7 +76,7 @@ def digest(path: str) -> str:
 
 
 def read_stamp() -> dict[str, str]:
-    """Return what .venv holds: set → digest; empty when it is not there, broken, or of another Python."""
+    """Return the content of .venv, set → digest; empty if it is missing, broken, or for another Python."""
     try:
         stamp: dict[str, str] = json.loads(STAMP.read_text())
     except (OSError, ValueError):
@@ -85,19 +85,19 @@ def read_stamp() -> dict[str, str]:
 
 
 def write_stamp(stamp: dict[str, str]) -> None:
-    """Record what .venv holds, at one stroke: a run that is stopped leaves the old stamp or the new one."""
+    """Record the content of .venv atomically: an interrupted run leaves either the old stamp or the new one."""
     draft = STAMP.with_suffix(".new")
     draft.write_text(json.dumps(stamp, indent=1))
     draft.replace(STAMP)
 
 
 def usable() -> bool:
-    """Return whether .venv runs, and on the Python that is running this."""
+    """Return whether .venv is usable: it has an interpreter, and pip for this Python version."""
     return PYTHON.exists() and PIP_PACKAGE.is_dir()
 
 
 def bootstrap() -> None:
-    """Make .venv unless a usable one is there, and let pip put uv and the build backend into it."""
+    """Make .venv unless a usable one exists, and have pip install uv and the build backend into it."""
     if not usable():
         run([sys.executable, "-m", "venv", "--clear", str(VENV)], dict(os.environ))
     pip_install = [str(PYTHON), "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
@@ -107,30 +107,30 @@ def bootstrap() -> None:
 def uv_environment() -> dict[str, str]:
     """Return the environment for uv.
 
-    Pip's configuration in uv's words, under whatever uv's own variables say already.
+    It holds pip's configuration in uv's variables; uv's own variables take precedence.
     """
     pip_config = [str(PYTHON), "-m", "pip", "config", "list"]
     listing = subprocess.run(pip_config, capture_output=True, text=True, check=True).stdout
-    # As pip does: the system's certificates, and all indexes alike (safe, because the hashes are pinned).
+    # As pip does: use the system's certificates, and treat all indexes alike (safe, because the hashes are pinned).
     as_pip_does = {"UV_SYSTEM_CERTS": "1", "UV_INDEX_STRATEGY": "unsafe-best-match"}
     return {**as_pip_does, **translated(listing), **os.environ}
 
 
 def translated(listing: str) -> dict[str, str]:
-    """Read what `pip config list` prints, lines such as global.index-url='…' or :env:.cert='…', as uv's variables."""
+    """Translate the output of `pip config list`, such as global.index-url='…' or :env:.cert='…', to uv's variables."""
     found = re.findall(r"^([\w:]+)\.([\w-]+)=(.*)$", listing, re.MULTILINE)
     settings = {}
     for section in PIP_SECTIONS:
         settings.update({key: ast.literal_eval(value) for where, key, value in found if where == section})
     words = {TRANSLATION[key]: value.split() for key, value in settings.items() if key in TRANSLATION}
-    # uv wants commas here and refuses what pip passes over: a folder that is not there.
+    # uv wants commas here and rejects a missing folder, which pip ignores.
     links = [link for link in words.pop("UV_FIND_LINKS", []) if "://" in link or Path(link).is_dir()]
     variables = {name: " ".join(value) for name, value in words.items()}
     return {**variables, "UV_FIND_LINKS": ",".join(links)} if links else variables
 
 
 def run(command: list[str], environment: dict[str, str]) -> None:
-    """Run one step from the checkout's root; its own messages go to the terminal."""
+    """Run one step in the checkout's root; its output goes to the terminal. Exit if it fails."""
     if subprocess.run(command, cwd=ROOT, env=environment, stdout=sys.stderr).returncode:
         sys.exit(
             f"nodesmith: this step failed: {' '.join(command)}\n"
@@ -140,7 +140,7 @@ def run(command: list[str], environment: dict[str, str]) -> None:
 
 
 def say(message: str) -> None:
-    """Tell the person at the terminal what takes time."""
+    """Print a progress message to the terminal."""
     print(f"nodesmith: {message}", file=sys.stderr, flush=True)
 
 

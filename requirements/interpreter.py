@@ -1,7 +1,7 @@
-"""Find other Pythons on this machine, and install Lambda's into build/pythons where it is missing.
+"""Find other Pythons on this machine, and install Lambda's into build/pythons if it is missing.
 
-Found are those on the PATH, in uv's and in pyenv's folder, and those installed here. What is missing uv downloads.
-Where the host of uv's downloads cannot be reached, Go fetches a module that embeds the same builds, if Go is there.
+The search covers the PATH, the folders of uv and pyenv, and earlier installations. uv downloads what is missing. If the
+host of uv's downloads is unreachable, Go fetches a module that embeds the same builds, if Go is installed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from requirements.install import ROOT, UV, say, uv_environment
 
 INSTALLED = ROOT / "build" / "pythons"
 _UNAVAILABLE = "unavailable-{version}"
-_DIRECTORY = 1 << 31  # of Go's file modes
+_DIRECTORY = 1 << 31  # in Go's file modes
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ _GO_MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64"
 
 
 def find(version: str) -> Path | None:
-    """Return the newest Python of a minor version ("3.14") on this machine, None where there is none."""
+    """Return the newest Python of a minor version ("3.14") on this machine, or None if there is none."""
     return next(filter(_runs, _candidates(version)), None)
 
 
 def provide(version: str, *, again: bool = False) -> Path | None:
-    """Return a Python of a minor version, installed if necessary; None where none can be had, which is said.
+    """Return a Python of a minor version, installed if necessary; print a message and return None if impossible.
 
-    A version that could not be installed is not tried again unless `again` is set.
+    A version that could not be installed is not retried unless `again` is set.
     """
     found = find(version)
     mark = INSTALLED / _UNAVAILABLE.format(version=version)
@@ -66,7 +66,7 @@ def provide(version: str, *, again: bool = False) -> Path | None:
 
 
 def _candidates(version: str) -> Iterator[Path]:
-    """Return where a Python may be. What pyenv puts on the PATH is there for versions that are not chosen, too."""
+    """Yield where a Python may be. pyenv puts names on the PATH even for versions that are not selected."""
     name = f"python{version}"
     on_path = shutil.which(name)
     if on_path:
@@ -79,12 +79,12 @@ def _candidates(version: str) -> Iterator[Path]:
 
 
 def _patch(python: Path) -> list[int]:
-    """Return the numbers in the name of a Python's folder, to sort 3.13.10 behind 3.13.9."""
+    """Return the numbers in the name of a Python's folder, so that 3.13.10 sorts after 3.13.9."""
     return [int(part) for part in python.parts[-3].replace("-", ".").split(".") if part.isdecimal()]
 
 
 def _runs(python: Path) -> bool:
-    """Return whether it is more than a name, or a build for another machine."""
+    """Return whether the file runs: it may be a mere shim, or a build for another machine."""
     try:
         return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
     except OSError:
@@ -93,7 +93,7 @@ def _runs(python: Path) -> bool:
 
 def _install_by_uv(version: str) -> bool:
     command = [str(UV), "python", "install", version, "--no-bin", f"--install-dir={INSTALLED}"]
-    # By default it takes ten seconds to see that a host does not exist.
+    # By default, uv takes ten seconds to find that a host does not exist.
     environment = {"UV_HTTP_RETRIES": "1", **uv_environment()}
     return subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0
 
@@ -117,7 +117,7 @@ def _install_by_go(version: str) -> bool:
 
 
 def _fetch(go: str, module: GoModule, draft: Path) -> Path | None:
-    """Download a module into a cache of its own and return its folder; None where that fails or the hash differs."""
+    """Download a module into a temporary cache and return its folder; None if that fails or the hash differs."""
     environment = {
         **os.environ,
         "GOMODCACHE": str(draft / "cache"),
@@ -136,7 +136,7 @@ def _fetch(go: str, module: GoModule, draft: Path) -> Path | None:
 
 
 def _unpack(embedded: Path, target: Path) -> None:
-    """Write the files that a module embeds, some of them compressed, as its own list says."""
+    """Write the files that a module embeds, decompressing those that its list marks as compressed."""
     for entry in json.loads((embedded / "files.json").read_text())["files"]:
         source, to = embedded / entry["name"], target / entry["name"]
         if entry["perm"] & _DIRECTORY:

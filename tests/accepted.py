@@ -1,4 +1,4 @@
-"""Functions that only keep the events which they are invoked with, in the place of those that would run."""
+"""Functions that only record the events of their invocations, in place of the real ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Accepted:
-    """A concern's function, by its alias, and the hints that it has been invoked with."""
+    """A concern's function, by its alias, and the hints of its invocations."""
 
     def __init__(self, concern: Concern, region: str) -> None:
         name = function_name(concern)
@@ -24,13 +24,13 @@ class Accepted:
         self.hints: list[Hint] = []
 
     def accept(self, payload: Any, trace: str = "") -> str:
-        """Take an event, as Lambda does before it runs a function."""
+        """Accept an event, as Lambda does before it runs a function."""
         del trace
         self.hints += hints_of(payload)[0]
         return "request"
 
     def take(self) -> list[Hint]:
-        """Return the hints that have come since the last time."""
+        """Return the hints received since the last call."""
         taken, self.hints = self.hints, []
         return taken
 
@@ -38,7 +38,7 @@ class Accepted:
 def accepting(
     lambdas: Lambdas, region: str, concerns: Iterable[Concern] = Concern
 ) -> dict[Concern, Accepted]:
-    """Let these functions be known to the imitated Lambda of a region."""
+    """Register these functions with the imitated Lambda of a region."""
     made = {concern: Accepted(concern, region) for concern in concerns}
     for each in made.values():
         lambdas.know(cast("AsyncInvocations", each))

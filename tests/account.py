@@ -1,4 +1,4 @@
-"""An AWS account in this process, furnished for the cluster `express` and with EC2's manners."""
+"""An in-process AWS account with the resources of the cluster `express`, which behaves like EC2."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-# moto reads it when its EC2 comes to life: without the thousand public images every test is half a second faster.
+# moto reads this when its EC2 is created: without the thousand public images, every test is half a second faster.
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 
 import boto3
@@ -48,7 +48,7 @@ NODECLASS = EC2NodeClass(
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What was furnished, and the seam and the gate to break it by."""
+    """The resources of the account, and the seam and the gate that inject faults."""
 
     network: Network
     seam: Ec2Seam
@@ -57,7 +57,7 @@ class Account:
 
 @contextmanager
 def account() -> Iterator[Account]:
-    """Yield an account of its own for one test."""
+    """Yield a separate account for one test."""
     with strict_aws() as strict, Ec2Seam(embedded_catalog(REGION)) as seam:
         endpoint = Endpoint(CLUSTER.endpoint, CLUSTER.ca_bundle)
         network = furnish(client, CLUSTER.name, REGION, ZONES, CLUSTER.version, endpoint, NODECLASS.role)
@@ -66,14 +66,14 @@ def account() -> Iterator[Account]:
 
 @contextmanager
 def strict_aws() -> Iterator[StrictAws]:
-    """Play an empty AWS account in this process that refuses what AWS refuses. Tests use this, never mock_aws alone."""
+    """Yield an empty in-process AWS account that rejects what AWS rejects. Tests use this, never mock_aws alone."""
     with mock_aws(), StrictAws() as strict:
         yield strict
 
 
 @lru_cache
 def client(service: str) -> Any:
-    """Return one client of each service for all tests: moto answers with the account of the moment."""
+    """Return one client per service for all tests: moto answers with the account that is active."""
     return boto3.client(
         service,
         region_name=REGION,
@@ -85,7 +85,7 @@ def client(service: str) -> Any:
 
 @lru_cache
 def unvalidated_client(service: str) -> Any:
-    """Return a client that sends whatever it is given: AWS's refusals are looked for, not botocore's."""
+    """Return a client that sends invalid requests too: tests check AWS's rejections, not botocore's."""
     return boto3.client(
         service,
         region_name=REGION,
@@ -97,7 +97,7 @@ def unvalidated_client(service: str) -> Any:
 
 @contextmanager
 def deployed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Play an account in which a region is deployed, and give this process the environment of its functions."""
+    """Set up an account with a deployed region, and set the environment of its functions in this process."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "none")
     with strict_aws():

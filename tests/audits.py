@@ -1,4 +1,4 @@
-"""Small clusters, catalogues and plans for the tests of the audit, made by hand: no solver has seen them."""
+"""Small clusters, catalogues and plans for the audit's tests, written by hand rather than by the solver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Object = dict[str, Any]
 ZONE, HOST, NODEPOOL = "topology.kubernetes.io/zone", "kubernetes.io/hostname", "karpenter.sh/nodepool"
 ZONES = ("z-a", "z-b", "z-c")
 SIZES = {"m.small": (2, 8), "m.large": (4, 16), "m.huge": (16, 64), "g.large": (4, 16)}
-"""cpu and GiB of memory, all of it for pods; g.large has a GPU too"""
+"""Cpu and GiB of memory, all of it allocatable; g.large has a GPU, too."""
 DOLLARS = {"m.small": 0.1, "m.large": 0.2, "m.huge": 0.8, "g.large": 1.0}
 SPOT_SHARE = 0.25
 DRIVER = "ebs.csi.aws.com"
@@ -24,7 +24,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 @lru_cache(maxsize=1)
 def catalog() -> Catalog:
-    """Return four types in three zones, on demand and spot; g.large in z-a only, and m.huge sold out in z-c."""
+    """Return four types in three zones, on-demand and spot; g.large only in z-a, and m.huge sold out in z-c."""
     facts: dict[str, Any] = {}
     offerings: dict[str, tuple[Offering, ...]] = {}
     for name, (cpu, gib) in SIZES.items():
@@ -48,7 +48,7 @@ def catalog() -> Catalog:
 
 
 def nodepool(name: str = "default", **spec: Any) -> Object:
-    """Return a NodePool; `requirements`, `taints` and `labels` go to its template, all else to its spec."""
+    """Return a NodePool; `requirements`, `taints` and `labels` go to its template, other keywords to its spec."""
     inner = {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}
     inner["requirements"] = spec.pop("requirements", [])
     inner["taints"] = spec.pop("taints", [])
@@ -68,7 +68,7 @@ def nodeclass(**status: Any) -> Object:
 
 
 def pod(name: str, cpu: str = "1", memory: str = "1Gi", **fields: Any) -> Object:
-    """Return a pod; `labels`, `namespace`, `node`, `owner`, `requests` and `ports` are its own, all else its spec's."""
+    """Return a pod; `labels`, `namespace`, `node`, `owner`, `requests`, `ports` are special, others go to its spec."""
     requests = {"cpu": cpu, "memory": memory, **fields.pop("requests", {})}
     about: Object = {
         "name": name,
@@ -87,7 +87,7 @@ def pod(name: str, cpu: str = "1", memory: str = "1Gi", **fields: Any) -> Object
 
 
 def node(name: str, zone: str = "z-a", cpu: str = "4", **fields: Any) -> Object:
-    """Return a Node with 16 GiB for ten pods; `labels` and `about` extend its metadata, all else its spec."""
+    """Return a Node with 16 GiB for ten pods; `labels` and `about` extend its metadata, other keywords its spec."""
     labels = {ZONE: zone, HOST: name, **fields.pop("labels", {})}
     room = {"cpu": cpu, "memory": "16Gi", "pods": "10"}
     about = {"name": name, "labels": labels, **fields.pop("about", {})}
@@ -121,7 +121,7 @@ def spread(key: str = ZONE, skew: int = 1, app: str = "web", **more: Any) -> lis
 
 
 def near(app: str, key: str = ZONE, kind: str = "podAffinity", **more: Any) -> Object:
-    """Return an affinity that wants pods of an app in the same domain; with kind podAntiAffinity, that wants none."""
+    """Return an affinity to pods of an app in the same domain, or with kind podAntiAffinity an anti-affinity."""
     return {kind: {_REQUIRED: [{"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **more}]}}
 
 
@@ -148,7 +148,7 @@ def buys(
     zone: str = "z-a",
     **fields: Any,
 ) -> Object:
-    """Return a node of a plan, each of its pods with 1 GiB of memory; `cpu` is what is asked for in all."""
+    """Return a node of a plan, each of whose pods has 1 GiB of memory; `cpu` is the total of the requests."""
     capacity_type = fields.pop("capacityType", "on-demand")
     share = 1.0 if capacity_type == "on-demand" else SPOT_SHARE
     names = [key if "/" in key else f"default/{key}" for key in pods]
@@ -173,7 +173,7 @@ def plan(
     existing: Mapping[str, Sequence[str]] | None = None,
     unplaced: Mapping[str, str] | None = None,
 ) -> Object:
-    """Return a plan, with the price of its nodes as its price and its bound."""
+    """Return a plan whose price and lower bound are the price of its nodes."""
     price = sum(each["priceHourly"] for each in nodes)
     left = ((f"default/{key}", why) for key, why in (unplaced or {}).items())
     return {
@@ -190,10 +190,10 @@ def plan(
 
 
 def found(manifests: Sequence[Mapping[str, Any]], of: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Audit a plan; give kind and subject of each violation."""
+    """Audit a plan; return kind and subject of each violation."""
     return [(str(v.kind), v.subject) for v in audit(manifests, catalog(), of)]
 
 
 def kinds(manifests: Sequence[Mapping[str, Any]], of: Mapping[str, Any]) -> set[Kind]:
-    """Audit a plan; give the kinds of its violations."""
+    """Audit a plan; return the kinds of its violations."""
     return {v.kind for v in audit(manifests, catalog(), of)}

@@ -13,10 +13,10 @@ Manifest = dict[str, Any]
 
 
 def bind(pods: Mapping[str, Manifest], nodes: Mapping[str, Manifest]) -> None:
-    """Bind pods as the scheduler would: to Nodes that are Ready, without a taint, with room.
+    """Bind pods as the scheduler would: to Nodes that are Ready, untainted, and have room.
 
-    It tries the nominated Node first, and takes the nomination back whether it succeeds or not. Pods that ask to
-    be spread over zones go to the emptiest that has room.
+    It tries the nominated Node first, and clears the nomination whether it succeeds or not. Pods with a spread over
+    zones go to the zone with the fewest of them that has room.
     """
     for pod in pods.values():
         if pod["spec"].get("nodeName"):
@@ -34,12 +34,12 @@ def bind(pods: Mapping[str, Manifest], nodes: Mapping[str, Manifest]) -> None:
 
 
 def places(pod: Manifest) -> tuple[str, str]:
-    """Return the Node that a pod runs on and the one where room is held for it."""
+    """Return the Node that a pod runs on, and the Node on which it is nominated."""
     return pod["spec"].get("nodeName", ""), pod["status"].get("nominatedNodeName", "")
 
 
 def _crowd(pod: Manifest, pods: Mapping[str, Manifest], nodes: Mapping[str, Manifest]) -> Counter[str]:
-    """Count by zone the pods beside which one is to be spread; none where it does not ask for that."""
+    """Count a pod's peers by zone if the pod has a spread over zones; otherwise return an empty Counter."""
     spreads = pod["spec"].get("topologySpreadConstraints") or ()
     if not any(spread["topologyKey"] == ZONE for spread in spreads):
         return Counter()

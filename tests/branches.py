@@ -1,4 +1,4 @@
-"""A world that is told again and again from where its lives part, and not from its beginning."""
+"""Resumes a world from each moment at which its branches diverge, instead of from its beginning."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.world import World
 
 
 def branches(world: World, moments: Iterable[int]) -> Iterator[World]:
-    """Yield for each moment, in rising order, the world before the step that brings it, to go its own way from there.
+    """Yield for each moment, in rising order, a copy of the world just before the step that contains it.
 
-    `world` has been observed, and nothing has run in it yet. Its moments are counted as ever. Its messages must come
-    once and in time: all branches share its dice.
+    `world` has been observed, and nothing has run in it yet. Moments are counted from its beginning. Its messages must
+    arrive once and on time, because all branches share its random generator.
     """
     before, ahead = world, copied(world)
     ahead.step()
@@ -25,7 +25,7 @@ def branches(world: World, moments: Iterable[int]) -> Iterator[World]:
 
 
 def copied(world: World) -> World:
-    """Return a world that goes its own way from here; what never changes is shared."""
+    """Return a copy of a world that can diverge from here; objects that never change are shared."""
     for port in (world.cloud, world.cluster):
         port.calls.clear()
     world.hints.sent.clear()

@@ -1,4 +1,4 @@
-"""Objects for tests, each a valid one with the few things that matter to the test named."""
+"""Objects for tests. Each is valid by default; a test names only the fields that matter to it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ EXPRESS = (
 
 @lru_cache(maxsize=4)
 def catalog(region: str = REGION) -> Catalog:
-    """Return the catalogue that ships in the package."""
+    """Return the catalogue in the package."""
     return embedded_catalog(region)
 
 
@@ -123,12 +123,12 @@ def nodeclass(name: str = "default", **spec: Any) -> EC2NodeClass:
 
 
 def cluster_info() -> ClusterInfo:
-    """Return what a new node must know of the cluster."""
+    """Return the cluster facts that a new node needs."""
     return ClusterInfo(CLUSTER, "https://api.test.example", "Q0EK", "10.100.0.0/16", "1.34")
 
 
 def nodeclass_status(name: str = "default", zones: Sequence[str] = ZONES, **fields: Any) -> NodeClassStatus:
-    """Return an EC2NodeClass's resolution that is ready, with one subnet a zone and an image per architecture."""
+    """Return an EC2NodeClass's resolution that is ready, with one subnet per zone and one image per architecture."""
     images = tuple(
         Image(
             f"ami-{arch}",
@@ -231,7 +231,7 @@ def node(
     taints: Sequence[Taint] = (),
     **fields: Any,
 ) -> Node:
-    """Return a Ready node with room for 58 pods; one that has registered is held by our finalizer."""
+    """Return a Ready node with room for 58 pods; a registered node has our finalizer."""
     offered = parse_resources({"cpu": cpu, "memory": memory, "pods": "58"})
     held = {"finalizers": (TERMINATION_FINALIZER,)} if REGISTERED in (labels or {}) else {}
     known = {
@@ -258,20 +258,20 @@ JOINED = {
     "karpenter.k8s.aws/ec2nodeclass": "default",
 }
 READY = {**JOINED, "karpenter.sh/initialized": "true"}
-"""What a Node is labelled with once it has joined; and once it takes pods."""
+"""The labels of a Node that has joined, and of one that is initialized."""
 
 
 def snapshot(*, pods: Sequence[Pod] = (), **fields: Any) -> Snapshot:
-    """Return a snapshot with the NodePool and EC2NodeClass `default`, unless others are named."""
+    """Return a snapshot with the NodePool and EC2NodeClass `default`, unless keywords replace them."""
     known: dict[str, Any] = {"nodepools": (nodepool_manifest(),), "nodeclasses": (nodeclass_manifest(),)}
     return Snapshot(CLUSTER, NOW, pods=tuple(pods), **(known | fields))
 
 
 def inputs(**fields: Any) -> Inputs:
-    """Return what a provisioning decision is made from; keywords replace its parts, or the snapshot's pods.
+    """Return the inputs of a provisioning decision; keywords replace its parts, or the snapshot's pods.
 
-    Readiness has read what the snapshot shows. Pods alike may share one node, so that tests of other things can count
-    on the cheapest plan.
+    Readiness has read what the snapshot shows. Identical pods may share one node, so that tests of other features can
+    rely on the cheapest plan.
     """
     known: dict[str, Any] = {
         "ledger": ledger(),
@@ -290,7 +290,7 @@ ACCOUNT = "123456789012"
 
 
 def ec2_event(kind: str, detail: Mapping[str, Any], at: datetime = NOW, **fields: Any) -> str:
-    """Return an event as EventBridge sends it; its id is another for each that says something else."""
+    """Return an event as EventBridge sends it; events with different content have different ids."""
     event = {
         "version": "0",
         "id": str(uuid5(NAMESPACE_URL, f"{kind} {sorted(detail.items())} {at} {sorted(fields.items())}")),
@@ -306,13 +306,13 @@ def ec2_event(kind: str, detail: Mapping[str, Any], at: datetime = NOW, **fields
 
 
 def spot_warning(instance_id: str, at: datetime = NOW) -> str:
-    """Return EC2's warning that it takes a spot instance in two minutes."""
+    """Return EC2's warning that it will interrupt a spot instance in two minutes."""
     detail = {"instance-id": instance_id, "instance-action": "terminate"}
     return ec2_event("EC2 Spot Instance Interruption Warning", detail, at)
 
 
 def state_change(instance_id: str, state: str, at: datetime = NOW) -> str:
-    """Return EC2's news that an instance has come to a state."""
+    """Return EC2's notification that an instance has changed to a state."""
     return ec2_event(
         "EC2 Instance State-change Notification", {"instance-id": instance_id, "state": state}, at
     )
@@ -346,7 +346,7 @@ def bind(of: Shape, node: str, count: int = 1, **fields: Any) -> list[Pod]:
 
 
 def anti_affinity(app: str = "web", key: str = "kubernetes.io/hostname", **term: Any) -> dict[str, Any]:
-    """Return the spec field `affinity` that keeps pods away from those of `app`."""
+    """Return the spec field `affinity` with a required anti-affinity to pods of `app`."""
     required = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **term}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [required]}}
 
@@ -358,5 +358,5 @@ def node_affinity(*terms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def expression(key: str, operator: str, *values: str, **also: Any) -> dict[str, Any]:
-    """Return a requirement as NodePools and node affinity write it."""
+    """Return a requirement in the form that NodePools and node affinity use."""
     return {"key": key, "operator": operator, **({"values": list(values)} if values else {}), **also}

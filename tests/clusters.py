@@ -1,4 +1,4 @@
-"""Made-up clusters of any size as the API server would show them, with names and noise as real ones have."""
+"""Generated clusters of any size as the API server would show them, with realistic names and noise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CREATED = "2026-11-{day:02d}T{hour:02d}:{minute:02d}:{second:02d}Z"
 
 
 def node(number: int, dice: random.Random) -> Manifest:
-    """Return a ready m5.xlarge as the kubelet and the cloud controller describe one."""
+    """Return a ready m5.xlarge as the kubelet and the cloud controller describe it."""
     zone = "us-east-1" + "abc"[number % 3]
     name = f"ip-10-{number % 3}-{number // 250}-{number % 250}.ec2.internal"
     instance = f"i-{dice.getrandbits(68):017x}"
@@ -81,7 +81,7 @@ def node(number: int, dice: random.Random) -> Manifest:
 
 
 def deployment_pod(app: int, dice: random.Random, node_name: str = "", **spec: Any) -> Manifest:
-    """Return a pod of the Deployment `app`, pending and found unschedulable unless it has a node."""
+    """Return a pod of the Deployment `app`; without a node it is pending and unschedulable."""
     name, revision = f"{_WORDS[app % len(_WORDS)]}-{app}", suffix(rolled(app), 10)
     conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
     if node_name:
@@ -127,7 +127,7 @@ def deployment_pod(app: int, dice: random.Random, node_name: str = "", **spec: A
 
 
 def budget(app: int, pods: int) -> Manifest:
-    """Return the PodDisruptionBudget of the Deployment `app`, of which one pod in ten may be away."""
+    """Return the PodDisruptionBudget of the Deployment `app`, which allows one pod in ten to be unavailable."""
     spare = -(-pods // 10)
     return {
         "metadata": {
@@ -154,9 +154,9 @@ def budget(app: int, pods: int) -> Manifest:
 def cluster(
     nodes: int, pods: int, deployments: int, *, pending_every: int = 20
 ) -> Mapping[str, list[Manifest]]:
-    """Return `nodes` and `pods` of as many `deployments`, every `pending_every`th pod pending; always the same ones.
+    """Return `nodes` nodes, and `pods` pods of `deployments` Deployments; every `pending_every`th pod is pending.
 
-    Every Deployment has one of the `poddisruptionbudgets`.
+    The result is deterministic. Every Deployment has one of the `poddisruptionbudgets`.
     """
     dice = rolled(nodes * pods * deployments)
     machines = [node(number, dice) for number in range(nodes)]
@@ -169,12 +169,12 @@ def cluster(
 
 
 def rolled(seed: int) -> random.Random:
-    """Return dice that always fall the same way."""
+    """Return a random generator with a fixed seed."""
     return random.Random(seed)  # noqa: S311
 
 
 def suffix(dice: random.Random, length: int) -> str:
-    """Return a name's random end, in the letters that Kubernetes uses."""
+    """Return the random suffix of a name, in the letters that Kubernetes uses."""
     return "".join(dice.choices(_LETTERS, k=length))
 
 
@@ -185,7 +185,7 @@ def uid(dice: random.Random) -> str:
 
 
 def created(dice: random.Random) -> str:
-    """Return a moment in November 2026 as Kubernetes writes one."""
+    """Return a time in November 2026 in Kubernetes' format."""
     return _CREATED.format(
         day=dice.randrange(1, 21),
         hour=dice.randrange(24),

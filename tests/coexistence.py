@@ -1,4 +1,4 @@
-"""A day in the small world of a cluster that EKS Auto Mode serves as well."""
+"""A day in the small world of a cluster that EKS Auto Mode manages nodes of as well."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AUTO_MODES = (
 class SharedWorld(World):
     """A small world with Auto Mode's built-in NodePools, and two of its nodes with their NodeClaims.
 
-    Our EC2NodeClass is called `default`, as is the NodeClass that Auto Mode's NodePools name.
+    Our EC2NodeClass is called `default`, as is the NodeClass of Auto Mode's NodePools.
     """
 
     def __init__(self, pods: dict[str, Manifest]) -> None:
@@ -47,12 +47,12 @@ class SharedWorld(World):
         self.unexpected: list[str] = []
 
     def add_auto_mode(self, claim: str, pool: str, instance: str, *taints: Manifest) -> None:
-        """Let Auto Mode have another node."""
+        """Add a node of Auto Mode."""
         self.cluster.nodeclaims[claim] = foreign.nodeclaim(claim, pool, instance=instance)
         self.cluster.nodes[instance] = foreign.node(instance, pool, taints=taints)
 
     def is_alive(self, node: str) -> bool:
-        """Whether a Node's instance is alive."""
+        """Return whether a Node's instance is alive."""
         return node in self.running or super().is_alive(node)
 
     def auto_mode(self) -> dict[str, Manifest]:
@@ -68,13 +68,13 @@ class SharedWorld(World):
         return foreign.copied(found)
 
     def auto_mode_does(self, what: Callable[[], None]) -> None:
-        """Let Auto Mode change its own objects: what it writes is what is expected from then on."""
+        """Apply a change by Auto Mode to its own objects; the result is the expected state from then on."""
         self.unexpected += foreign.changed(self.expected, self.auto_mode())
         what()
         self.expected = self.auto_mode()
 
     def foreign_writes(self) -> list[str]:
-        """Return our writes to Auto Mode's objects, by the API server's record of calls and by the objects."""
+        """Return our writes to Auto Mode's objects, according to the recorded calls and to the objects."""
         names = {name.partition("/")[2] for name in self.expected} | set(AUTO_MODES)
         calls = [str(call) for call in self.cluster.calls if names & set(call.about)]
         return [*calls, *self.unexpected, *foreign.changed(self.expected, self.auto_mode())]
@@ -87,7 +87,7 @@ class SharedWorld(World):
 
 
 def lived_day(hours: int = 24) -> SharedWorld:
-    """Return the world after a day in which pods come and go, and Auto Mode adds, loses and breaks nodes of its own."""
+    """Return the world after a day in which pods come and go, and Auto Mode adds, loses and breaks its own nodes."""
     world = SharedWorld({f"web-{number}": pod_manifest(f"web-{number}", cpu="3") for number in range(6)})
     world.settle()
     world.live(timedelta(minutes=10))
@@ -106,7 +106,7 @@ def lived_day(hours: int = 24) -> SharedWorld:
 
 
 def _comes(world: SharedWorld) -> None:
-    """A NodeClaim that is still to be launched, and one that could not be."""
+    """Add a NodeClaim that is not launched yet, and one whose launch failed."""
     coming = foreign.nodeclaim("gp-coming", "general-purpose")
     broken = foreign.nodeclaim("gp-broken", "general-purpose")
     failed = {"type": "Launched", "status": "False", "reason": "LaunchFailed", "message": "no capacity"}
@@ -115,7 +115,7 @@ def _comes(world: SharedWorld) -> None:
 
 
 def _breaks(world: SharedWorld) -> None:
-    """An instance is gone; Node and NodeClaim stay, held by finalizers, until Auto Mode clears them away."""
+    """Lose an instance; finalizers keep its Node and NodeClaim until Auto Mode deletes them."""
     world.running.add("i-auto3")
     world.add_auto_mode("gp-coming", "general-purpose", "i-auto3")
     world.cluster.nodes["i-auto3"]["metadata"]["deletionTimestamp"] = format_time(world.now)

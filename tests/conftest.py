@@ -1,4 +1,4 @@
-"""What holds for every test: none is skipped in silence, none fails by the clock, what is shared is made once."""
+"""Rules for all tests: none is skipped silently, none has a deadline, and shared fixtures are made once."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hypothesis import settings
 
 from tests.awscalls.plugin import CallsAreGranted
 
-# A test may be skipped only if its id is here, with the reason why.
+# A test may be skipped only if its id is here, with the reason.
 ALLOWED_SKIPS: dict[str, str] = {}
 
 _OBJECTS_A_COLLECTION = 50_000
 INFRA = Path(__file__).parent / "infra"
 
-# No deadline: a busy machine is no counter-example. Derandomized: the same commit gives the same result everywhere.
+# No deadline: a busy machine is no counterexample. Derandomized: the same commit gives the same result everywhere.
 settings.register_profile("nodesmith", deadline=None, derandomize=True)
 settings.load_profile("nodesmith")
 
-# A shell starts what it puts into the background deaf to interrupts, and so would be all that the tests start.
+# A shell starts background processes with SIGINT ignored, and processes started by the tests would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -31,23 +31,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let contract tests be held against the real API server too. It stands here to be known wherever pytest starts."""
+    """Add the option to run contract tests against the real API server. It must be known wherever pytest starts."""
     choices = ("in-memory", "real", "both")
     parser.addoption(
-        "--api-server", default="in-memory", choices=choices, help="what tests/contract talks to"
+        "--api-server",
+        default="in-memory",
+        choices=choices,
+        help="the API server that tests/contract runs against",
     )
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Name a parameter of bytes by its length: compressed bytes carry the time, and workers must agree on names."""
+    """Name a bytes parameter by its length: compressed bytes contain the time, and workers must agree on names."""
     return f"{len(val)} bytes" if isinstance(val, bytes) else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests that share what takes long to make in one worker, for it is made once per process.
+    """Keep tests that share an expensive fixture in one worker, because each process makes it once.
 
-    The CDK's share a template, others what a fixture of their module makes: a local system, a round of functions.
+    Tests of the CDK share a template; others share a fixture of their module, such as a local system.
     """
     for item in items:
         if INFRA in item.path.parents:
@@ -57,16 +60,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _shares(item: pytest.Item) -> bool:
-    """Return whether a test uses a fixture that is made once for its module. pytest has no public word for it."""
+    """Return whether a test uses a fixture with module scope. pytest has no public API for this."""
     used = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
     return any(definitions[-1].scope == "module" for definitions in used)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Keep what is imported and collected out of the garbage collector's sight, and let it look seldom.
+    """Exclude imported and collected objects from garbage collection, and collect less often.
 
-    Else each of its rounds, and tests make many, walks through a million objects that stay for good.
+    Otherwise each of the many collections walks through a million permanent objects.
     """
     gc.collect()
     gc.freeze()
@@ -75,7 +78,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run that skipped, or expected to fail, what ALLOWED_SKIPS does not name."""
+    """Fail a run with skipped or expected-to-fail tests that ALLOWED_SKIPS does not name."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None:  # an xdist worker: its controller sees every report
         return

@@ -1,4 +1,4 @@
-"""An account with a region's stack and an EKS cluster that `nodesmith connect` can be tried on, all in this process."""
+"""An in-process account with a region's stack and an EKS cluster, on which `nodesmith connect` can be tried."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _READING = ("Describe", "Get", "List", "Head", "Query")
 
 @dataclass(slots=True)
 class Stacks:
-    """CloudFormation, as far as stacks have outputs, by the stack's name."""
+    """CloudFormation, reduced to the outputs of stacks, by the stack's name."""
 
     outputs: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ class Stacks:
 
 @dataclass(slots=True)
 class Quotas:
-    """Service Quotas and Lambda, as far as they have limits."""
+    """Service Quotas and Lambda, reduced to limits."""
 
     vcpus: dict[str, float] = field(default_factory=lambda: dict.fromkeys(QUOTAS.values(), 1000.0))
     concurrency: int = 1000
@@ -74,7 +74,7 @@ class Quotas:
 
 @dataclass(slots=True)
 class Connectable:
-    """The cluster `web`, its account, and what was called there. `meanwhile` happens each time a command waits."""
+    """The cluster `web`, its account, and the calls made there. `meanwhile` runs each time a command waits."""
 
     network: Network
     server: ApiServer
@@ -82,33 +82,33 @@ class Connectable:
     quotas: Quotas
     kubeconfig: dict[str, Any]
     calls: list[str] = field(default_factory=list)
-    """The calls that may have written something: operations of AWS, and methods and paths of the API server."""
+    """The calls that may have written something: AWS operations, and methods and paths of the API server."""
     waited: float = 0.0
     meanwhile: Callable[[], None] = lambda: None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def run(self, *, output: str = "json", is_dry: bool = False, **wanted: Any) -> int:
-        """Run connect, without a question."""
+        """Run connect without confirmation."""
         how = How("json" if output == "json" else "table", is_dry, False, timedelta(minutes=1))
         return connect_cluster(Wanted(CLUSTER, **{"image": IMAGE, **wanted}), self.around(), how)
 
     def around(self, kubeconfig: str = "") -> Around:
-        """Return what a command works with."""
+        """Return the surroundings of a command."""
         credentials = Credentials("none", "none")
         return Around(self.client, REGION, lambda: credentials, self.now, self.sleep, kubeconfig)
 
     @property
     def access(self) -> ClusterAccess:
-        """Who comes into the cluster, as EKS keeps it."""
+        """The access to the cluster that EKS records."""
         return access_of(eks_backends[DEFAULT_ACCOUNT_ID][REGION], CLUSTER)
 
     def client(self, service: str) -> Any:
-        """Return the client of a service; of these three moto has no CloudFormation without more packages."""
+        """Return the client of a service. Three are fakes: moto's CloudFormation needs more packages, for example."""
         others = {"cloudformation": self.stacks, "lambda": self.quotas, "service-quotas": self.quotas}
         return others.get(service) or client(service)
 
     def leave(self, **how: Any) -> int:
-        """Run disconnect, without a question. The forwarder writes nothing meanwhile."""
+        """Run disconnect without confirmation. The forwarder writes nothing meanwhile."""
         self.meanwhile = lambda: None
         keeping = Keeping(**{each: how.pop(each) for each in ("nodes", "data", "node_role") if each in how})
         wanted = HowToLeave(keeping, "json", is_asked=False, timeout=timedelta(minutes=1), **how)
@@ -123,15 +123,15 @@ class Connectable:
         self.meanwhile()
 
     def write_snapshot(self) -> None:
-        """Do what the forwarder does."""
+        """Act as the forwarder: write a snapshot."""
         client("s3").put_object(Bucket=BUCKET, Key=snapshot_key(CLUSTER), Body=b"")
 
     def beat(self, at: datetime, changed: datetime) -> None:
-        """Do what it does while nothing changes."""
+        """Act as the forwarder while nothing changes: write a heartbeat."""
         DynamoHeartbeats(client("dynamodb"), TABLE, CLUSTER).beat(at, changed)
 
     def put_forwarder(self, *, has_credentials: bool = True, **status: Any) -> None:
-        """Do what the Deployment's controller, EKS Pod Identity and a kubelet do."""
+        """Act as the Deployment's controller, EKS Pod Identity and a kubelet: add a running pod."""
         uri = [
             {"name": "AWS_CONTAINER_CREDENTIALS_FULL_URI", "value": "http://169.254.170.23/v1/credentials"}
         ]
@@ -143,11 +143,11 @@ class Connectable:
         self.server.patch(f"{PODS}/nodesmith-forwarder-1/status", {"status": status or ready})
 
     def eks(self) -> Any:
-        """Return moto's cluster, to change what EKS says of it."""
+        """Return moto's cluster, to change what EKS reports."""
         return eks_backends[DEFAULT_ACCOUNT_ID][REGION].clusters[CLUSTER]
 
     def state(self) -> dict[str, Any]:
-        """Return all that connect may make in the account."""
+        """Return everything that connect may create in the account."""
         ec2, eks, iam = client("ec2"), client("eks"), client("iam")
         kinds = [{"Name": "resource-type", "Values": ["subnet", "security-group"]}]
         tags = ec2.describe_tags(Filters=kinds)["Tags"]
@@ -174,7 +174,7 @@ def _parameters() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An API server that runs: where, the base64 of its CA, a token that may do everything, and a kubeconfig."""
+    """A running API server: its URL, the base64 of its CA, a token with all rights, and a kubeconfig."""
 
     url: str
     ca_bundle: str
@@ -184,7 +184,7 @@ class Served:
 
 @contextmanager
 def connectable(*, is_deployed: bool = True) -> Iterator[Connectable]:
-    """Yield a cluster without anything of nodesmith in it, in an account in which the region's stack is deployed."""
+    """Yield a cluster without any part of nodesmith, in an account in which the region's stack is deployed."""
     with InMemory(now=lambda: datetime.now(UTC)) as running:
         served = Served(running.url, "", "anybody", running.kubeconfig())
         with connectable_on(served, is_deployed=is_deployed) as made:
@@ -193,7 +193,7 @@ def connectable(*, is_deployed: bool = True) -> Iterator[Connectable]:
 
 @contextmanager
 def connectable_on(served: Served, *, is_deployed: bool = True) -> Iterator[Connectable]:
-    """Yield the same on an API server that runs."""
+    """Yield the same with a running API server."""
     with strict_aws(), eks_access():
         network = _network()
         _publish_policies()
@@ -226,7 +226,7 @@ def connectable_on(served: Served, *, is_deployed: bool = True) -> Iterator[Conn
 
 @contextmanager
 def recorded(made: Connectable) -> Iterator[None]:
-    """Keep the calls that may write, of AWS's clients and of the API server's."""
+    """Record the calls of AWS's clients and of the API server's client that may write."""
 
     def keep(model: Any, **_: Any) -> None:
         if not model.name.startswith(_READING) and model.name != "AssumeRole":
@@ -252,7 +252,7 @@ def recorded(made: Connectable) -> Iterator[None]:
 
 
 def deploy(stacks: Stacks, vpc: str = "") -> None:
-    """Make what the region's stack makes, as far as connect looks at it."""
+    """Make those resources of the region's stack that connect reads."""
     for concern in TALKING:
         make_role(client("iam"), role_name(concern, REGION, vpc))
     if vpc:
@@ -277,7 +277,7 @@ def deploy(stacks: Stacks, vpc: str = "") -> None:
 
 
 def _publish_policies() -> None:
-    """Let moto know AWS's policies for nodes: to load all of AWS's takes a second."""
+    """Register AWS's policies for nodes with moto: loading all of AWS's policies takes a second."""
     for name in NODE_POLICIES:
         made = "2026-01-01T00:00:00+00:00"
         data = {"Path": "/", "CreateDate": made, "UpdateDate": made, "DefaultVersionId": "v1", "Document": {}}
@@ -286,7 +286,7 @@ def _publish_policies() -> None:
 
 
 def _network() -> Network:
-    """Make a VPC whose subnets and security group nobody has tagged."""
+    """Make a VPC without tags on its subnets and security group."""
     network = make_network(client("ec2"), CLUSTER, ("us-east-1a", "us-east-1b"))
     resources = [*network.subnets.values(), network.security_group_id]
     client("ec2").delete_tags(Resources=resources, Tags=[{"Key": "karpenter.sh/discovery"}])

@@ -1,6 +1,6 @@
-"""Every story of the small world, told again and again with a crash, a visitor or a pause at each of its boundaries.
+"""Every story of the small world, repeated with a crash, a visit or a pause at each of its boundaries.
 
-`crash_report` is what the benchmark counts with; `tests/integration/test_crash_safety.py` looks at the same stories.
+The benchmark counts with `crash_report`; `tests/integration/test_crash_safety.py` tests the same stories.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from tests.branches import branches
 from tests.world import PATIENCE, STEP, Boundaries, Messages, World, pod_manifest
 
 SLOWEST_RUN = timedelta(seconds=55)
-"""As long as a function may stand still and go on: its timeout is 60 s, the lease on a claim 75 s."""
+"""How long a function may stand still and continue: its timeout is 60 s, the lease on a claim 75 s."""
 SUBSETS = 6
 """Random sets of crashes per story."""
 SAMPLE = 12
-"""Moments looked at in a story of which a sample is enough."""
+"""The number of moments in stories where a sample is enough."""
 
 
 def _nothing(world: World) -> None:
-    """Let the world be."""
+    """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One way the world may go. `prepare` sets it up, before anything runs."""
+    """One scenario in the world. `prepare` sets it up before anything runs."""
 
     name: str
     pods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -49,16 +49,16 @@ class Story:
     nodepool: dict[str, Any] | None = None
     resolved: bool = True
     exact: bool = True
-    """Whether crashes must leave it at the same number of instances. Where pools are short, plans may differ."""
+    """Whether crashes must leave the same number of instances. Where pools are short, plans may differ."""
 
     def told(self, boundaries: Boundaries | None = None, messages: Messages | None = None) -> World:
-        """Return the world as it is once it has settled."""
+        """Return the world after it has settled."""
         world = self.begun(boundaries, messages)
         world.settle()
         return world
 
     def begun(self, boundaries: Boundaries | None = None, messages: Messages | None = None) -> World:
-        """Return the world as it is before anything has happened."""
+        """Return the world before anything has happened."""
         pods = {
             name: pod_manifest(name, **asked)
             for name, asked in (self.pods or {"web-0": {}, "web-1": {}}).items()
@@ -72,16 +72,16 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class CrashReport:
-    """Boundaries at which a function was killed, over all stories, and promises that did not hold then."""
+    """How many boundaries had a function killed, over all stories, and how many guarantees did not hold then."""
 
     points: int
     violations: int
 
 
 def crash_report(sample: int = 64, stories: Sequence[Story] | None = None) -> CrashReport:
-    """Kill at every boundary of every story, of a long one at every few, and at random sets of them.
+    """Kill at every boundary of every story, at every few boundaries of a long one, and at random sets of them.
 
-    Of a story with twice `sample` boundaries every second is taken, and so on.
+    In a story with twice `sample` boundaries, every second one is used, and so on.
     """
     return _counted(found for story in stories or STORIES for found in crashes(story, sample))
 
@@ -95,7 +95,7 @@ def _counted(tellings: Iterable[tuple[frozenset[int], list[str]]]) -> CrashRepor
 
 
 def crashes(story: Story, sample: int = 0) -> Iterator[tuple[frozenset[int], list[str]]]:
-    """Tell the story with each crash, and with random sets of crashes; give where, and what did not hold."""
+    """Run the story with each crash, and with random sets of crashes; yield the moments and the violations."""
     undisturbed = story.told()
     moments, bought = _moments(undisturbed, sample), allowed(story, undisturbed)
     dice = random.Random(story.name)  # noqa: S311
@@ -110,14 +110,14 @@ def crashes(story: Story, sample: int = 0) -> Iterator[tuple[frozenset[int], lis
 
 
 def _before(story: Story, moments: Iterable[int]) -> Iterator[World]:
-    """Return the story's world before each of these moments, which rise."""
+    """Return the story's world before each of these moments, which are in rising order."""
     world = story.begun(Boundaries(look=None))
     world.observe()
     return branches(world, moments)
 
 
 def _settled(world: World) -> World:
-    """Tell a world to its end, no longer than from its beginning."""
+    """Run a world to its end, within the same total time as from its beginning."""
     world.settle(patience=builders.NOW + PATIENCE - world.now)
     return world
 
@@ -128,15 +128,15 @@ def _moments(world: World, sample: int) -> list[int]:
 
 
 def allowed(story: Story, undisturbed: World) -> int:
-    """Return how many instances may ever run in a story, as many as run where nothing disturbs it."""
+    """Return how many instances may ever run in a story: as many as in an undisturbed run."""
     return len(undisturbed.cloud.instances) if story.exact else 1000
 
 
 def violations(world: World, most: int, disturbed: int = 1) -> list[str]:
-    """Return what did not hold in a settled world, where no more than `most` instances may ever have run.
+    """Return the violations in a settled world, in which at most `most` instances may ever have run.
 
-    An instance is terminated once, and once more for each function that was so `disturbed`: one that dies, or stands
-    still, between the call and its record leaves it to be repeated.
+    An instance may be terminated once, and once more for each `disturbed` function: a function that dies or pauses
+    between the call and its record causes a repetition.
     """
     found = world.violations()
     found += [f"{i} was terminated {n} times" for i, n in world.terminations.items() if n > 1 + disturbed]
@@ -146,7 +146,7 @@ def violations(world: World, most: int, disturbed: int = 1) -> list[str]:
 
 
 def visits(story: Story, visitor: Concern, sample: int = 0) -> Iterator[tuple[int, list[str]]]:
-    """Tell the story with a whole run of another function inside, at each boundary in turn."""
+    """Run the story with a whole run of another function inside, at each boundary in turn."""
     undisturbed = story.told()
     moments = _moments(undisturbed, sample)
     for moment, world in zip(moments, _before(story, moments), strict=True):
@@ -155,7 +155,7 @@ def visits(story: Story, visitor: Concern, sample: int = 0) -> Iterator[tuple[in
 
 
 def pauses(story: Story, sample: int = 0) -> Iterator[tuple[int, list[str]]]:
-    """Yield the story with a function standing still at each boundary in turn, while all others go on."""
+    """Run the story with one function paused at each boundary in turn, while all others continue."""
     undisturbed = story.told()
     moments = _moments(undisturbed, sample)
     for moment, world in zip(moments, _before(story, moments), strict=True):
@@ -164,7 +164,7 @@ def pauses(story: Story, sample: int = 0) -> Iterator[tuple[int, list[str]]]:
 
 
 def stand_still(world: World) -> None:
-    """Let everything else go on for as long as one function may stand still."""
+    """Let everything else continue for as long as one function may pause."""
     for _ in range(SLOWEST_RUN // STEP):
         world.pass_time()
         for concern in world.concerns:
@@ -172,7 +172,7 @@ def stand_still(world: World) -> None:
 
 
 def _empty(*patterns: str) -> Callable[[World], None]:
-    """Let pools be empty."""
+    """Return a preparation that makes pools empty."""
 
     def prepare(world: World) -> None:
         world.cloud.stock = dict.fromkeys(patterns, 0)
@@ -181,7 +181,7 @@ def _empty(*patterns: str) -> Callable[[World], None]:
 
 
 def _answered(*answers: Callable[[LaunchRequest], LaunchOutcome]) -> Callable[[World], None]:
-    """Let EC2 answer the first requests so."""
+    """Return a preparation with EC2's answers to the first requests."""
 
     def prepare(world: World) -> None:
         world.cloud.script = list(answers)
@@ -227,7 +227,7 @@ def _restocked_later(world: World) -> None:
 
 
 def _forgetful(world: World) -> None:
-    """A client token is one net; without it the lease and the look by tag must hold."""
+    """Forget client tokens: the lease and the lookup by tag alone must prevent duplicates."""
     world.cloud.forgetful = True
 
 
@@ -245,7 +245,7 @@ def _never_joins(world: World) -> None:
 
 
 def _nodeclass_changes(world: World) -> None:
-    """The EC2NodeClass gets another spec while its first claim is on its way."""
+    """Change the spec of the EC2NodeClass while its first claim is in flight."""
 
     def change(w: World) -> None:
         changed = builders.nodeclass_manifest(tags={"team": "web"})
@@ -256,11 +256,11 @@ def _nodeclass_changes(world: World) -> None:
 
 
 SETTLED = timedelta(seconds=100)
-"""By then a small cluster that nothing disturbs has what it needs."""
+"""By this time, a small undisturbed cluster has what it needs."""
 
 
 def _deleted(kind: str, after: timedelta) -> Callable[[World], None]:
-    """Let somebody delete all NodeClaims, or all Nodes, that there are by then."""
+    """Return a preparation in which a user deletes all NodeClaims, or all Nodes, that exist by then."""
 
     def delete(world: World) -> None:
         there = world.cluster.nodes if kind == "Node" else world.cluster.nodeclaims
@@ -271,13 +271,13 @@ def _deleted(kind: str, after: timedelta) -> Callable[[World], None]:
 
 
 def _guarded(world: World) -> None:
-    """All Nodes of four pods are deleted, of which only one may be away at a time."""
+    """Delete all Nodes of four pods, of which only one may be unavailable at a time."""
     world.guard(maxUnavailable=1, expected=4)
     _deleted("Node", SETTLED)(world)
 
 
 def _unlaunched(world: World) -> None:
-    """NodeClaims are deleted while EC2 throttles the launch of their instances."""
+    """Delete NodeClaims while EC2 throttles the launch of their instances."""
     _answered(throttled, throttled)(world)
     _deleted("NodeClaim", timedelta(seconds=20))(world)
 
@@ -291,7 +291,7 @@ def _killed_in_ec2(world: World) -> None:
 
 
 def _torn(world: World) -> None:
-    """Finalizers are removed by hand from what is being deleted."""
+    """Remove finalizers by hand from objects that are being deleted."""
 
     def tear(w: World) -> None:
         for objects in (w.cluster.nodes, w.cluster.nodeclaims):
@@ -326,12 +326,12 @@ _THREE = {f"big-{n}": {"cpu": "3"} for n in range(3)}
 
 
 def _few_spot(world: World) -> None:
-    """Of three equal nodes, asked for in one call, the pools have two."""
+    """Limit the pools to two of three equal nodes that one call requests."""
     world.cloud.stock = {"spot *": 2}
 
 
 def _shown_late(world: World) -> None:
-    """EC2 finds no instance by its fleet's tag until long after a lease has run out."""
+    """Make EC2 find instances by their fleet's tag only long after a lease has run out."""
     world.cloud.in_fleets_after = timedelta(minutes=4)
 
 

@@ -1,9 +1,9 @@
-"""Two crashes in one life, at every pair of moments, with no step told twice that is like another.
+"""Two crashes in one run, at every pair of moments, without repeating equivalent steps.
 
-A telling is a chain of steps of the small world. At each step functions may die at every moment that it brings, and a
-second time in what is left of it or later. A world that holds what one held before, with the same messages to come, is
-told no further: what became of that one becomes of this one, and so it is with the crashes that may still come. So
-some hundred thousand pairs take minutes.
+A run is a chain of steps of the small world. At each step, functions may die at every moment in it, and a second time
+in the rest of that step or later. A world with the same content and the same pending messages as an earlier one is not
+continued: it has the same outcome, and the same for further crashes. That reduces some hundred thousand pairs to
+minutes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tests.world import Boundaries
 
 
 @dataclass(frozen=True, slots=True)
-class EventDeduplication:
-    """What became of a world: the moments at which it can still die from here on, and what does not hold in the end."""
+class Outcome:
+    """The outcome of a world: how many moments remain at which it can die, and the violations in the end."""
 
     moments: int
     broken: tuple[str, ...]
@@ -28,27 +28,27 @@ class EventDeduplication:
 
 @dataclass(slots=True)
 class Pairs:
-    """All lives of one story with up to two crashes. `sample` of the first crashes are looked at, all if it is 0."""
+    """All runs of one story with up to two crashes. `sample` limits the first crashes; 0 means all."""
 
     story: Story
     most: int
-    """instances that may ever run"""
+    """How many instances may ever run."""
     sample: int = 0
     firsts: int = 0
-    """moments at which a function was killed once"""
+    """The number of moments at which a function was killed once."""
     pairs: int = 0
-    """pairs of moments at which it was killed"""
+    """The number of pairs of moments at which functions were killed."""
     told: int = 0
-    """steps that had to be told for that, because they were not like others"""
+    """The number of steps that had to be executed, because no equivalent one existed."""
     broken: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
-    """what did not hold, by the calls at which functions died"""
-    _known: tuple[
-        dict[Node, EventDeduplication], dict[Node, EventDeduplication], dict[Node, EventDeduplication]
-    ] = field(default_factory=lambda: ({}, {}, {}))
-    """by how many crashes may still come, and the world"""
+    """The violations, by the calls at which functions died."""
+    _known: tuple[dict[Node, Outcome], dict[Node, Outcome], dict[Node, Outcome]] = field(
+        default_factory=lambda: ({}, {}, {})
+    )
+    """The outcomes by number of remaining crashes, and by world."""
 
     def tell(self) -> Pairs:
-        """Tell them all."""
+        """Run them all."""
         world = self.story.begun(Boundaries())
         world.observe()
         ways = Passages(world, partial(violations, most=self.most, disturbed=2))
@@ -58,13 +58,13 @@ class Pairs:
 
     def _live(
         self, ways: Passages, node: Node, crashes: int, died: tuple[str, ...], chosen: Collection[int] | None
-    ) -> EventDeduplication:
-        """Return what becomes of a world in which functions may still die so many times."""
+    ) -> Outcome:
+        """Return the outcome of a world in which `crashes` more crashes may come."""
         known, path, number = self._known[crashes], list[tuple[Node, int]](), 0
         while (found := known.get(node)) is None:
             broken = ways.ended(node)
             if broken is not None:
-                found = EventDeduplication(0, broken)
+                found = Outcome(0, broken)
                 break
             after, passed = ways.go(node, last=not crashes)
             path.append((node, passed.moments))
@@ -86,7 +86,7 @@ class Pairs:
         crashes: int,
         died: tuple[str, ...],
     ) -> None:
-        """Die there; the second time in what is left of that step or later."""
+        """Die at this moment; the second time in the rest of that step or later."""
         fatal, died, left = (*fatal, death.moment), (*died, death.where), crashes - 1
         after, passed = ways.go(node, fatal)
         for second in passed.deaths if left else ():
@@ -98,7 +98,7 @@ class Pairs:
 
 
 def _chosen(ways: Passages, sample: int) -> frozenset[int]:
-    """Choose first crashes by number, over the whole of the undisturbed life."""
+    """Choose first crashes by number, over the whole undisturbed run."""
     node, count = ways.begun, 0
     while ways.ended(node) is None:
         node, passed = ways.go(node)
@@ -108,7 +108,7 @@ def _chosen(ways: Passages, sample: int) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class PairReport:
-    """Over all stories of a node's end: pairs of moments, steps told for them, promises that did not hold."""
+    """Over all stories of a node's end: pairs of moments, executed steps, and violations."""
 
     pairs: int
     told: int
@@ -116,21 +116,19 @@ class PairReport:
 
 
 def pair_report(sample: int = 0) -> PairReport:
-    """Kill twice in the life of each node that ends, at every pair of moments; `sample` limits the first crashes."""
+    """Kill twice in the story of each node that ends, at every pair of moments; `sample` limits the first crashes."""
     found = [told_of(story, sample) for story in ENDS]
     broken = sum(len(faults) for each in found for faults in each.broken.values())
     return PairReport(sum(each.pairs for each in found), sum(each.told for each in found), broken)
 
 
 def told_of(story: Story, sample: int = 0) -> Pairs:
-    """Tell a story with every pair of crashes, or with `sample` first ones."""
+    """Run a story with every pair of crashes, or with `sample` first ones."""
     return Pairs(story, allowed(story, story.told()), sample).tell()
 
 
-def _kept(
-    path: list[tuple[Node, int]], end: EventDeduplication, known: dict[Node, EventDeduplication]
-) -> EventDeduplication:
-    """Remember what became of every world on the path; give it of the first."""
+def _kept(path: list[tuple[Node, int]], end: Outcome, known: dict[Node, Outcome]) -> Outcome:
+    """Record the outcome of every world on the path; return that of the first."""
     for node, crossed in reversed(path):
-        end = known[node] = EventDeduplication(end.moments + crossed, end.broken)
+        end = known[node] = Outcome(end.moments + crossed, end.broken)
     return end

@@ -1,4 +1,4 @@
-"""Drawings in the docs that are made from code: `python -m tests.drawings` draws them anew, a test tells when to."""
+"""Diagrams in the docs that are generated from code: `python -m tests.drawings` writes them; a test compares them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ END = "<!-- end of the drawing -->\n"
 
 
 def phases() -> str:
-    """Draw what may follow what in a claim's life."""
+    """Return a diagram of the transitions between a claim's phases."""
     return _states(Phase, SUCCESSORS, [f"    {Phase.TERMINATING} --> [*]: its instance is gone"])
 
 
 def stages() -> str:
-    """Draw what may follow what in a move's life."""
+    """Return a diagram of the transitions between a move's stages."""
     return _states(Stage, ONWARD)
 
 
 def _states(words: Iterable[Word], onward: Mapping[Word, frozenset[Word]], also: Iterable[str] = ()) -> str:
-    """Draw states as GitHub draws mermaid; the first is where everything begins."""
+    """Return a mermaid state diagram as GitHub renders it; the first state is the initial one."""
     all_words = list(words)
     arrows = [f"    {one} --> {after}" for one in all_words for after in all_words if after in onward[one]]
     ends = [f"    {one} --> [*]: forgotten" for one in all_words if not onward[one]]
@@ -37,18 +37,18 @@ def _states(words: Iterable[Word], onward: Mapping[Word, frozenset[Word]], also:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A drawing, the page that it is on, and the line there that it begins after."""
+    """A diagram, its page, and the line on the page after which it begins."""
 
     page: Path
     begin: str
     draw: Callable[[], str]
 
     def redrawn(self, text: str) -> str:
-        """Return a page with its drawing as it must be. Raises ValueError where there is no place for it."""
+        """Return a page with its current diagram. Raises ValueError if the page has no place for it."""
         before, begin, rest = text.partition(self.begin)
         _, end, after = rest.partition(END)
         if not (begin and end):
-            raise ValueError(f"the page has no place for a drawing: {self.begin.strip()} … {END.strip()}")
+            raise ValueError(f"the page has no place for a diagram: {self.begin.strip()} … {END.strip()}")
         return before + begin + self.draw() + end + after
 
 

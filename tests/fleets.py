@@ -1,4 +1,4 @@
-"""Fleets for tests of disruption: nodes that work, what they were bought as, and their NodePool."""
+"""Fleets for tests of disruption: running nodes, the claims of their purchase, and their NodePool."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ANY_NUMBER: tuple[Mapping[str, Any], ...] = ({"nodes": "100%"},)
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A node that works, with the claim it was bought by."""
+    """A running node, with the claim of its purchase."""
 
     node: Node
     claim: NodeClaim
@@ -52,7 +52,7 @@ def worker(
     claim: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Worker:
-    """Return an initialised node, two hours old; keywords are fields of the Node, `claim` those of its claim."""
+    """Return an initialized node, two hours old; keywords are fields of the Node, `claim` those of its claim."""
     labels = dict(kinds()[kind].labels)
     labels |= {INSTANCE_TYPE: kind, CAPACITY_TYPE: capacity_type, NODEPOOL: pool, INITIALIZED: "true"}
     labels |= fields.pop("labels", {})
@@ -83,7 +83,7 @@ def pool(
     replicas: int | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
-    """Return a NodePool's manifest that allows any disruption at once, unless told otherwise."""
+    """Return a NodePool's manifest that allows any disruption at once by default."""
     manifest = builders.nodepool_manifest(name, **fields)
     disruption = {"consolidationPolicy": policy, "consolidateAfter": after, "budgets": list(budgets)}
     manifest["spec"]["disruption"] = disruption
@@ -93,7 +93,7 @@ def pool(
 
 
 def running(shape: Shape, on: Mapping[str, int], **fields: Any) -> list[Pod]:
-    """Return pods of a shape, so many on each node."""
+    """Return pods of a shape; `on` is the number of pods for each node."""
     return [pod for node, count in on.items() for pod in builders.bind(shape, node, count, **fields)]
 
 
@@ -106,7 +106,7 @@ def fleet(
     claims: Sequence[NodeClaim] = (),
     **snapshot: Any,
 ) -> Inputs:
-    """Return what a pass is made from; `claims` are further ones without a Node."""
+    """Return the inputs of a pass; `claims` are further claims without a Node."""
     seen = builders.snapshot(
         pods=pods,
         nodes=tuple(worker.node for worker in workers),
@@ -118,7 +118,7 @@ def fleet(
 
 
 def begun(inputs: Inputs, first: Proposal) -> tuple[Move, Inputs]:
-    """Return the move that was proposed, and its cluster at the second look: in the ledger, its nodes tainted."""
+    """Return the proposed move, and its cluster at the second look: the move is in the ledger, its nodes tainted."""
     move = Move("m1", first.reason, first.sources, Stage.PROPOSED, builders.NOW, builders.NOW)
     nodes = tuple(
         replace(node, taints=(DISRUPTED,)) if f"claim-{node.name}" in first.sources else node
@@ -129,5 +129,5 @@ def begun(inputs: Inputs, first: Proposal) -> tuple[Move, Inputs]:
 
 
 def changed(worker: Worker, **fields: Any) -> Worker:
-    """Return a worker whose Node differs in some fields."""
+    """Return a worker whose Node differs in these fields."""
     return Worker(replace(worker.node, **fields), worker.claim)

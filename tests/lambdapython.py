@@ -1,10 +1,10 @@
-"""Run tests on the Python that Lambda runs: `make test-lambda`.
+"""Run tests on the Python version of Lambda: `make test-lambda`.
 
     python -m tests.lambdapython tests/unit tests/property
-    python -m tests.lambdapython      only installs what is needed; `make setup` does it
+        python -m tests.lambdapython      only installs what is needed; `make setup` runs it
 
-It gets a virtual environment of its own in build/, filled from the same hashed pins. Where no such Python is on this
-machine, NOT_TRIED is written, and `.ci/run` repeats it in its summary.
+It uses a virtual environment of its own in build/, installed from the same hashed pins. If this machine has no such
+Python, it writes NOT_TRIED, which `.ci/run` repeats in its summary.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _SETS = ("bootstrap", "run", "dev")
 
 
 def main(suites: list[str]) -> int:
-    """Run pytest for some folders and return its exit status; 0 where there is no such Python, which is said.
+    """Run pytest for these folders and return its exit status; print a message and return 0 without such a Python.
 
     Without folders, only install what is needed.
     """
     NOT_TRIED.unlink(missing_ok=True)
     python = find(LAMBDA.python)
     if python is None:
-        said = f"no Python {LAMBDA.python} is on this machine: the suites were NOT tried on what Lambda runs"
+        said = f"this machine has no Python {LAMBDA.python}: the suites were NOT tried on Lambda's Python"
         NOT_TRIED.parent.mkdir(exist_ok=True)
         NOT_TRIED.write_text(f"{said}\n")
         print(said, file=sys.stderr)
@@ -57,7 +57,7 @@ def main(suites: list[str]) -> int:
 
 
 def _installed(python: Path) -> Path:
-    """Return the Python of the virtual environment, which holds what is pinned by now."""
+    """Return the Python of the virtual environment, after installing the pinned packages if necessary."""
     pins = [ROOT / "requirements" / f"{name}.txt" for name in _SETS]
     content = b"".join(file.read_bytes() for file in (*pins, ROOT / "pyproject.toml"))
     wanted = f"{python.resolve()} {sha256(content).hexdigest()}"

@@ -1,4 +1,4 @@
-"""A function by itself under the runtime that Lambda runs: its folder, the core as a layer, cut down API models."""
+"""A function in the runtime of Lambda: its folder, the core as a layer, and reduced API models."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ _PATIENCE_SECONDS = 60
 
 
 class LambdaFunction:
-    """One function in its own process, as Lambda lays it out: the handler's folder, the core as a layer, AWS's API
-    models cut down as in the vendor layer.
+    """One function in its own process, laid out as on Lambda: handler folder, core layer, reduced AWS API models.
 
-    A context manager; `folder` is where it is laid out. What it prints is in `logs`.
+    A context manager; `folder` is the target of the layout. The function's output is in `logs`.
     """
 
     def __init__(self, concern: str, folder: Path, environment: Mapping[str, str]) -> None:
@@ -58,7 +57,7 @@ class LambdaFunction:
         return self._log.read_text()
 
     def invoke(self, event: Mapping[str, Any]) -> Answer:
-        """Invoke once and wait for what comes of it; a function that cannot start answers with its error."""
+        """Invoke once and wait for the answer; a function that cannot start answers with its error."""
         return self._process.invoke(event, _PATIENCE_SECONDS)
 
     def invoke_with(self, *messages: object) -> Answer:
@@ -66,12 +65,12 @@ class LambdaFunction:
         return self.invoke({"messages": messages})
 
     def imported(self) -> frozenset[str]:
-        """Return the modules that the process has imported, once it has ended."""
+        """Return the modules that the process imported; call it after the process has ended."""
         lines = (line for line in self.logs.splitlines() if line.startswith("import time:"))
         return frozenset(line.rpartition("|")[2].strip() for line in lines)
 
     def said(self) -> str:
-        """Return what it logged, once it has ended."""
+        """Return what the process logged; call it after the process has ended."""
         return "\n".join(line for line in self.logs.splitlines() if not line.startswith("import time:"))
 
     def _lambdas_own(self, task: Path, layer: Path) -> dict[str, str]:
@@ -88,7 +87,7 @@ class LambdaFunction:
 
 @cache
 def _layer_models() -> Path:
-    """Return a folder with the API models that the vendor layer carries. botocore looks there before its own."""
+    """Return a folder with the API models of the vendor layer. botocore looks there before its own."""
     data = Path(botocore.__file__).parent / "data"
     models = Path(tempfile.mkdtemp(prefix="models-"))
     atexit.register(shutil.rmtree, models, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A claim, what can be bought for it and where it goes: the arguments of a launch, each a valid one."""
+"""A claim, its offerings and its NodeClass: valid arguments of a launch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CLAIM = NodeClaim(
 
 
 def status(nodeclass: EC2NodeClass = NODECLASS, **changes: Any) -> NodeClassStatus:
-    """Return what a NodeClass resolved to."""
+    """Return the resolution of a NodeClass."""
     return replace(ready_status(nodeclass, CLUSTER, NOW), **changes)
 
 
@@ -44,7 +44,7 @@ def options(
     capacity_type: str = "spot",
     zones: Iterable[str] = ZONES,
 ) -> list[tuple[InstanceType, Offering]]:
-    """Return the offerings of these types, as the embedded catalogue has them."""
+    """Return the offerings of these types in the embedded catalogue."""
     wanted, places = set(names), set(zones)
     return [
         (kind, offering)
@@ -57,6 +57,6 @@ def options(
 def plan(
     *names: str, claim: NodeClaim = CLAIM, nodeclass: EC2NodeClass = NODECLASS, capacity_type: str = "spot"
 ) -> tuple[LaunchRequest, tuple[LaunchTemplate, ...]]:
-    """Plan a launch on these types."""
+    """Plan a launch with these types."""
     offered = options(names or ("m5.large",), nodeclass, capacity_type)
     return launch_plan(claim, offered, nodeclass, status(nodeclass), CLUSTER)

@@ -1,4 +1,4 @@
-"""What holds of a small world at rest."""
+"""Invariants of a settled small world."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def violations(world: World) -> list[str]:
-    """Return what did not hold: instances nobody knows, claims with two, pods without a node."""
+    """Return violations: instances without a claim, claims with two instances, pods without a node, and others."""
     alive = world.cloud.alive()
     known = {c.instance_id for c in world.store.claims.values()}
     found = [*world.harm, *world.cluster.violations]
@@ -45,7 +45,7 @@ def violations(world: World) -> list[str]:
 
 
 def closed(world: World) -> list[str]:
-    """Name the Nodes that take no pods though nothing is to become of them."""
+    """Return the names of Nodes that are closed to pods without being part of a move or an end."""
     kept = {c.node_name for c in world.store.claims.values() if not c.is_ending}
     nodes = [n for name, n in world.cluster.nodes.items() if name in kept]
     tainted = [n for n in nodes if any(t["key"] == DISRUPTED.key for t in n["spec"].get("taints") or ())]
@@ -53,7 +53,7 @@ def closed(world: World) -> list[str]:
 
 
 def strangers(world: World) -> list[str]:
-    """Name the Nodes that pods are on, and that are not there or not marked as ready for pods."""
+    """Return the names of Nodes that have pods but do not exist or are not marked as initialized."""
     nodes = world.cluster.nodes
     used = sorted({p["spec"]["nodeName"] for p in world.pods.values() if p["spec"].get("nodeName")})
     marks = {REGISTERED, INITIALIZED}

@@ -1,4 +1,4 @@
-"""What becomes of a fleet once moves are done: nodes gone, nodes come, pods where they were to go."""
+"""The state of a fleet after moves: sources gone, replacements present, pods at their destinations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Launch = Callable[[PlannedNode, datetime], Worker]
 
 
 def after(inputs: Inputs, done: Iterable[Proposal], launch: Launch, now: datetime, decision: str) -> Inputs:
-    """Return the inputs of a later look at a fleet in which these moves, and nothing else, have been carried out."""
+    """Return the inputs of a later look at a fleet in which exactly these moves have been carried out."""
     done = list(done)
     gone = {name for proposal in done for name in proposal.sources}
     places: Mapping[str, str] = {pod: at for proposal in done for pod, at in proposal.destinations.items()}

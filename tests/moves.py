@@ -1,4 +1,4 @@
-"""Lives of moves: a settled cluster with too much room, told again and again with something going wrong on the way."""
+"""Lives of moves: a settled cluster with too much capacity, repeated with a different fault in each life."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ ON_DEMAND = (
     *builders.EXPRESS[1:],
 )
 QUIET = timedelta(minutes=2)
-"""From when the cluster has settled to when pods go; then the next tick finds that they have."""
+"""The time from a settled cluster to the removal of pods; the next tick finds the change."""
 
 LONG_ENOUGH = timedelta(minutes=4)
-"""From when pods go: by then a move has begun, and the world is not settled before it is over."""
+"""The time after the removal of pods by which a move has begun; the world settles only after the move."""
 
 
 def settled(pods: int = 20, requirements: Sequence[Mapping[str, Any]] = builders.EXPRESS) -> World:
-    """Return a cluster with so many pods, and room for no more than a few others."""
+    """Return a cluster with `pods` pods, and room for only a few more."""
     manifests = {f"web-{n:02d}": pod_manifest(f"web-{n:02d}", memory="2Gi") for n in range(pods)}
     nodepool = builders.nodepool_manifest(requirements=requirements)
-    nodepool["metadata"]["annotations"] = {SPOT_TYPES: "Never"}  # so that a life has one move
+    nodepool["metadata"]["annotations"] = {SPOT_TYPES: "Never"}  # so that a life has only one move
     world = World(manifests, nodepool=nodepool)
     world.concerns = MOVING
     world.settle()
@@ -40,13 +40,13 @@ def settled(pods: int = 20, requirements: Sequence[Mapping[str, Any]] = builders
 
 
 def shrink(world: World, left: int) -> None:
-    """Let the Deployment be scaled down."""
+    """Scale the Deployment down."""
     world.remove(sorted(world.pods)[left:])
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One way that a move may go. `happens` is called when the pods go, and may let things happen later."""
+    """One scenario for a move. `happens` is called when the pods are removed, and may schedule events."""
 
     name: str
     before: int = 7
@@ -65,7 +65,7 @@ class Life:
         return world
 
     def begun(self, messages: Messages | None = None) -> World:
-        """Return the world as pods go."""
+        """Return the world just after pods have been removed."""
         world = settled(self.before, builders.EXPRESS if self.spot else ON_DEMAND)
         world.messages = messages or world.messages
         shrink(world, self.after)
@@ -74,7 +74,7 @@ class Life:
 
 
 def crashes(life: Life, sample: int = 0) -> Iterator[tuple[frozenset[int], list[str]]]:
-    """Tell a life with a crash at each of its boundaries, or at so many of them; give what did not hold."""
+    """Run a life with a crash at each boundary, or at about `sample` of them; yield the moments and the violations."""
     boundaries = Boundaries()
     life.told(boundaries)
     moments = boundaries.distinct()
@@ -84,7 +84,7 @@ def crashes(life: Life, sample: int = 0) -> Iterator[tuple[frozenset[int], list[
 
 
 def several_crashes(life: Life, sets: int) -> Iterator[tuple[frozenset[int], list[str]]]:
-    """Tell a life with several crashes at random, so many times."""
+    """Run a life `sets` times, with several random crashes each."""
     boundaries, dice = Boundaries(), random.Random(life.name)  # noqa: S311
     life.told(boundaries)
     moments = boundaries.distinct()
@@ -94,7 +94,7 @@ def several_crashes(life: Life, sets: int) -> Iterator[tuple[frozenset[int], lis
 
 
 def pauses(life: Life, sample: int) -> Iterator[tuple[int, list[str]]]:
-    """Tell a life with a function standing still at so many of its boundaries, while all others go on."""
+    """Run a life with a function paused at about `sample` of its boundaries, while all others continue."""
     undisturbed = Boundaries()
     life.told(undisturbed)
     moments = undisturbed.distinct()

@@ -1,6 +1,6 @@
-"""Random clusters whose nodes are disrupted, as somebody counts Nodes who looks on with kubectl.
+"""Random clusters whose nodes are disrupted, with a count of Nodes as an observer with kubectl would see them.
 
-Other controllers hold Nodes and let go of them late; users delete Nodes, kubelets fall silent, replacements never join.
+Other controllers hold Nodes and release them late; users delete Nodes, kubelets fall silent, replacements never join.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ONE_POD_A_NODE = [
     builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4"),
 ]
 LIFE = timedelta(minutes=18)
-"""How long a cluster is looked at once its nodes are to be disrupted."""
+"""How long a cluster is observed after the disruption of its nodes begins."""
 QUIET = timedelta(minutes=2)
 LONGEST_HOLD = timedelta(minutes=8)
 _COUNTS = ("1", "2", "3", "10%", "25%", "34%", "50%")
@@ -37,7 +37,7 @@ _REASONS = ("Empty", "Drifted", "Underutilized")
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """A moment at which more Nodes were disrupted than the budget allowed, and nodesmith had just begun with one."""
+    """A moment at which more Nodes were disrupted than the budget allowed, just after nodesmith began with one."""
 
     at: datetime
     disrupted: int
@@ -46,7 +46,7 @@ class Overrun:
 
 
 class Observed(World):
-    """A world in which somebody counts disrupted Nodes after every write to the cluster."""
+    """A world in which disrupted Nodes are counted after every write to the cluster."""
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)  # noqa: S311
@@ -57,9 +57,9 @@ class Observed(World):
         self.concerns = MOVING
         self.overruns: list[Overrun] = []
         self.most = 0
-        """how many Nodes have been disrupted at once"""
+        """The highest number of Nodes disrupted at once."""
         self.held_nodes = 0
-        """how many Nodes another controller has let go of, a while after they were deleted"""
+        """How many Nodes another controller has released some time after their deletion."""
         self._known: set[str] = set()
         self._forced: set[str] = set()
         self._silent: dict[str, datetime] = {}
@@ -67,20 +67,20 @@ class Observed(World):
         self.cluster.raise_after = lambda _: self.count()
 
     def hold(self, share: float) -> None:
-        """Let another controller put its finalizer on about this share of the Nodes there are."""
+        """Add another controller's finalizer to about this share of the existing Nodes."""
         for name, node in sorted(self.cluster.nodes.items()):
             if self.dice.random() < share:
                 node["metadata"].setdefault("finalizers", []).append(BACKUP)
                 self._holds[name] = self.dice.random() * LONGEST_HOLD
 
     def delete_node(self) -> None:
-        """Let a user delete a Node, whatever the budgets say."""
+        """Delete a Node as a user would, regardless of budgets."""
         for name in self._drawn_node():
             self._forced.add(name)
             self.cluster.delete("Node", name)
 
     def silence(self) -> None:
-        """Let a kubelet fall silent for some minutes."""
+        """Make a kubelet fall silent for some minutes."""
         for name in self._drawn_node():
             self._forced.add(name)
             self._silent[name] = self.now + timedelta(seconds=self.dice.randint(30, 400))
@@ -101,7 +101,7 @@ class Observed(World):
         self.count()
 
     def _let_go(self) -> None:
-        """Let the other controller finish with Nodes, each a while after it was deleted."""
+        """Release Nodes as the other controller, each some time after its deletion."""
         for name, node in list(self.cluster.nodes.items()):
             metadata = node["metadata"]
             deleted = metadata.get("deletionTimestamp")
@@ -113,7 +113,7 @@ class Observed(World):
                     del self.cluster.nodes[name]
 
     def count(self) -> None:
-        """Count as an observer would; note it where the budget is overrun and nobody else has begun it."""
+        """Count as an observer would; record an overrun of the budget that nodesmith alone has caused."""
         nodes = {
             name: node
             for name, node in self.cluster.nodes.items()
@@ -130,7 +130,7 @@ class Observed(World):
             self.overruns.append(Overrun(self.now, len(disrupted), max(known), tuple(sorted(begun))))
 
     def _allowed(self, node: str, nodes: int) -> int | None:
-        """Return how many Nodes may be disrupted at once for the reason for which this one is."""
+        """Return how many Nodes may be disrupted at once for this Node's reason."""
         pool = parse_nodepool(self.cluster.nodepools["default"]).value
         assert pool is not None
         return allowed(pool.disruption.budgets, self._reason(node), nodes, 0, self.now)
@@ -143,7 +143,7 @@ class Observed(World):
 
 
 def is_disrupted(node: Mapping[str, Any]) -> bool:
-    """Return whether an observer counts a Node as disrupted: it is being deleted, closed to pods, or not Ready."""
+    """Return whether an observer counts a Node as disrupted: deleted, closed to pods, or not Ready."""
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"]["conditions"])
     tainted = any(taint["key"] == DISRUPTED.key for taint in node["spec"].get("taints") or ())
     return bool(node["metadata"].get("deletionTimestamp")) or tainted or not ready
@@ -160,7 +160,7 @@ def _nodepool(dice: random.Random) -> Manifest:
 
 
 def observed(seed: int) -> Observed:
-    """Return a random cluster that has lived through disruption of its nodes."""
+    """Return a random cluster after the disruption of its nodes."""
     world = Observed(seed)
     world.settle()
     world.live(QUIET)
@@ -177,12 +177,12 @@ def observed(seed: int) -> Observed:
 
 
 def _chosen(dice: random.Random) -> Iterator[Callable[[Any], None]]:
-    """Return why nodesmith disrupts nodes: one reason, or two at once."""
+    """Yield the reasons for nodesmith to disrupt nodes: one, or two at once."""
     yield from dice.sample((_empties, _drifts, _expires), dice.choice((1, 1, 2)))
 
 
 def _forced(dice: random.Random) -> Iterator[Callable[[Any], None]]:
-    """Return what users and machines do to Nodes, whatever budgets say."""
+    """Yield what users and machines do to Nodes regardless of budgets."""
     yield from (each for each in (Observed.delete_node, Observed.silence) if dice.random() < 0.3)
 
 
@@ -202,7 +202,7 @@ def _expires(world: Observed) -> None:
 
 
 def _joins_until(now: datetime) -> Callable[[Instance], bool]:
-    """Let half of the instances that are launched from now on never join."""
+    """Prevent half of the instances launched from now on from joining."""
 
     def joins(instance: Instance) -> bool:
         return instance.launched_at < now or random.Random(instance.id).random() < 0.5  # noqa: S311

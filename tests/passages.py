@@ -1,6 +1,6 @@
-"""The steps of one small world, each told once: where it leads from what the world holds and from whom messages wake.
+"""The steps of one small world, each executed once and keyed by the world's state and the concerns that messages wake.
 
-Messages lie apart from what a world holds: worlds that differ only in what still comes go the same ways until it comes.
+Messages are separate from the state: worlds that differ only in pending messages behave alike until one arrives.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ READS = frozenset(
         "FakeStore.load",
     }
 )
-"""Calls that change nothing: to die before or after one of them is the same."""
+"""Calls that change nothing: dying before one of them is equivalent to dying after it."""
 _HISTORY = frozenset({"calls", "events", "decisions", "sent", "puts"})
-"""What ports note for tests to look at, and no function reads."""
+"""What ports record for tests, and no function reads."""
 _MESSAGES = frozenset({"waiting"})
 _NO_STATE = frozenset(
     {"boundaries", "messages", "memory", "metrics", "concerns", "runs", "_again", "_dice", "_seen"}
 )
 _PORTS = ("store", "cloud", "cluster", "blobs", "hints", "notices")
 _KEPT = 1500
-"""Worlds kept to go on from; others are told once more."""
+"""The number of worlds kept to continue from; other worlds are recomputed."""
 
 Wakings = frozenset[tuple[datetime, Concern]]
-"""Whom messages wake, and at which step."""
+"""The concerns that messages wake, each with its step."""
 Node = tuple[bytes, Wakings]
-"""A world: what it holds, and whom its messages wake."""
+"""A world: a digest of its state, and the concerns that its messages wake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A moment (from 1) of a step at which to die, how many moments it stands for, and the call there."""
+    """A moment (from 1) of a step at which to die, the number of equivalent moments, and the call there."""
 
     moment: int
     alike: int
@@ -67,7 +67,7 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A step: what the world held after it, whom that wakes, the moments since the last death and those to die at."""
+    """A step: the state after it, the wake-ups it causes, the moments since the last death, and the deaths to try."""
 
     state: bytes
     wakings: Wakings
@@ -77,7 +77,7 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Road:
-    """A step from a state, with whom messages wake and the moments at which functions die."""
+    """A step from a state, with the concerns that messages wake and the moments at which functions die."""
 
     state: bytes
     due: frozenset[Concern]
@@ -86,7 +86,7 @@ class Road:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A state: its time, whether everybody is woken then, what does not hold if it is the end, how it was reached."""
+    """A state: its time, whether it is a tick, the violations if it is final, and the step that led to it."""
 
     now: datetime
     is_tick: bool
@@ -95,9 +95,9 @@ class Place:
 
 
 class Passages:
-    """All steps that have been told of a world that `violations` judges in the end.
+    """All executed steps of a world whose final state `violations` judges.
 
-    Its messages must come once and in time.
+    Its messages must arrive once and on time.
     """
 
     def __init__(self, world: World, violations: Callable[[World], list[str]]) -> None:
@@ -111,17 +111,17 @@ class Passages:
 
     @property
     def told(self) -> int:
-        """How many steps had to be told, because they were not like others."""
+        """The number of steps that had to be executed, because no equivalent one existed."""
         return len(self._passed)
 
     def ended(self, node: Node) -> tuple[str, ...] | None:
-        """Return what does not hold in the end; None while the world goes on."""
+        """Return the violations of a final state, or None if the world continues."""
         return self._places[node[0]].broken
 
     def go(self, node: Node, fatal: tuple[int, ...] = (), *, last: bool = False) -> tuple[Node, Passed]:
-        """Return where a step leads in which functions die at these moments, and what it brings.
+        """Return the node after a step in which functions die at these moments, and the step itself.
 
-        `last` says that nobody will die here any more: the world is not kept as it was.
+        `last` means that no function will die from this node on, so the world need not be kept.
         """
         state, awake = node
         place = self._places[state]
@@ -158,7 +158,7 @@ class Passages:
         return state
 
     def _world(self, state: bytes, *, last: bool) -> World:
-        """Return a world in this state to go on with, the one that is kept or a copy."""
+        """Return a world in this state to continue from: the kept one, or a copy."""
         if state not in self._worlds:
             road = self._places[state].road
             if road is None:
@@ -167,12 +167,12 @@ class Passages:
         world = self._worlds.pop(state)
         if last and world is not self._root:
             return world
-        self._worlds[state] = world  # it was used last
+        self._worlds[state] = world  # mark it as used last
         return copied(world)
 
 
 def step(world: World) -> list[tuple[str, object]]:
-    """Let one step pass; give the moments before and after each call that it crossed, in order, each with its run."""
+    """Execute one step; return the moments before and after each call in it, in order, each with its run."""
     boundaries = world.boundaries
     boundaries.passed = 0
     boundaries.moments.clear()
@@ -182,9 +182,9 @@ def step(world: World) -> list[tuple[str, object]]:
 
 
 def deaths(crossed: Sequence[tuple[str, object]], since: int = 0) -> Iterator[Death]:
-    """Yield the moments after `since` at which to die makes a difference.
+    """Yield the moments after `since` at which dying makes a difference.
 
-    To die after a call is to die before the next one of the same run; calls that read change nothing.
+    Dying after a call is equivalent to dying before the next call of the same run; reads change nothing.
     """
     first, last_run = 0, None
     for number, (where, run) in enumerate(crossed[since:], start=since + 1):
@@ -198,7 +198,7 @@ def deaths(crossed: Sequence[tuple[str, object]], since: int = 0) -> Iterator[De
 
 
 def wakings(world: World) -> Wakings:
-    """Return whom a world's messages wake, and at which step: where none is lost, doubled or late, they do no more."""
+    """Return the concerns that a world's messages wake, each with its step, if none is lost, duplicated or late."""
     messages = list(world._again)
     woken = (*WOKEN, Concern.INTERRUPTION)
     messages += [(each.due_at, each.concern) for each in world.hints.waiting if each.concern in woken]
@@ -208,7 +208,7 @@ def wakings(world: World) -> Wakings:
 
 
 def digest(world: World) -> bytes:
-    """Return what tells a world from others: all that time, functions and the world itself go by, but for messages."""
+    """Return a digest of a world's state: everything that affects its future, except messages."""
     held = {name: value for name, value in vars(world).items() if name not in _NO_STATE}
     parts = [_written(name, held.pop(name)) for name in _PORTS]
     parts += [_said(name, value) for name, value in sorted(held.items()) if not callable(value)]
@@ -218,7 +218,7 @@ def digest(world: World) -> bytes:
 def _written(name: str, port: Any) -> str:
     kept = [f.name for f in fields(port) if f.name not in _HISTORY | _MESSAGES]
     values = {each: getattr(port, each) for each in kept}
-    if name == "blobs":  # a snapshot says what the cluster shows, records what was decided
+    if name == "blobs":  # a snapshot repeats the cluster, and records repeat decisions
         shown = snapshot_key(builders.CLUSTER)
         values["objects"] = {
             key: data for key, data in port.objects.items() if key != shown and "/decisions/" not in key
@@ -227,7 +227,7 @@ def _written(name: str, port: Any) -> str:
 
 
 def _said(name: str, value: object) -> str:
-    """Return a value's name and what it is; two sets with the same members may go through them in different orders."""
+    """Return a value's name and text; sets are sorted, since equal sets may iterate in different orders."""
     match value:
         case set() | frozenset():
             return f"{name}={sorted(value, key=repr)}"
@@ -238,7 +238,7 @@ def _said(name: str, value: object) -> str:
 
 
 class _Once:
-    """A value that says what it is: once, if copied worlds share it, for it never changes."""
+    """A value whose text is computed once for all copied worlds that share it, since it never changes."""
 
     _said: ClassVar[dict[int, tuple[object, str]]] = {}
 

@@ -1,4 +1,4 @@
-"""How long to wait for something: longer on a machine that is busy with other things."""
+"""How long to wait for something: longer on a busy machine."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-_QUIET = 0.75  # of the processors' time is idle
+_QUIET = 0.75  # the idle share of the processors' time
 _SAMPLE_SECONDS = 2.0
 _GLANCE_SECONDS, _LONGEST_BLINK_SECONDS = 0.05, 0.5
 _BLINKS = 4.0
-"""Pauses between glances are so many times as long as a glance takes: to look costs the machine something, too."""
+"""The pause between checks is this many times the duration of a check, because checks load the machine, too."""
 
 
 def patient(seconds: float) -> float:
-    """Return how long to wait, as busy as the machine is, for what takes so many seconds on an idle one."""
+    """Return the wait, at the machine's current load, for something that takes `seconds` on an idle one."""
     return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def hurried(speed: float) -> float:
-    """Return how fast a clock may run, as the machine is now, that may run so fast where nothing else runs.
+    """Return how fast a clock may run at the machine's current load, if it may run at `speed` on an idle one.
 
-    A cluster's time-outs are seconds of its clock, and what it does takes seconds of life.
+    A cluster's timeouts are in seconds of its clock, but its work takes real seconds.
     """
     return max(1.0, speed / patient(1))
 
@@ -30,9 +30,9 @@ def hurried(speed: float) -> float:
 def eventually(
     holds: Callable[[], object], what: str = "it", seconds: float = 60, tell: Callable[[], str] = str
 ) -> float:
-    """Wait until something holds, and give the seconds that it took; fails with what `tell` has to say of it.
+    """Wait until something holds, and return the seconds that it took; fail with the text of `tell`.
 
-    `seconds` are of life, on a machine that does nothing else: it has more on one that does.
+    `seconds` are real seconds on an idle machine; a busy one gets more.
     """
     began = looked = time.monotonic()
     while not holds():
@@ -44,7 +44,7 @@ def eventually(
 
 
 def until_quiet(seconds: float) -> None:
-    """Wait for a machine that does little else, but no longer than this: whoever measures says what comes of it."""
+    """Wait until the machine is mostly idle, but at most this long. The caller reports the conditions."""
     deadline = time.monotonic() + seconds
     while _idle_share() < _QUIET and time.monotonic() < deadline:
         pass
@@ -57,12 +57,12 @@ def _idle_share() -> float:
 
 
 def idle_share(since: tuple[int, int]) -> float:
-    """Return which part of the processors' time was idle since `processor_ticks` gave this."""
+    """Return the idle share of the processors' time since an earlier result of `processor_ticks`."""
     idle, total = (now - then for now, then in zip(processor_ticks(), since, strict=True))
     return idle / total
 
 
 def processor_ticks() -> tuple[int, int]:
-    """Return the processors' idle time and all of it, since the machine started."""
+    """Return the processors' idle time and total time since the machine started."""
     every = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return every[3] + every[4], sum(every)

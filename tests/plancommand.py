@@ -1,4 +1,4 @@
-"""`nodesmith plan` run in a test's own process."""
+"""Runs `nodesmith plan` in a test's own process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.builders import expression
 
 
 class Ran(NamedTuple):
-    """How a run ended, and what it wrote."""
+    """A run's exit status and output."""
 
     status: int
     out: str
@@ -23,7 +23,7 @@ class Ran(NamedTuple):
 
     @property
     def plan(self) -> dict[str, Any]:
-        """The plan on standard output, which must hold nothing else."""
+        """The plan on standard output, which must contain nothing else."""
         plan: dict[str, Any] = json.loads(self.out)
         return plan
 
@@ -34,7 +34,7 @@ class Ran(NamedTuple):
 
     @property
     def unplaced(self) -> dict[str, dict[str, str]]:
-        """What is said of each pod that stays."""
+        """The entry of each unplaced pod."""
         return {entry["pod"]: entry for entry in self.plan["unplaced"]}
 
 
@@ -42,7 +42,7 @@ Run = Callable[..., Ran]
 
 
 def plan_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return `nodesmith plan` as a function of its arguments, away from any cluster of the person at the keyboard."""
+    """Return `nodesmith plan` as a function of its arguments, isolated from the user's own kubeconfig."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
 
     def ran(*arguments: str) -> Ran:
@@ -57,14 +57,14 @@ def plan_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 
 
 def written(folder: Path, name: str, *manifests: Mapping[str, Any]) -> str:
-    """Write manifests as the documents of one file; give its path."""
+    """Write manifests as the documents of one file; return its path."""
     path = folder / name
     path.write_text("\n---\n".join(json.dumps(manifest) for manifest in manifests))
     return str(path)
 
 
 def kwok(name: str, price: float, cpu: str = "4", *zones: str) -> dict[str, Any]:
-    """Return an instance type of 16 GiB in KWOK's format, on demand in these zones, else in one."""
+    """Return an instance type of 16 GiB in KWOK's format, on-demand in these zones, or in one if none is given."""
     requirements = [
         expression("karpenter.sh/capacity-type", "In", "on-demand"),
         expression("topology.kubernetes.io/zone", "In", *(zones or ("test-zone-1",))),

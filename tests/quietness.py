@@ -1,7 +1,7 @@
-"""Two lives of one cluster: in one all concerns are woken by each tick, in the other where they have said they are due.
+"""Two lives of one cluster: in one, each tick wakes its concerns; in the other, only those that reported being due.
 
-The second is what dispatch makes of ticks, without the look at everything that it has each concern take every thirty
-minutes: who says a later moment than the first at which it has something to do is found out.
+The second is how dispatch uses ticks, without the run of each concern every thirty minutes. The comparison exposes a
+concern that reports a later moment than the first at which it has work.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tests import builders
 from tests.idleness import IdleWorld
 
 ACTIVE = timedelta(minutes=10)
-"""For so long after a change of snapshot or ledger all concerns are woken."""
+"""How long after a change of snapshot or ledger all ticks wake their concerns."""
 STARTING = timedelta(minutes=2)
-"""For so long after a change something may be on its way: EC2, a kubelet, a pod that ends"""
+"""How long after a change something may be in progress: in EC2, in a kubelet, or in a pod that ends."""
 Trace = list[tuple[datetime, str]]
-"""What came and what went, and when"""
+"""What appeared and disappeared, and when."""
 
 
 class TracedWorld(IdleWorld):
-    """A world that keeps when anything but the time became different, as seen from outside: objects, Events, EC2."""
+    """A world that records when anything visible from outside changes: objects, Events, EC2."""
 
     def __init__(self, nodes: int, pods_a_node: int, **disruption: Any) -> None:
         super().__init__(nodes, pods_a_node, **disruption)
@@ -35,7 +35,7 @@ class TracedWorld(IdleWorld):
         self._known: object = None
 
     def step(self) -> None:
-        """Take a step, and note what it has changed."""
+        """Take a step, and record what it has changed."""
         super().step()
         self.note_change()
         shown = frozenset(self._shown())
@@ -44,30 +44,30 @@ class TracedWorld(IdleWorld):
         self._before = shown
 
     def due(self, at: datetime) -> set[Concern]:
-        """Return those whose tick comes in a minute, whatever dispatch makes of it."""
+        """Return the concerns whose tick comes at this minute, regardless of dispatch."""
         minute = int(at.timestamp()) // 60
         return {concern for concern, every in TICK_MINUTES.items() if minute % every == 0} & self.living
 
     def run(self, concern: Concern) -> None:
-        """Invoke a function, and note when."""
+        """Invoke a function, and record when."""
         self.ran_at[concern] = self.now
         super().run(concern)
 
     def note_change(self) -> None:
-        """Note when snapshot or ledger have changed last."""
+        """Record when snapshot or ledger last changed."""
         known = (self._seen, self._ledger())
         if known != self._known:
             self._known, self.changed = known, self.now
 
     def _next(self) -> datetime:
-        """Let time go on by seconds only while something may be on its way."""
+        """Advance by seconds only while something may be in progress."""
         self.note_change()
         if self.now - self.changed < STARTING:
             return super()._next()
         return max(self._next_wake(), self.now + timedelta(seconds=1))
 
     def _ledger(self) -> object:
-        """Return what the ledger holds, but for when EC2NodeClasses were last found to be as they were."""
+        """Return the ledger's content, except for the times of unchanged EC2NodeClass resolutions."""
         ledger, statuses = self.store.load(), {}
         for name, known in ledger.nodeclasses.items():
             conditions = tuple(replace(condition, since=None) for condition in known.conditions)
@@ -94,10 +94,10 @@ class TracedWorld(IdleWorld):
 
 
 class QuietWorld(TracedWorld):
-    """The same, but that a cluster which has not changed lately is woken where it is due only."""
+    """The same world, except that a tick in a cluster without recent changes wakes only concerns that are due."""
 
     def heeds_tick(self, concern: Concern) -> bool:
-        """Return whether a concern is woken: another may have changed something since the tick came."""
+        """Return whether a tick wakes a concern: another concern may have changed something since the tick."""
         self.note_change()
         if self.now - self.changed <= ACTIVE:
             return True

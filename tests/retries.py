@@ -1,4 +1,4 @@
-"""An interruption whose first attempts fail, in a world without ticks: when its replacement is launched."""
+"""The time until a replacement is launched when the first attempts at an interruption fail, without ticks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST = timedelta(minutes=10)
 
 
 class DeathInCreateFleet(Boundaries):
-    """Lets a function die when it has committed what to launch, and has not asked EC2."""
+    """Makes a function die after it has committed a launch, and before it calls EC2."""
 
     def cross(self, where: str) -> None:
         if where == "before FakeCloud.launch":

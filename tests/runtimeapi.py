@@ -1,6 +1,6 @@
-"""Lambda's Runtime API for one process: it asks for work, works, and says what came of it.
+"""Lambda's Runtime API for one process, which polls for invocations and reports their results.
 
-https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html, as far as the runtime of one function needs it.
+https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html, reduced to what the runtime of one function needs.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
-INIT_SECONDS = 60  # Lambda gives 10 to a start, on a machine that does nothing else
+INIT_SECONDS = 60  # Lambda allows 10 for a start, on an idle machine
 _END_SECONDS = 10
 _PATH = "/2018-06-01/runtime"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an invocation came to: `error` is empty, or the error's type and message."""
+    """The result of an invocation: `error` is empty, or the error's type and message."""
 
     payload: Any
     error: str = ""
@@ -36,12 +36,13 @@ class _Invocation:
     event: bytes
     timeout_seconds: float
     trace: str
+    arn: str
     taken: threading.Event = field(default_factory=threading.Event)
     id: str = field(default_factory=lambda: str(uuid4()))
 
 
 class Process(Protocol):
-    """What is asked of a process. `wait` is called once; it gives how the process ended, if that can be told."""
+    """The interface of a process. `wait` is called once; it returns the exit status, if that is known."""
 
     def wait(self) -> int | None: ...
 
@@ -55,7 +56,7 @@ Start = Callable[[str], Process]
 
 
 def executed(command: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path) -> Start:
-    """Run `command` in `folder` with `environment` and nothing else of ours; it writes to `log`."""
+    """Return a start function that runs `command` in `folder` with only `environment`; its output goes to `log`."""
 
     def start(api: str) -> Process:
         with log.open("ab") as output:
@@ -72,15 +73,16 @@ def executed(command: Sequence[str], folder: Path, environment: Mapping[str, str
 
 
 class RuntimeProcess:
-    """A process under a Runtime API of its own: one execution environment of a function.
+    """A process with its own Runtime API: one execution environment of a function.
 
-    `arn` is the function's. Times are in seconds of life.
+    `arn` is the function's, as it is usually invoked. Times are in real seconds.
     """
 
     def __init__(self, start: Start, arn: str) -> None:
+        self._arn = arn
         self._work: queue.SimpleQueue[_Invocation | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
-        self._api = _Server(("127.0.0.1", 0), _runtime_api(self._work, self._answers, arn))
+        self._api = _Server(("127.0.0.1", 0), _runtime_api(self._work, self._answers))
         threading.Thread(target=self._api.serve_forever, name="runtime-api", daemon=True).start()
         host, port = self._api.server_address[:2]
         self._process = start(f"{host!s}:{port}")
@@ -92,12 +94,14 @@ class RuntimeProcess:
     def is_alive(self) -> bool:
         return not self._ended.is_set()
 
-    def invoke(self, event: Mapping[str, Any], timeout_seconds: float, trace: str = "") -> Answer:
-        """Invoke once and wait for what comes of it: an answer, the process's end, or the end of the time it has.
+    def invoke(
+        self, event: Mapping[str, Any], timeout_seconds: float, trace: str = "", arn: str = ""
+    ) -> Answer:
+        """Invoke once and wait for the outcome: an answer, the end of the process, or the end of its time.
 
-        `trace` is the trace header of the invocation, empty for none.
+        `trace` is the trace header of the invocation, empty for none; `arn` is what was invoked, empty for the usual.
         """
-        invocation = _Invocation(json.dumps(event).encode(), timeout_seconds, trace)
+        invocation = _Invocation(json.dumps(event).encode(), timeout_seconds, trace, arn or self._arn)
         self._work.put(invocation)
         started = time.monotonic()
         while not invocation.taken.wait(0.01):
@@ -109,13 +113,13 @@ class RuntimeProcess:
         return self._answer(timeout_seconds)
 
     def kill(self) -> None:
-        """End the process in the middle of whatever it does."""
+        """Kill the process, whatever it is doing."""
         self._process.kill()
         if not self._ended.wait(_END_SECONDS):
             raise TimeoutError(f"the process did not end within {_END_SECONDS} seconds")
 
     def close(self) -> None:
-        """End the process, if it is still there, and its API."""
+        """End the process, if it still runs, and its API."""
         self._process.terminate()
         if not self._ended.wait(_END_SECONDS):
             self.kill()
@@ -144,13 +148,13 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a process that was killed."""
+        """Ignore connection errors of a process that was killed."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
 
 def _runtime_api(
-    work: queue.SimpleQueue[_Invocation | None], answers: queue.SimpleQueue[Answer | None], arn: str
+    work: queue.SimpleQueue[_Invocation | None], answers: queue.SimpleQueue[Answer | None]
 ) -> type[BaseHTTPRequestHandler]:
     class RuntimeApi(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -167,7 +171,7 @@ def _runtime_api(
             headers = {
                 "Lambda-Runtime-Aws-Request-Id": invocation.id,
                 "Lambda-Runtime-Deadline-Ms": str(int(deadline * 1000)),
-                "Lambda-Runtime-Invoked-Function-Arn": arn,
+                "Lambda-Runtime-Invoked-Function-Arn": invocation.arn,
                 "Content-Type": "application/json",
                 **({"Lambda-Runtime-Trace-Id": invocation.trace} if invocation.trace else {}),
             }
@@ -190,6 +194,6 @@ def _runtime_api(
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 the base class's name
-            """Say nothing."""
+            """Log nothing."""
 
     return RuntimeApi

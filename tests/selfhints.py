@@ -1,4 +1,4 @@
-"""Drains, holds and repeated launches that go on for long: how often functions look, and what they send themselves."""
+"""Long drains, holds and repeated launches: how often functions run, and which hints they send to themselves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DRAIN = timedelta(minutes=40)
 
 
 class WatchedWorld(World):
-    """A world that notes when termination looked, and the most hints that were pending from a concern to itself."""
+    """A world that records the runs of termination, and the most pending hints from a concern to itself."""
 
     def __init__(self, pods: Mapping[str, Manifest], *, nodepool: Manifest | None = None) -> None:
         super().__init__(pods, nodepool=nodepool)
@@ -43,7 +43,7 @@ class DenyingCluster(FakeCluster):
 
 
 def long_drain(recursive_loop: RecursiveLoop = "Allow") -> WatchedWorld:
-    """Live through a drain of 40 minutes, in which nothing happens: a webhook denies what is asked in each look."""
+    """Return the world after a drain of 40 minutes without progress, because a webhook denies every eviction."""
     world = WatchedWorld({"web-0": pod_manifest("web-0")})
     world.recursive_loops = dict.fromkeys(WOKEN, recursive_loop)
     world.settle()
@@ -59,12 +59,12 @@ def long_drain(recursive_loop: RecursiveLoop = "Allow") -> WatchedWorld:
 
 
 def longest_stall(world: WatchedWorld) -> timedelta:
-    """Return the longest time between two looks of termination."""
+    """Return the longest time between two runs of termination."""
     return max(later - sooner for sooner, later in pairwise([*world.looks, world.now]))
 
 
 def throttled_launches(span: timedelta) -> WatchedWorld:
-    """Live through a time in which EC2 throttles every launch."""
+    """Return the world after a time in which EC2 throttles every launch."""
     world = WatchedWorld({"web-0": pod_manifest("web-0")})
 
     def throttle(request: LaunchRequest) -> LaunchOutcome:
@@ -79,7 +79,7 @@ def throttled_launches(span: timedelta) -> WatchedWorld:
 
 
 def held_nodes(span: timedelta) -> WatchedWorld:
-    """Live through a time in which a node waits for the pod of a DaemonSet, which nobody makes."""
+    """Return the world after a time in which a node waits for a DaemonSet's pod that is never created."""
     pool = builders.nodepool_manifest()
     pool["metadata"]["annotations"] = {"nodesmith.dev/hold-until-daemonsets": "true"}
     world = WatchedWorld({"web-0": pod_manifest("web-0")}, nodepool=pool)

@@ -1,4 +1,4 @@
-"""Putting made-up objects into the API server in memory, as their controllers would."""
+"""Puts made-up objects into the in-memory API server, as their controllers would."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith_cli.local.apiserver import Store
 
 CRDS = tuple(custom_resource_definitions())
-"""The same as in forwarder/crds: to read those takes half a second, and many tests begin with it."""
+"""The same as in forwarder/crds. Parsing them takes half a second, and many tests need them."""
 _GIVEN_BY_THE_SERVER = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
 
 
@@ -19,7 +19,7 @@ def now() -> datetime:
 
 
 def created(store: Store, plural: str, manifest: dict[str, Any]) -> None:
-    """Create an object with its status and, if need be, its namespace. Owners are left out: none of them exists."""
+    """Create an object with its status, and its namespace if necessary. Omit owners, because none of them exists."""
     metadata = {n: value for n, value in manifest["metadata"].items() if n not in _GIVEN_BY_THE_SERVER}
     metadata.pop("ownerReferences", None)
     namespace = str(metadata.get("namespace") or "")

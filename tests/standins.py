@@ -1,4 +1,4 @@
-"""A cluster of stand-ins with a clock that stands still until it is moved."""
+"""A cluster of stand-ins with a clock that stands still until a test moves it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_WAIT = Pace(start_seconds=0, run_seconds=10, stop_seconds=1)
 
 
 class StandIns:
-    """A store, the stand-ins and their clock, with the few things that every test does to them."""
+    """A store, the stand-ins and their clock, with the operations that all tests need."""
 
     def __init__(self, pace: Pace = NO_WAIT, **options: Any) -> None:
         self.time = datetime(2026, 1, 1, tzinfo=UTC)
@@ -71,7 +71,7 @@ class StandIns:
         self.store.create("pods", {"metadata": metadata, "spec": {"containers": [container], **spec}})
 
     def add_workload(self, resource: str, name: str = "web", cpu: str = "1", **spec: Any) -> None:
-        """Create a workload whose pods carry app=NAME; `pod` is put into its pod spec."""
+        """Create a workload whose pods have the label app=NAME; `pod` is merged into its pod spec."""
         container = {"name": "c", "image": "i:1", "resources": {"requests": {"cpu": cpu}}}
         pod = {"containers": [container], **spec.pop("pod", {})}
         annotations = spec.pop("annotations", {})
@@ -90,7 +90,7 @@ class StandIns:
         return self.store.get("pods", name, "default")
 
     def places(self) -> dict[str, str]:
-        """Return where each pod is; an empty text for those that are nowhere."""
+        """Return the node of each pod; an empty string for pods without one."""
         return {each["metadata"]["name"]: dig(each, "spec", "nodeName") or "" for each in self.pods()}
 
     def phases(self) -> list[str]:
@@ -98,6 +98,6 @@ class StandIns:
         return sorted(str(dig(each, "status", "phase")) for each in self.pods())
 
     def why(self, name: str) -> str:
-        """Return why a pod has no node."""
+        """Return the reason why a pod has no node."""
         conditions = dig(self.pod(name), "status", "conditions") or ()
         return next(str(each["message"]) for each in conditions if each["type"] == "PodScheduled")

@@ -1,4 +1,4 @@
-"""PersistentVolumes, claims on them, their classes, and pods that mount them, as the API server shows them."""
+"""PersistentVolumes, claims, StorageClasses, and pods that mount volumes, as the API server shows them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def claim(
     storage: str = "10Gi",
     **spec: Any,
 ) -> Manifest:
-    """Return a PersistentVolumeClaim of the namespace default, of StorageClass gp3 unless `spec` names another."""
+    """Return a PersistentVolumeClaim in the namespace default, with StorageClass gp3 unless `spec` names another."""
     bound = {"pv.kubernetes.io/bind-completed": "yes"} if bound_to else {}
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner_uid, "controller": True}
     asked = {
@@ -55,7 +55,7 @@ def volume(
     storage: str = "10Gi",
     **spec: Any,
 ) -> Manifest:
-    """Return a PersistentVolume, reachable from the given zones only; `claim` (namespace/name) is whose it is."""
+    """Return a PersistentVolume, reachable only from the given zones; `claim` (namespace/name) is its claim."""
     namespace, _, owner = claim.partition("/")
     term = {"matchExpressions": [{"key": key, "operator": "In", "values": list(zones)}]}
     return {
@@ -108,7 +108,7 @@ def pod_with(*claims: str, name: str = "web-0", **spec: Any) -> Manifest:
 
 
 def attachment(volume: str, node: str, *, name: str = "") -> Manifest:
-    """Return the VolumeAttachment of a PersistentVolume to a node; without one, of a volume that a pod spells out."""
+    """Return the VolumeAttachment of a PersistentVolume to a node, or of an inline volume if `volume` is empty."""
     source: dict[str, Any] = (
         {"persistentVolumeName": volume} if volume else {"inlineVolumeSpec": {"capacity": {}}}
     )

@@ -1,4 +1,4 @@
-"""The deployment's table in an account that is played in this process."""
+"""The deployment's table in an in-process AWS account."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEYS = ("pk", "sk", "instance", "reservation")
 
 @contextmanager
 def table() -> Iterator[Any]:
-    """Yield a client of DynamoDB with the table, empty, and the indexes that it has when deployed."""
+    """Yield a DynamoDB client with the empty table and its deployed indexes."""
     with strict_aws():
         dynamodb = client("dynamodb")
         dynamodb.create_table(

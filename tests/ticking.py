@@ -1,4 +1,4 @@
-"""A world whose ticks are those that dispatch decides on: by what has changed, and by what runs say is due."""
+"""A world with the ticks that dispatch decides on, from what has changed and from when runs report to be due."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from tests import builders
 from tests.world import Boundaries, World
 
 _STALE = timedelta(seconds=90)
-_LEAVE_NO_MARK = frozenset({"load", "learned", "learn", "known", "take_turn", "end_turn", "save_nodeclass"})
+_LEAVE_NO_MARK = frozenset(
+    {"load", "learned", "learn", "known", "take_lock", "release_lock", "save_nodeclass"}
+)
 
 
 @dataclass(slots=True)
 class Noting(Boundaries):
-    """Boundaries that note whether a ledger has been written to."""
+    """Boundaries that record whether the ledger has been written."""
 
     has_written: bool = False
 
@@ -33,7 +35,7 @@ class Noting(Boundaries):
         Boundaries.cross(self, where)
 
     def note(self, where: str) -> None:
-        """Note a write."""
+        """Record a write."""
         when, _, call = where.partition(" ")
         port, _, method = call.partition(".")
         if (when, port) == ("before", "FakeStore") and method not in _LEAVE_NO_MARK:
@@ -41,10 +43,10 @@ class Noting(Boundaries):
 
 
 class TickedWorld(World):
-    """A world that keeps the marks and records that dispatch reads. The concerns that are `living` run in it.
+    """A world that keeps the marks and records that dispatch reads. Only the `living` concerns run in it.
 
-    `said` is when a concern's last run said that it has to look again; who is not in it has not said, and is taken to
-    be due at once. Concerns that do not live are taken to have nothing to do but when dispatch has them look.
+    `said` is when a concern's last run reported to be due; a concern that is missing from it has not reported, and
+    counts as due at once. Concerns that do not live have work only when dispatch wakes them.
     """
 
     def __init__(
@@ -61,19 +63,19 @@ class TickedWorld(World):
         self.ticks: Counter[Concern] = Counter()
         """How often dispatch has woken each concern."""
         self.cold: Counter[Concern] = Counter()
-        """How often none of its processes was left, for it had not run for a while."""
+        """How often a concern had no process left, because it had not run for some time."""
         self.records_written = self.ledgers_marked = 0
         self._ran_at: dict[Concern, datetime] = {}
         self._recorded_at: dict[Concern, datetime] = {}
 
     def forget_counts(self) -> None:
-        """Begin to count anew."""
+        """Reset the counters."""
         self.ticks.clear()
         self.cold.clear()
         self.records_written = self.ledgers_marked = 0
 
     def due(self, at: datetime) -> set[Concern]:
-        """Return those of the living whom dispatch wakes in a minute, and count all."""
+        """Return the living concerns that dispatch wakes at this minute, and count all that it wakes."""
         marks = Marks(Heartbeat(at, self.changed_at), self.ledger_changed_at)
         woken = due_concerns(builders.CLUSTER, marks, list(self.records.values()), _STALE, at)
         self.ticks.update(woken)
@@ -83,13 +85,13 @@ class TickedWorld(World):
         return set(woken) & self.living
 
     def next_due(self) -> list[datetime]:
-        """Return the minutes in which time alone has somebody look, as far as runs have said so."""
+        """Return the minutes at which time alone makes a concern due, as far as runs have reported."""
         moments = [record.due for record in self.records.values() if record.due is not None]
         minutes = (-((builders.NOW - moment) // timedelta(minutes=1)) for moment in moments)
         return [at for m in minutes if (at := builders.NOW + timedelta(minutes=m)) > self.now]
 
     def run(self, concern: Concern) -> None:
-        """Invoke a function once, and keep what it says."""
+        """Invoke a function once, and record what it reports."""
         failed_before = len(self._again) + len(self.incoming)
         self.said.pop(concern, None)
         self._noting.has_written, known = False, dict(self.store.nodeclasses)
@@ -101,7 +103,7 @@ class TickedWorld(World):
         self.note(concern, self.now, succeeded=len(self._again) + len(self.incoming) <= failed_before)
 
     def note(self, concern: Concern, at: datetime, *, succeeded: bool = True) -> None:
-        """Keep the record of a run, and count what writing it takes."""
+        """Record a run, and count the writes for it."""
         self._note_process(concern, at)
         known = self.records.get(concern, Record(builders.CLUSTER, concern))
         record = known.after(succeeded, {}, at, self.said.get(concern, AT_ONCE))
@@ -113,13 +115,13 @@ class TickedWorld(World):
         self.records[concern] = record
 
     def _is_resolved_otherwise(self, known: Mapping[str, NodeClassStatus]) -> bool:
-        """Return whether EC2NodeClasses resolve to something else; that they were looked at again is no change."""
+        """Return whether EC2NodeClasses resolve to something else; a repeated resolution is no change."""
         return not all(
             status.says_the_same_as(known.get(name)) for name, status in self.store.nodeclasses.items()
         )
 
     def is_warm(self, concern: Concern) -> bool:
-        """Return whether a process of a concern is taken to be there still."""
+        """Return whether a process of a concern is assumed to still exist."""
         ran_at = self._ran_at.get(concern)
         return ran_at is not None and self.now - ran_at < KEPT_WARM
 
@@ -130,4 +132,4 @@ class TickedWorld(World):
 
 
 KEPT_WARM = timedelta(minutes=10)
-"""For how long Lambda is taken to keep a process that nobody calls: it does not say, and 5 to 15 minutes are seen."""
+"""How long Lambda is assumed to keep an idle process: it is undocumented, and 5 to 15 minutes are observed."""

@@ -1,4 +1,4 @@
-"""HTTPS servers whose certificates lack key identifiers, as the CAs of clusters older than Kubernetes 1.17 do."""
+"""HTTPS servers whose certificates lack key identifiers, like the CAs of clusters older than Kubernetes 1.17."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
-        """Return the certificate as PEM."""
+        """The certificate as PEM."""
         return self.certificate.public_bytes(Encoding.PEM)
 
 
@@ -45,7 +45,7 @@ def authority(name: str = "kubernetes") -> Authority:
 def server_context(
     signer: Authority, folder: Path, *, host: str = "localhost", expired: bool = False
 ) -> ssl.SSLContext:
-    """Return what a server speaks TLS by; its certificate is for `host`, and ended a day ago where it is `expired`."""
+    """Return the TLS context of a server. Its certificate is for `host`; if `expired`, it ended a day ago."""
     until = datetime.now(UTC) + (-timedelta(days=1) if expired else _YEAR)
     key = ec.generate_private_key(ec.SECP256R1())
     names = x509.SubjectAlternativeName([x509.DNSName(host)])
@@ -82,7 +82,7 @@ def serving(
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing about clients that refuse the certificate: they are what the tests are about."""
+        """Ignore clients that reject the certificate: that is what the tests check."""
 
 
 class _Answers(BaseHTTPRequestHandler):
@@ -93,7 +93,7 @@ class _Answers(BaseHTTPRequestHandler):
         self.wfile.write(b"{}")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 the base class's name
-        """Keep quiet."""
+        """Log nothing."""
 
 
 def _builder(

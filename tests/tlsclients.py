@@ -1,8 +1,8 @@
-"""The clients of API servers that functions and forwarder make, on whichever Python runs this.
+"""The API server clients of the functions and the forwarder, on the Python that runs this.
 
     python -m tests.tlsclients '{"case": {"url": "https://…", "ca": "/path/of/ca.crt"}}'
 
-Prints, as JSON, what each client got from each server: client → case → "ok" or the error's text.
+Prints, as JSON, each client's result for each server: client → case → "ok" or the error's text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def functions(url: str, ca: Path) -> ApiServer:
 
 
 def forwarder(url: str, ca: Path) -> ApiServer:
-    """Return the forwarder's client: endpoint, CA and token as a pod is given them."""
+    """Return the forwarder's client: endpoint, CA and token as a pod receives them."""
     token = ca.with_name("token")
     token.write_text("token")
     at = urlsplit(url)
@@ -47,7 +47,7 @@ CLIENTS: Mapping[str, Client] = {each.__name__: each for each in (functions, for
 
 
 def outcome(client: Client, url: str, ca: Path) -> str:
-    """Return "ok" when the server's answer arrives, otherwise the error's text."""
+    """Return "ok" if the server answers, otherwise the error's text."""
     try:
         client(url, ca).get("/version", read_seconds=20)
     except NodesmithError as error:

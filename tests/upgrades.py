@@ -1,9 +1,9 @@
-"""A working day of the small world in which two versions take turns on one ledger, function by function.
+"""A working day of the small world in which two versions share one ledger, function by function.
 
-The ledger, the notices, the heartbeat and the records of runs are in a table of DynamoDB; the snapshot and what else is
-in the bucket are bytes, hints are JSON. Each of the two versions writes them in its own words (`tests.versions`). Now
-and then a function is switched to the other version, forward and back, which takes what its process had in memory, or
-dies at one of its calls.
+The ledger, the notices, the heartbeat and the run records are in a DynamoDB table; the snapshot and the rest of the
+bucket are bytes; hints are JSON. Each version writes them in its own format (`tests.versions`). From time to time, a
+function switches to the other version, forward or back, which loses the memory of its process, or it dies at one of
+its calls.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from tests.world import RETRY, TICK, Boundaries, Killed, Messages, Watched, Worl
 
 PAIR = (BEFORE, NEXT)
 SWITCHED, DIES = 0.1, 0.02
-"""How likely a run is the first of the other version, and to die at one of its calls."""
+"""How likely a run is the first of the other version, and how likely it dies at one of its calls."""
 CALLS = 30
-"""of which it is one"""
+"""The range of calls within which it dies."""
 STALE = timedelta(seconds=90)
 DAY = timedelta(minutes=150)
 CALM = timedelta(minutes=20)
-"""after what happens, until all has to be well"""
+"""The time after the last event until all invariants must hold."""
 LIVING = (*MOVING, Concern.REPAIR)
 MESSAGES = Messages(lost=0.02, doubled=0.05, delayed=0.05)
 
@@ -64,11 +64,11 @@ EXPECTED = (
     "move: Empty",
     "move: Underutilized",
 )
-"""What is to come to pass: steps of NodeClaims, causes of their ends, and moves."""
+"""Events that must happen: steps of NodeClaims, causes of their ends, and moves."""
 
 
 class LedgerView:
-    """What the ledger holds, for who looks at the world: read anew when something has been written."""
+    """A view of the ledger for observers of the world: loaded again after each write."""
 
     def __init__(self, store: DynamoStore, traffic: Traffic) -> None:
         self._store, self._traffic = store, traffic
@@ -82,18 +82,18 @@ class LedgerView:
 
     @property
     def claims(self) -> dict[str, NodeClaim]:
-        """Return the claims by name."""
+        """The claims by name."""
         return {claim.name: claim for claim in self._ledger.claims}
 
     @property
     def moves(self) -> dict[str, Move]:
-        """Return the moves by id."""
+        """The moves by id."""
         return {move.id: move for move in self._ledger.moves}
 
 
 @dataclass(slots=True)
 class Process:
-    """What serves a concern until it is switched or dies."""
+    """The process of a concern until it is switched or dies."""
 
     version: Version
     client: VersionedClient
@@ -102,7 +102,7 @@ class Process:
 
 
 class UpgradedWorld(World):
-    """A small world whose functions are of two versions, as `pair` says, and change between them."""
+    """A small world whose functions run the versions in `pair`, and switch between them."""
 
     def __init__(self, dynamodb: Any, pods: Mapping[str, Any], seed: int, pair: tuple[Version, ...]) -> None:
         messages = Messages(MESSAGES.lost, MESSAGES.doubled, MESSAGES.delayed, seed)
@@ -113,12 +113,12 @@ class UpgradedWorld(World):
         self._dynamodb, self._pair, self._fate = dynamodb, pair, random.Random(seed)  # noqa: S311
         self.traffic, self.concerns = Traffic(), LIVING
         self.versions: dict[Concern | None, Version] = {}
-        """By concern, the forwarder's by None."""
+        """The version of each concern; the key None is the forwarder."""
         self.is_disturbed = True
         """Whether functions are switched, and die."""
         self.switches = self.deaths = 0
         self.seen: Counter[str] = Counter()
-        """What has come to pass, each once a claim or move."""
+        """Events that have happened, each counted once per claim or move."""
         self._known: set[str] = set()
         self._processes: dict[Concern, Process] = {}
         self._changed_at, self._is_killed = self.now, False
@@ -126,7 +126,7 @@ class UpgradedWorld(World):
         self.hints = VersionedHints(clock=self.clock, of=self.version_of)
 
     def _begin(self) -> None:
-        """Write what readiness has found out before."""
+        """Write what readiness has resolved before."""
         known = self.store
         plain = DynamoStore(VersionedClient(self._dynamodb, TODAY, self.traffic), TABLE, *self._whose())
         for status in known.nodeclasses.values():
@@ -139,7 +139,7 @@ class UpgradedWorld(World):
         return builders.CLUSTER, self.clock
 
     def version_of(self, concern: Concern | None) -> Version:
-        """Return the version that serves a concern, or that the forwarder is of."""
+        """Return the version of a concern's function, or of the forwarder."""
         return self.versions.setdefault(concern, self._fate.choice(self._pair))
 
     def _client(self, concern: Concern | None) -> VersionedClient:
@@ -157,7 +157,7 @@ class UpgradedWorld(World):
     # Deployments and deaths
 
     def _switch(self, concern: Concern | None) -> None:
-        """Let a function or the forwarder be of the other version from now on, now and then."""
+        """Switch a function or the forwarder to the other version at random times."""
         if not self.is_disturbed or self._fate.random() >= SWITCHED:
             return
         others = [each for each in self._pair if each is not self.version_of(concern)] or [self._pair[0]]
@@ -167,7 +167,7 @@ class UpgradedWorld(World):
             self._lose_memory(concern)
 
     def deploy(self, version: Version) -> None:
-        """Let all functions and the forwarder be of one version at once: an upgrade, or a rollback."""
+        """Deploy one version to all functions and the forwarder at once: an upgrade, or a rollback."""
         for concern in (None, *Concern):
             self.versions[concern] = version
             if concern is not None:
@@ -187,7 +187,7 @@ class UpgradedWorld(World):
     # Runs
 
     def step(self) -> None:
-        """Run whom hints wake, and whom dispatch takes to be due, and let one step of time pass."""
+        """Run the concerns that hints wake and that dispatch finds due, and let one step of time pass."""
         is_tick = self.now >= self._next_tick
         if is_tick:
             self._switch(Concern.ROUTING)
@@ -208,7 +208,7 @@ class UpgradedWorld(World):
         return set(due_concerns(builders.CLUSTER, marks, records, STALE, self.now)) & set(self.concerns)
 
     def run(self, concern: Concern) -> None:
-        """Invoke a function once, and let it record how that went."""
+        """Invoke a function once, and record its result."""
         self._switch(concern)
         self._may_die()
         failed_before = len(self._again) + len(self.incoming)
@@ -233,7 +233,7 @@ class UpgradedWorld(World):
 
     @contextmanager
     def _in(self, concern: Concern) -> Iterator[None]:
-        """Let the world's ports be those of a concern's process."""
+        """Replace the world's ports with those of a concern's process."""
         process, outside = self._process(concern), (self.store, self.blobs, self.notices)
         self.store = process.store  # type: ignore[assignment]
         self.blobs = VersionedObjects(self.blobs.objects, version=process.version)
@@ -254,7 +254,7 @@ class UpgradedWorld(World):
             self.hints.sender = None
 
     def observe(self) -> None:
-        """Write the snapshot and the heartbeat in the words of the forwarder's version."""
+        """Write the snapshot and the heartbeat in the format of the forwarder's version."""
         seen = self._seen
         super().observe()
         if self.now < self.unseen_until:
@@ -265,7 +265,7 @@ class UpgradedWorld(World):
         DynamoHeartbeats(self._client(None), TABLE, builders.CLUSTER).beat(self.now, self._changed_at)
 
     def pass_time(self) -> None:
-        """Let one step of time pass, and note what has come to pass."""
+        """Let one step of time pass, and record events."""
         self._switch(None)
         super().pass_time()
         for claim in self.store.claims.values():
@@ -286,7 +286,7 @@ class UpgradedWorld(World):
     # What happens
 
     def plan(self) -> None:
-        """Plan the day: pods come and go, EC2 takes instances, systems are away, a NodePool changes, versions too."""
+        """Plan the day: pods come and go, EC2 interrupts instances, systems fail, a NodePool and versions change."""
         at = timedelta(minutes=1)
         self.mishaps = [
             (15 * at, lambda _: self._come("noon", 8)),
@@ -309,11 +309,11 @@ class UpgradedWorld(World):
             self.add(f"{name}-{number}", memory="2Gi")
 
     def _go(self, count: int) -> None:
-        """Let every second pod end, so that nodes are left half empty."""
+        """End every second pod, so that nodes are left half empty."""
         self.remove(sorted(self.pods)[::2][:count])
 
     def _leave_a_node(self) -> None:
-        """Let all pods of one node end."""
+        """End all pods of one node."""
         node = f"node-{self._victim()}"
         self.remove([name for name, pod in self.pods.items() if pod["spec"].get("nodeName") == node])
 
@@ -336,26 +336,26 @@ class UpgradedWorld(World):
         pool["spec"]["template"]["metadata"] = {"labels": {"team": "web"}}
 
     def _calm_down(self) -> None:
-        """Let nothing happen any more, so that what is left is what will stay; nodes live on for longer."""
+        """Stop all disturbances, so that the remaining state is final."""
         self.is_disturbed = False
         self.messages = Messages()
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """What a day came to."""
+    """The result of a day."""
 
     violations: list[str]
     seen: Counter[str]
     switches: int
     deaths: int
     read_of_next: int
-    """documents of the later version that the one before has read"""
+    """How many documents of the later version the earlier one has read."""
     runs: int
 
 
 def day(seed: int, pair: tuple[Version, ...] = PAIR) -> Day:
-    """Let a day pass, and say what did not hold at its end."""
+    """Simulate a day, and return its result, including violations at its end."""
     pods = {f"web-{n:02d}": pod_manifest(f"web-{n:02d}", memory="2Gi") for n in range(12)}
     world = UpgradedWorld(FakeTable(), pods, seed, pair)
     world.plan()
@@ -367,5 +367,5 @@ def day(seed: int, pair: tuple[Version, ...] = PAIR) -> Day:
 
 
 def missing(seen: Mapping[str, int]) -> list[str]:
-    """Name what has not come to pass in days that were to have all of a node's life in them."""
+    """Return the expected events that have not happened in days that should contain a node's whole life."""
     return sorted(set(EXPECTED) - {what for what, count in seen.items() if count})

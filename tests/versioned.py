@@ -1,4 +1,4 @@
-"""AWS as a function of another version uses it: what it writes is in that version's words, and so is what it sees."""
+"""AWS as a function of another version uses it: everything it writes and reads is in that version's format."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ Item = dict[str, Any]
 
 @dataclass(slots=True)
 class Traffic:
-    """What has gone to the table, and come from it."""
+    """The writes to the table, and the reads from it."""
 
     writes: int = 0
     read_of_next: int = 0
-    """documents that a later version had written, read by the one before"""
+    """Documents of a later version that the earlier one has read."""
 
 
 class VersionedClient:
-    """A client of DynamoDB in a function of this version."""
+    """A DynamoDB client in a function of this version."""
 
     def __init__(self, client: Any, version: Version, traffic: Traffic) -> None:
         self._client, self._version, self._traffic = client, version, traffic
@@ -57,7 +57,7 @@ class VersionedClient:
         return self._written(self._client.update_item, **asked)
 
     def transact_write_items(self, TransactItems: list[Item]) -> Any:  # noqa: N803 (boto3's name)
-        """Write in one transaction, of a later version with an item of a kind that only it knows."""
+        """Write in one transaction; a later version adds an item of a kind that only it knows."""
         made = [self._put(each) for each in TransactItems]
         update = next((each["Update"] for each in TransactItems if "Update" in each), None)
         if update is not None and self._version.beside:
@@ -84,7 +84,7 @@ class VersionedClient:
         return self._seen(self._client.query(**asked), asked)
 
     def get_paginator(self, name: str) -> VersionedPages:
-        """Return the pages of an answer."""
+        """Return a paginator whose pages are in this version's format."""
         return VersionedPages(self._client.get_paginator(name), self._seen)
 
     def _written(self, call: Callable[..., Any], **asked: Any) -> Any:
@@ -117,7 +117,7 @@ class VersionedClient:
 
 @dataclass(frozen=True, slots=True)
 class VersionedPages:
-    """The pages of a query's answer, as `seen`."""
+    """The pages of a query's answer, each passed through `seen`."""
 
     paginator: Any
     seen: Callable[[Item, Mapping[str, Any]], Item]
@@ -130,7 +130,7 @@ class VersionedPages:
 
 @dataclass(slots=True)
 class VersionedObjects(FakeBlobs):
-    """The bucket in a function of this version; `objects` are what all share."""
+    """The bucket in a function of this version; all versions share `objects`."""
 
     version: Version = versions.TODAY
 
@@ -153,7 +153,7 @@ class VersionedObjects(FakeBlobs):
 
 
 def written_snapshot(data: bytes, version: Version) -> bytes:
-    """Return a snapshot as the forwarder of a version writes it; a later one has a format of its own."""
+    """Return a snapshot as the forwarder of a version writes it; a later version has its own format."""
     document = version.written(json.loads(gzip.decompress(data)), versions.SNAPSHOT)
     if version is NEXT:
         document |= {"version": VERSION + 1, "readableFrom": VERSION}
@@ -182,7 +182,7 @@ def _tag(data: bytes | None) -> str:
 
 @dataclass(slots=True)
 class VersionedHints(FakeHints):
-    """Hints as they go from function to function: JSON, in the words of `of(sender)`, read by `of(receiver)`."""
+    """Hints as functions exchange them: JSON in the format of `of(sender)`, read by `of(receiver)`."""
 
     of: Callable[[Concern | None], Version] = field(default=lambda _: versions.TODAY)
 

@@ -1,4 +1,4 @@
-"""What another version writes: documents with fields that today's does not know, or without those it added lately."""
+"""Formats of other versions: documents with fields unknown to the current version, or without its newest fields."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a JSON document is built, so that another version's can be made of it.
+    """The structure of a JSON document, from which another version's document can be derived.
 
     Paths are names joined by `/`, with `[]` for each element of a list and `*` for each name of a map. An object has
-    fields unless its path is in `maps`, where names are data; with `records` only objects of these paths have fields.
-    A list of a path in `rows` is a record by position. `lately` are fields that the version before did not write.
+    fields unless its path is in `maps`, where names are data; with `records`, only objects at these paths have fields.
+    A list at a path in `rows` is a positional record. `lately` are fields that the previous version did not write.
     """
 
     maps: frozenset[str] = frozenset()
@@ -30,12 +30,12 @@ class Layout:
     records: frozenset[str] | None = None
 
     def below(self, path: str) -> Layout:
-        """Return the layout of a document that has this one at a path."""
+        """Return the layout of a document that contains this one at a path."""
         parts = (frozenset(f"{path}/{each}" for each in one) for one in (self.maps, self.rows, self.lately))
         return Layout(*parts)
 
     def __or__(self, other: Layout) -> Layout:
-        """Return the layout of a document with what both have."""
+        """Return the layout of a document that combines both."""
         return Layout(self.maps | other.maps, self.rows | other.rows, self.lately | other.lately)
 
 
@@ -64,7 +64,7 @@ LEDGER_KINDS: Mapping[str, Layout] = {
     "DEPARTURE": DEPARTURE,
     "META": CLUSTER,
 }
-"""By the kind that a sort key of a ledger begins with; others have fields and nothing else."""
+"""The layouts by the kind with which a sort key in the ledger begins; other kinds have only fields."""
 HEALTH_STATE = _layout("since", "findings/[]")
 HEALTH_RECORD = _layout("symptoms", lately="due symptoms")
 SNAPSHOT = _layout(
@@ -103,17 +103,17 @@ DECISION = _decision()
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """How a version writes, and what it sees of what others have written."""
+    """How a version writes, and how it sees what others have written."""
 
     name: str
     written: Callable[[Any, Layout], Any]
     seen: Callable[[Any, Layout], Any]
     beside: Mapping[str, Any]
-    """attributes that it writes beside the document of an item"""
+    """Attributes that it writes next to an item's document."""
 
 
 def later(document: Any, layout: Layout, path: str = "") -> Any:
-    """Return a document as a later version writes it: every object and every row in it has more than today's."""
+    """Return a document as a later version writes it: every object and row in it has an addition."""
     match document:
         case dict():
             is_map = path in layout.maps or (layout.records is not None and path not in layout.records)
@@ -131,7 +131,7 @@ def later(document: Any, layout: Layout, path: str = "") -> Any:
 
 
 def earlier(document: Any, layout: Layout, path: str = "") -> Any:
-    """Return a document as the version before writes and sees it: without the fields that it does not know."""
+    """Return a document as the previous version writes and sees it: without the fields that it does not know."""
     match document:
         case dict():
             is_map = path in layout.maps
@@ -157,13 +157,13 @@ def _as_it_is(document: Any, _: Layout) -> Any:
 
 TODAY = Version("today", _as_it_is, _as_it_is, {})
 NEXT = Version("next", later, _as_it_is, {LATER: {"M": {"steps": {"N": "2"}}}})
-"""Today's code, and whatever it writes has more in it than today's code can know."""
+"""Today's code, whose writes contain more than today's code can know."""
 BEFORE = Version("before", earlier, earlier, {})
-"""Today's code, to which what was lately added is unknown: it is dropped where it reads, and where it writes."""
+"""Today's code without its newest fields: they are dropped when it reads and when it writes."""
 
 
 def layout_of(pk: str, sk: str) -> Layout:
-    """Return the layout of the document of an item of the table."""
+    """Return the layout of an item's document."""
     if pk.partition("#")[0] == "HEALTH":
         return HEALTH_STATE if sk == "STATE" else HEALTH_RECORD
     if pk.startswith("LEARNED#"):
@@ -173,5 +173,5 @@ def layout_of(pk: str, sk: str) -> Layout:
 
 @lru_cache(maxsize=20_000)
 def rewritten(text: str, layout: Layout, change: Callable[[Any, Layout], Any]) -> str:
-    """Change the text of a JSON document."""
+    """Return the text of a JSON document after a change."""
     return json.dumps(change(json.loads(text), layout), separators=(",", ":"))

@@ -1,8 +1,8 @@
-"""Days of a big cluster's life: nodes that fail, pods that come and go, functions that die, systems that are away.
+"""Days in the life of a large cluster: nodes fail, pods come and go, functions die, systems are unreachable.
 
-The small world of `tests.world`, made to last: time goes from one thing that happens to the next, a snapshot is
-encoded when something has changed, and while nothing at all is on its way only one round of ticks an hour is run, and
-what falls due, the others are counted.
+The small world of `tests.world`, made for long runs: time jumps from one event to the next, and a snapshot is encoded
+only after a change. While nothing at all is in progress, only one round of ticks per hour and due runs are executed;
+the other rounds are counted.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ LIVING = frozenset(
     }
 )
 QUIET_MINUTES = 60
-"""Between the rounds of ticks that are run while nothing is on its way: a multiple of those that dispatch makes."""
+"""The time between executed rounds of ticks while nothing is in progress: a multiple of dispatch's interval."""
 OWN_MINUTE = own_minute(builders.CLUSTER)
-"""of these, in which dispatch wakes all (the fleet's life begins with an hour)"""
+"""The minute of these in which dispatch wakes all concerns (the fleet's life begins at a full hour)."""
 BATCH = timedelta(seconds=1)
-"""How long the forwarder waits for more, before it writes a snapshot."""
+"""How long the forwarder waits for further changes before it writes a snapshot."""
 AWAY = timedelta(minutes=4)
 SHORTAGE = timedelta(hours=1)
 MESSAGES = Messages(lost=0.05, doubled=0.05, delayed=0.05, seed=7)
@@ -77,14 +77,14 @@ BIG, SMALL = {"cpu": "12", "memory": "12Gi"}, {"cpu": "1", "memory": "1Gi"}
 
 @dataclass(slots=True)
 class Usage:
-    """What the system has asked of AWS."""
+    """The system's use of AWS."""
 
     runs: Counter[Concern] = field(default_factory=Counter)
     cpu_seconds: dict[Concern, float] = field(default_factory=lambda: dict.fromkeys(LIVING, 0.0))
     calls: Counter[str] = field(default_factory=Counter)
-    """by port and method"""
+    """By port and method."""
     later: Counter[str] = field(default_factory=Counter)
-    """hints that were to be delivered later, by concern"""
+    """Delayed hints, by concern."""
     claims_read: int = 0
     snapshot_puts: int = 0
     snapshot_bytes: int = 0
@@ -93,7 +93,7 @@ class Usage:
     """runs of routing for events; dispatch wakes it beside these"""
 
     def forget(self) -> None:
-        """Begin to count anew."""
+        """Reset the counters."""
         self.runs.clear()
         self.calls.clear()
         self.later.clear()
@@ -102,7 +102,7 @@ class Usage:
         self.routed = 0
 
     def since(self, before: Usage) -> Usage:
-        """Return what was used after `before`, but for what was written."""
+        """Return the usage after `before`, except what was written."""
         seconds = {
             concern: spent - before.cpu_seconds[concern] for concern, spent in self.cpu_seconds.items()
         }
@@ -110,7 +110,7 @@ class Usage:
         return Usage(*counted, self.claims_read - before.claims_read)
 
     def repeat(self, once: Usage, times: int) -> None:
-        """Add runs like one that was measured."""
+        """Add `times` runs like a measured one."""
         self.runs.update({concern: count * times for concern, count in once.runs.items()})
         self.calls.update({call: count * times for call, count in once.calls.items()})
         self.later.update({concern: count * times for concern, count in once.later.items()})
@@ -121,7 +121,7 @@ class Usage:
 
 @dataclass(slots=True)
 class Meter(Noting):
-    """Counts what crosses, and lets a function die at the call that `dies_in` counts down to."""
+    """Counts calls, and makes a function die at the call at which `dies_in` reaches zero."""
 
     usage: Usage = field(default_factory=Usage)
     claims: Callable[[], int] = lambda: 0
@@ -129,7 +129,7 @@ class Meter(Noting):
     deaths: int = 0
 
     def cross(self, where: str) -> None:
-        """Count a call; die at it, before or after, when it is the one."""
+        """Count a call; die before or after it if it is the chosen one."""
         self.note(where)
         when, _, call = where.partition(" ")
         if when == "before":
@@ -144,12 +144,12 @@ class Meter(Noting):
 
 @dataclass(slots=True)
 class Bucket(FakeBlobs):
-    """Objects, of which only the last records are kept."""
+    """Objects without decision records, which are only counted."""
 
     usage: Usage = field(default_factory=Usage)
 
     def put(self, key: str, data: bytes) -> None:
-        """Write an object, if only to count it."""
+        """Count an object, and store it unless it is a record."""
         self.usage.record_bytes += len(data)
         if "/decisions/" not in key:
             FakeBlobs.put(self, key, data)
@@ -186,10 +186,10 @@ class Fleet(TickedWorld):
         self._launched_before = 0
         self._running: Concern | None = None
         self._kept: dict[Concern, tuple[datetime, datetime]] = {}
-        """Which ledger each warm process has: when that last changed, and when it was read whole."""
+        """The ledger that each warm process holds: when it last changed, and when it was fully read."""
 
     def _claims_to_read(self) -> int:
-        """Return how many claims a look reads: none where its process has read the ledger as it is."""
+        """Return how many claims a run reads: 0 if its process holds the current ledger."""
         concern, changed = self._running, self.ledger_changed_at
         if concern is None:
             return len(self.store.claims)
@@ -203,11 +203,11 @@ class Fleet(TickedWorld):
 
     @property
     def launched(self) -> int:
-        """How many instances have been launched since counting began."""
+        """How many instances have been launched since the counters were reset."""
         return len(self.cloud.instances) - self._launched_before
 
     def forget_counts(self) -> None:
-        """Begin to count anew."""
+        """Reset the counters."""
         super().forget_counts()
         self.usage.forget()
         self._launched_before = len(self.cloud.instances)
@@ -215,7 +215,7 @@ class Fleet(TickedWorld):
     # What happens
 
     def plan(self, days: int, daily: float) -> None:
-        """Plan the faults of these days: of each day this share of the nodes fails, one way or another."""
+        """Plan the faults of these days: on each day, this share of the nodes fails, in different ways."""
         for day in range(days):
             for what, count in self._a_day(daily):
                 for _ in range(count):
@@ -282,7 +282,7 @@ class Fleet(TickedWorld):
         self.meter.dies_in = self._fate.randrange(1, 40)
 
     def _pods_change(self, _: World) -> None:
-        """Let some small pods end for good, and as many others come."""
+        """End some small pods for good, and add as many others."""
         self.faults["pods came and went"] += 1
         small = sorted(name for name in self.pods if name.startswith("small") and name in self.wanted)
         for name in self._fate.sample(small, min(len(small), max(1, self.size // 100))):
@@ -297,7 +297,7 @@ class Fleet(TickedWorld):
     # How time goes
 
     def live(self, span: timedelta) -> None:
-        """Let functions run and time pass, from one thing that happens to the next."""
+        """Let functions run and time pass, from one event to the next."""
         end = self.now + span
         while self.now < end:
             woken = self._deliver() | self._ticked()
@@ -335,7 +335,7 @@ class Fleet(TickedWorld):
             self.usage.later[str(message.concern)] += message.due_at > self.now
 
     def _ticked(self) -> set[Concern]:
-        """Return the functions whose tick has come; note what a round of them all takes that finds nothing to do."""
+        """Return the functions whose tick has come; count skipped ticks as runs that find nothing to do."""
         minute = int((self.now - builders.NOW) / MINUTE)
         if minute == self._minute:
             return set()
@@ -349,7 +349,7 @@ class Fleet(TickedWorld):
         return self.due(builders.NOW + MINUTE * minute)
 
     def _next(self) -> datetime:
-        """Return when something happens next: a tick at the latest, one round an hour while all is well."""
+        """Return when the next event happens: at the latest the next tick, or the hourly one while all is well."""
         quiet = self.is_quiet()
         self._note(quiet)
         tick = builders.NOW + MINUTE * (self._minute + 1)
@@ -371,13 +371,13 @@ class Fleet(TickedWorld):
         yield from (at + age for at in young for age in (BOOT, READY) if at + age > self.now)
 
     def is_quiet(self) -> bool:
-        """Return whether nothing is on its way, nothing fails, and all was well at the last tick."""
+        """Return whether nothing is in progress, nothing fails, and all was well at the last tick."""
         if self.hints.waiting or self._again or self.incoming or self._taken_at or self._sick:
             return False
         return not any(until > self.now for until in self.away.values()) and not self.unsettled()
 
     def unsettled(self) -> list[str]:
-        """Name what is not as it is to be in the end: what is left over, leaked, waits or is half done."""
+        """Return everything that is not in its final state: left over, leaked, waiting or half done."""
         claims, cluster = self.store.claims, self.cluster
         alive = {i.id: i for i in self.cloud.alive()}
         known = Counter(claim.instance_id for claim in claims.values())
@@ -394,7 +394,7 @@ class Fleet(TickedWorld):
         return found + [f"pod {key} ends" for key, pod in cluster.pods.items() if is_ending(pod)]
 
     def _note(self, quiet: bool) -> None:
-        """Keep how long it took to be well again, and what the last round of ticks took that found all well."""
+        """Record how long a recovery took."""
         if not quiet:
             self._busy_since = self._busy_since or self.now
         elif self._busy_since is not None:
@@ -437,7 +437,7 @@ class Fleet(TickedWorld):
         self.cluster.nodes[name] = {**node, "status": {**node["status"], "conditions": [condition]}}
 
     def _watch_endings(self, call: Call) -> None:
-        """Note harm as ever, but for nodes whose kubelet is gone: no pod of theirs can end."""
+        """Record harm as usual, except on nodes whose kubelet is gone, where no pod can end."""
         super()._watch_endings(call)
         self.harm = [each for each in self.harm if each.rpartition(" ")[2] not in self._sick]
 
@@ -493,7 +493,7 @@ class Fleet(TickedWorld):
         }
 
     def _tell_states(self) -> None:
-        """Let EC2 send an event for each instance that has come to a state that its rules ask for."""
+        """Wake the concerns that EC2's events wake, if an instance has changed its state."""
         states = {i.id: i.state for i in self.cloud.instances.values()}
         for instance_id, state in states.items():
             if state in STATES and state != self._states.get(instance_id):
@@ -504,7 +504,7 @@ class Fleet(TickedWorld):
     # What the forwarder does
 
     def observe(self) -> None:
-        """Write the snapshot as the forwarder does, and wake whom the change concerns."""
+        """Write the snapshot as the forwarder does, and wake the concerns that the change affects."""
         pods = self._all(self.cluster.pods.values(), reduce_pod, _pod_marks)
         nodes = self._all(self.cluster.nodes.values(), reduce_node, _node_marks)
         nodeclaims = self._all(self.cluster.nodeclaims.values(), reduce_custom, id)
@@ -526,7 +526,7 @@ class Fleet(TickedWorld):
     def _all(
         self, objects: Iterable[Any], reduce: Callable[[Any], Any], marks: Callable[[Any], object]
     ) -> list[Any]:
-        """Reduce objects, those anew that have been replaced or marked otherwise."""
+        """Reduce objects, using cached results for those that are unchanged."""
         found = []
         for each in objects:
             known = self._reduced.get(id(each))

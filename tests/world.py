@@ -1,7 +1,7 @@
-"""A whole small world in memory: cluster, EC2, ledger, queues, and the functions that serve them, under one clock.
+"""A small world in memory: cluster, EC2, ledger, queues, and nodesmith's functions, with one clock.
 
-Its functions can be killed before or after any call they make, its messages lost, doubled and delayed. `settle` runs it
-until nothing moves; `violations` says what was promised and did not hold.
+Its functions can be killed before or after any of their calls; its messages can be lost, duplicated and delayed.
+`settle` runs it until nothing changes; `violations` returns the guarantees that did not hold.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ from tests.fakes.store import FakeStore
 from tests.laws import closed, strangers, violations
 
 Manifest = dict[str, Any]
-SETTINGS = NodeSettings(fragility_tolerance=0)  # one node, where one will do: its life is what is looked at
+SETTINGS = NodeSettings(fragility_tolerance=0)  # use one node where one suffices: the tests follow its life
 SHOWN_AFTER = timedelta(seconds=2)
-"""From the launch of an instance until EC2 describes it."""
+"""The time from the launch of an instance until EC2 describes it."""
 BOOT = timedelta(seconds=30)
 READY = timedelta(seconds=45)
 PATIENCE = timedelta(minutes=40)
@@ -75,16 +75,16 @@ PATIENCE = timedelta(minutes=40)
 STEP = timedelta(seconds=5)
 TICK = timedelta(seconds=60)
 RETRY = timedelta(seconds=RETRY_SECONDS[0])
-"""Until a message comes again whose run failed."""
+"""The time until a message is delivered again after a failed run."""
 REINVOKED = timedelta(minutes=1)
-"""Until Lambda invokes a function again whose process died."""
+"""The time until Lambda invokes a function again after its process died."""
 _SIZES = ("large", "xlarge", "2xlarge", "4xlarge")
 SHUTDOWN = timedelta(seconds=30)
-"""From TerminateInstances to an instance that EC2 shows as terminated."""
+"""The time from TerminateInstances until EC2 shows an instance as terminated."""
 FORGOTTEN = timedelta(seconds=15)
-"""From there to the cloud controller that deletes its Node."""
+"""The time from there until the cloud controller deletes its Node."""
 COLLECTIONS = 2
-"""In so many that come to their end an instance without a claim is to go, or to be taken back."""
+"""The number of completed collections after which an instance without a claim must be gone or taken back."""
 CONCERNS = (
     Concern.PROVISIONING,
     Concern.INTERRUPTION,
@@ -96,25 +96,25 @@ CONCERNS = (
 
 
 class Killed(BaseException):
-    """The process is gone: nothing of ours may catch it."""
+    """The death of a process: nodesmith's code must not catch it."""
 
 
 @dataclass(slots=True)
 class Boundaries:
-    """Counts the moments before and after each call of a port; dies at the `fatal` ones, each once.
+    """Counts the moments before and after each call of a port; dies at the `fatal` ones, once at each.
 
-    At those in `visits` something else happens first, while the function stands still.
+    At the moments in `visits`, something else runs first, while the function stands still.
     """
 
     fatal: frozenset[int] = frozenset()
     visits: dict[int, Callable[[], None]] = field(default_factory=dict)
     look: Callable[[], object] | None = field(default=lambda: None)
-    """What the world holds, as far as it makes two moments before or after the same call differ; None to keep none."""
+    """Returns the part of the world's state that distinguishes moments at the same call; None to record no moments."""
     passed: int = 0
     moments: list[tuple[str, object]] = field(default_factory=list)
 
     def cross(self, where: str) -> None:
-        """Pass one moment, or die there."""
+        """Pass one moment, or die at it."""
         self.passed += 1
         if self.look is not None:
             self.moments.append((where, self.look()))
@@ -126,7 +126,7 @@ class Boundaries:
             raise Killed(where)
 
     def distinct(self) -> list[int]:
-        """Return the moments passed, those left out at which neither call nor world differ from an earlier one."""
+        """Return the passed moments, without those at which call and world equal those of an earlier one."""
         first: dict[tuple[str, object], int] = {}
         for number, moment in enumerate(self.moments, start=1):
             first.setdefault(moment, number)
@@ -134,13 +134,13 @@ class Boundaries:
 
 
 class Watched:
-    """A port whose every call has a boundary before and after it."""
+    """A port with a boundary before and after every call."""
 
     def __init__(self, port: object, boundaries: Boundaries) -> None:
         self._port, self._boundaries = port, boundaries
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return the port's method, watched."""
+        """Return the port's method with its boundaries."""
         method = getattr(self._port, name)
         where = f"{type(self._port).__name__}.{name}"
 
@@ -155,7 +155,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """How the queues behave. Chances are out of one; `dice` decides."""
+    """The behaviour of the queues. Probabilities are from 0 to 1; `seed` is the seed of the random generator."""
 
     lost: float = 0.0
     doubled: float = 0.0
@@ -174,7 +174,7 @@ def catalog() -> Catalog:
 
 
 def pod_manifest(name: str, cpu: str = "1", memory: str = "1Gi", **spec: Any) -> Manifest:
-    """Return a pending pod as the API server shows it once the scheduler has found no node."""
+    """Return a pending pod as the API server shows it after the scheduler has found no node."""
     return {
         "metadata": {
             "name": name,
@@ -219,7 +219,7 @@ class World:
                 contents={"NodePool/default": pool.content} if pool else {},
             )
         self.wanted = set(pods)
-        """The pods that there were and are to be, by name."""
+        """The names of the pods that should exist, including those already replaced."""
         self._specs = {name: dict(pod["spec"]) for name, pod in pods.items()}
         self._labels = {name: dict(pod["metadata"]["labels"]) for name, pod in pods.items()}
         self.cluster = FakeCluster(
@@ -239,55 +239,55 @@ class World:
         self.ready_after: Callable[[Instance], timedelta] = lambda _: READY
         self.daemonsets: list[Manifest] = []
         self.volumes: dict[str, str] = {}
-        """Volumes that are attached, and the Node of each."""
+        """Attached volumes, and the Node of each."""
         self.concerns: tuple[Concern, ...] = CONCERNS
-        """Whom ticks wake. Where disruption is not one of them, nothing wakes it."""
+        """The concerns that ticks wake. If disruption is not among them, nothing wakes it."""
         self.metrics = Metrics()
-        """What all functions count and measure."""
+        """The metrics of all functions."""
         self.drains = Drains()
         self.denied: dict[str, datetime] = {}
-        """What termination's warm process keeps."""
+        """The memory of termination's warm process."""
         self.detached_since: dict[str, datetime] = {}
-        """What garbage collection's warm process keeps."""
+        """The memory of garbage collection's warm process."""
         self.memory = Memory()
-        """What disruption's warm process keeps."""
+        """The memory of disruption's warm process."""
         self.self_hints: dict[Concern, SelfHints] = {}
         self.repeats: dict[Concern, Repeats] = {}
-        """What other warm processes keep, by concern."""
+        """The memory of other warm processes, by concern."""
         self.mishaps: list[tuple[timedelta, Callable[[World], None]]] = []
-        """What happens to the world, and how long after its beginning."""
+        """Events that happen to the world, with their time since its beginning."""
         self.away: dict[str, datetime] = {}
-        """Until when a system (`cloud`, `cluster`) answers no call."""
+        """The time until which a system (`cloud`, `cluster`) is unreachable."""
         self.unseen_until = self.now
-        """Until then nobody writes a snapshot: the one there is grows old."""
+        """The time until which nothing writes a snapshot, so that the existing one ages."""
         self._next_tick = self.now
         self.dues: dict[Concern, datetime | None] = {}
-        """When concerns have to look again although nothing changes, as each has said last."""
+        """When each concern is due without a change, as its last run reported."""
         self.recursive_loops: dict[Concern, RecursiveLoop] = {
             Concern(each.name): each.recursive_loop for each in deployment.FUNCTIONS
         }
-        """What each function says of chains of messages that lead back to it."""
+        """Each function's setting for chains of messages that lead back to it."""
         self.dropped: list[Message] = []
-        """What Lambda has not handed to a function, because its chain was too long."""
+        """Messages that Lambda dropped because their chain was too long."""
         self._chains: dict[Concern, Counter[Concern]] = {}
         self.harm: list[str] = []
-        """What was done to pods and instances that must not be."""
+        """Forbidden actions on pods and instances."""
         self.terminations: Counter[str] = Counter()
         """How often EC2 was asked to terminate each instance."""
         self._ends_at: dict[str, datetime] = {}
         self._gone_since: dict[str, datetime] = {}
         self._replaced: set[str] = set()
         self._outlived: Counter[str] = Counter()
-        """Collections that an instance without a claim has seen come to their end, and lives on."""
+        """How many collections an instance without a claim has survived."""
         self.notices = FakeNotices()
         self.incoming: list[tuple[datetime, str]] = []
-        """Events on their way to routing, by when they arrive."""
+        """Events on their way to routing, with their time of arrival."""
         self._taken_at: dict[str, datetime] = {}
         self._again: list[tuple[datetime, Concern]] = []
         self._seen = ""
         self._homes: dict[str, str] = {}
         self._departures: dict[str, int] = {}
-        """Where pods were at the last look, and when one was last gone from each Node."""
+        """The nodes of pods in the last snapshot, and when a pod last left each Node."""
         if self.boundaries.look is not None:
             self.boundaries.look = self.held
 
@@ -297,24 +297,24 @@ class World:
 
     @property
     def pods(self) -> dict[str, Manifest]:
-        """Return the pods by name."""
+        """The pods by name."""
         return {key.partition("/")[2]: pod for key, pod in self.cluster.pods.items()}
 
     def settle(self, *, patience: timedelta = PATIENCE) -> None:
-        """Run until every pod is bound and every claim initialized or gone, or patience is at an end."""
+        """Run until every pod is bound and every claim is initialized or gone, or until `patience` runs out."""
         end = self.now + patience
         self.observe()
         while self.now < end and not self.is_settled():
             self.step()
 
     def live(self, span: timedelta) -> None:
-        """Let functions run and time pass, whether anything is left to do or not."""
+        """Let functions run and time pass, whether or not anything is left to do."""
         end = self.now + span
         while self.now < end:
             self.step()
 
     def step(self) -> None:
-        """Run whom messages and ticks wake, and let one step of time pass."""
+        """Run the concerns that messages and ticks wake, and let one step of time pass."""
         if self.now >= self._next_tick:
             self.look_for_marks()
         woken = self._deliver()
@@ -326,11 +326,11 @@ class World:
         self.pass_time()
 
     def until_tick(self) -> timedelta:
-        """Return how long it is to the next tick."""
+        """Return the time until the next tick."""
         return self._next_tick - self.now
 
     def add(self, name: str, **asked: Any) -> None:
-        """Let a pod be made."""
+        """Create a pod."""
         pod = pod_manifest(name, **asked)
         self.wanted.add(name)
         self._specs[name] = dict(pod["spec"])
@@ -338,14 +338,14 @@ class World:
         self.cluster.pods[f"default/{name}"] = pod
 
     def remove(self, names: Sequence[str]) -> None:
-        """Let a ReplicaSet end these pods, and make no others for them."""
+        """Remove these pods as a ReplicaSet that scales down, without replacements."""
         for name in names:
             self.wanted.discard(name)
             self._replaced.add(name)
             del self.cluster.pods[f"default/{name}"]
 
     def guard(self, app: str = "web", *, expected: int | None = None, **asks: int | str) -> None:
-        """Let a PodDisruptionBudget that asks for this guard an app's pods, of which so many are expected."""
+        """Add a PodDisruptionBudget with these fields for an app's pods, of which `expected` are expected."""
         self.cluster.poddisruptionbudgets[f"default/{app}"] = {
             "metadata": {"name": app, "namespace": "default"},
             "spec": {**asks, "selector": {"matchLabels": {"app": app}}},
@@ -353,20 +353,20 @@ class World:
         }
 
     def lose(self, instance_id: str, state: str) -> None:
-        """Let EC2 end an instance by itself."""
+        """End an instance from EC2's side."""
         self.cloud.become(instance_id, state)
         if state == "shutting-down":
             self._ends_at[instance_id] = self.now + SHUTDOWN
 
     def warn(self, instance_id: str) -> None:
-        """Let EC2 announce that it takes a spot instance in two minutes."""
+        """Let EC2 announce that it will interrupt a spot instance in two minutes."""
         until = self.now + WARNING
         self.cloud.told[instance_id] = Notice(Fate.SPOT, instance_id, until, "marked-for-termination")
         self._taken_at[instance_id] = until
         self.incoming.append((self.now, builders.spot_warning(instance_id, self.now)))
 
     def pass_time(self) -> None:
-        """Let one step of time do to the world what time does."""
+        """Advance time by one step, with its effects on the world."""
         self.now += STEP
         for mishap in [m for m in self.mishaps if builders.NOW + m[0] <= self.now]:
             self.mishaps.remove(mishap)
@@ -398,7 +398,7 @@ class World:
         return bool(bound and done and shown and not (awaited or under_way))
 
     def run(self, concern: Concern) -> None:
-        """Invoke a function once; what it dies of or fails with brings its message back a little later."""
+        """Invoke a function once; if it dies or fails, its message comes back a little later."""
         self.runs += 1
         chain = self._chains.pop(concern, Counter[Concern]())
         self.hints.chain, self.hints.sender = chain + Counter([concern]), concern
@@ -419,7 +419,7 @@ class World:
             self.hints.chain, self.hints.sender = {}, None
 
     def _lose_memory(self, concern: Concern) -> None:
-        """Let what a process kept die with it."""
+        """Forget what a process held when it dies."""
         self.self_hints.pop(concern, None)
         self.repeats.pop(concern, None)
         match concern:
@@ -433,14 +433,14 @@ class World:
                 pass
 
     def visit(self, concern: Concern) -> None:
-        """Invoke a function once, inside another's run: nobody watches its boundaries."""
+        """Invoke a function once inside another's run, without boundaries."""
         try:
             self._invoke(concern, Boundaries())
         except Transient:
             self._again.append((self.now + RETRY, concern))
 
     def _invoke(self, concern: Concern, boundaries: Boundaries) -> datetime | None:
-        """Let a function run; give when its concern has to look again although nothing changes."""
+        """Run a function; return when its concern is due again without a change."""
         store, cloud, cluster, blobs, hints, notices = (
             Watched(port, boundaries)
             for port in (self.store, self.cloud, self.cluster, self.blobs, self.hints, self.notices)
@@ -480,7 +480,7 @@ class World:
         return None
 
     def _interrupt(self, store: Any, cloud: Any, blobs: Any, hints: Any, notices: Any) -> datetime | None:
-        """Let interruption look."""
+        """Run interruption."""
         ports = store, cloud, blobs, hints, FakeCatalogs(catalog()), self.clock, lambda: 0.0
         repeats = self.repeats.setdefault(Concern.INTERRUPTION, Repeats())
         buying = Provisioning(builders.CLUSTER, SETTINGS, *ports, repeats=repeats, metrics=self.metrics)
@@ -494,7 +494,7 @@ class World:
         return report.due
 
     def route(self, event: str) -> None:
-        """Let routing hear of an event; where it fails or dies the event comes again."""
+        """Deliver an event to routing; if routing fails or dies, the event comes again."""
         try:
             self._pass_on(lambda run: route(run, event, builders.ACCOUNT))
         except Transient:
@@ -503,7 +503,7 @@ class World:
             self.incoming.append((self.now + REINVOKED, event))
 
     def look_for_marks(self) -> None:
-        """Let routing ask EC2 which Spot instances it takes; where it fails or dies its next tick asks."""
+        """Let routing ask EC2 which spot instances it will interrupt; after a failure, its next tick asks again."""
         with suppress(Transient, Killed):
             self._pass_on(wake_warned)
 
@@ -528,7 +528,7 @@ class World:
         cloud: Cloud | None = None,
         stopwatch: Callable[[], float] = lambda: 0.0,
     ) -> Provisioning:
-        """Return what one run of provisioning needs, straight on this world's ports but for those that are named."""
+        """Return the arguments of one run of provisioning, with this world's ports except those given."""
         return Provisioning(
             builders.CLUSTER,
             SETTINGS,
@@ -542,7 +542,7 @@ class World:
         )
 
     def _deliver(self) -> set[Concern]:
-        """Take what the queues have, losing, doubling and delaying as told; give who is woken."""
+        """Receive due messages, losing, duplicating and delaying some; return the concerns to wake."""
         woken: set[Concern] = set()
         arrived = [event for at, event in self.incoming if at <= self.now]
         self.incoming = [(at, event) for at, event in self.incoming if at > self.now]
@@ -567,7 +567,7 @@ class World:
         return woken
 
     def _hinted(self) -> list[Concern]:
-        """Take the hints that are due; give whom they are for."""
+        """Receive the hints that are due; return their concerns."""
         due = [concern for at, concern in self._again if at <= self.now]
         self._again = [(at, concern) for at, concern in self._again if at > self.now]
         for concern in (*WOKEN, Concern.INTERRUPTION):
@@ -576,7 +576,7 @@ class World:
         return [concern for concern in due if disrupts or concern != Concern.DISRUPTION]
 
     def _is_handed_over(self, message: Message) -> bool:
-        """Do as Lambda does: count on the chain of a message that goes to its function, or drop it."""
+        """Act as Lambda: extend the chain of a message for its function, or drop the message."""
         is_over = message.chain.get(message.concern, 0) >= LONGEST_CHAIN
         if is_over and self.recursive_loops[message.concern] == "Terminate":
             self.dropped.append(message)
@@ -586,7 +586,7 @@ class World:
         return True
 
     def observe(self) -> None:
-        """Write the snapshot, and when something has changed the hints, as the forwarder does."""
+        """Write the snapshot, and after a change send the hints, as the forwarder does."""
         if self.now < self.unseen_until:
             return
         self._note_departures()
@@ -640,7 +640,7 @@ class World:
         self._refuse("cluster")
 
     def _watch_endings(self, call: Call) -> None:
-        """Note the harm that terminating an instance does to pods that nobody asked to leave, and to volumes in use."""
+        """Record the harm that terminating an instance does to pods that were not drained, and to attached volumes."""
         self._refuse("cloud")
         if call.method != "terminate":
             return
@@ -656,14 +656,14 @@ class World:
                 self.harm += [f"volume {volume} was attached to {node}" for volume in sorted(held)]
 
     def _begin_shutdown(self, call: Call) -> None:
-        """EC2 takes its time."""
+        """Begin the shutdown of instances, which takes time."""
         for instance_id in call.about if call.method == "terminate" else ():
             if instance_id in self.cloud.instances and instance_id not in self._ends_at:
                 self._ends_at[instance_id] = self.now + SHUTDOWN
                 self.cloud.become(instance_id, "shutting-down")
 
     def _take(self) -> None:
-        """Let EC2 take what it has announced, whoever still runs there."""
+        """Let EC2 interrupt the announced instances, whatever runs there."""
         for instance_id, until in list(self._taken_at.items()):
             if self.now < until:
                 continue
@@ -677,7 +677,7 @@ class World:
             self.incoming.append((self.now, builders.state_change(instance_id, "shutting-down", self.now)))
 
     def _note_leaks(self) -> None:
-        """Note instances that no claim stands for, and that garbage collection has left alone twice."""
+        """Record instances without a claim that have survived two collections."""
         named = {c.instance_id for c in self.store.claims.values()}
         awaited = {c.name for c in self.store.claims.values() if not c.instance_id}
         fleets = {fleet_of(c.launch) for c in self.store.claims.values() if not c.instance_id} - {""}
@@ -691,7 +691,7 @@ class World:
                 self.harm.append(f"{instance.id} has no claim and outlived {COLLECTIONS} collections")
 
     def _note_haste(self) -> None:
-        """Note whose grace is cut short on an instance that lives."""
+        """Record pods whose grace period is cut short on a living instance."""
         for name, pod in self.pods.items():
             own = pod["spec"].get("terminationGracePeriodSeconds", 30)
             given = pod["metadata"].get("deletionGracePeriodSeconds", own)
@@ -701,12 +701,14 @@ class World:
                 )
 
     def _shut_down(self) -> None:
-        """Let what EC2 has ended take its Node with it, as kubelet, cloud controller and pod collector do."""
+        """Remove the Nodes and pods of terminated instances, as kubelet, cloud controller and pod collector do."""
         for instance_id, moment in self._ends_at.items():
             if self.now >= moment:
                 self.cloud.become(instance_id, "terminated")
         for name, node in list(self.cluster.nodes.items()):
-            own = node["spec"].get("providerID", name).rpartition("/")[2]  # one that was restored has lost it
+            own = (
+                node["spec"].get("providerID", name).rpartition("/")[2]
+            )  # a restored Node has lost its provider id
             if self.is_alive(own):
                 continue
             node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
@@ -719,7 +721,7 @@ class World:
                 del self.cluster.pods[key]
 
     def _replace(self) -> None:
-        """Make a new pod for each that ends or has gone, as a ReplicaSet does."""
+        """Create a new pod for each that ends or is gone, as a ReplicaSet does."""
         for name in sorted(self.wanted - self._replaced):
             pod = self.pods.get(name)
             if pod is not None and not pod["metadata"].get("deletionTimestamp"):
@@ -768,11 +770,11 @@ class World:
         bind(self.pods, self.cluster.nodes)
 
     def violations(self) -> list[str]:
-        """Return what did not hold: instances nobody knows, claims with two, pods without a node."""
+        """Return the violations of the invariants, see `tests.laws`."""
         return violations(self)
 
     def held(self) -> object:
-        """Return what ledger, EC2 and cluster hold, but for the time."""
+        """Return the state of ledger, EC2 and cluster, except for the time."""
         claims = ((c.name, c.phase, c.revision) for c in self.store.claims.values())
         instances = ((i.id, i.state) for i in self.cloud.instances.values())
         bound = (places(pod) for pod in self.pods.values())
@@ -783,7 +785,7 @@ class World:
         return (*claims, *instances, *bound, *moves, *known, *told, *shown)
 
     def waiting(self) -> Sequence[str]:
-        """Name the pods without a node."""
+        """Return the names of the pods without a node."""
         return [name for name, pod in sorted(self.pods.items()) if not pod["spec"].get("nodeName")]
 
 
@@ -793,7 +795,7 @@ def _shows_ready(nodeclaim: Manifest) -> bool:
 
 
 def node_manifest(name: str, provider_id: str, offered: Resources, now: datetime) -> Manifest:
-    """Return a Node as it joins: not Ready, and tainted."""
+    """Return a Node in its state at joining: not Ready, and tainted."""
     return {
         "metadata": {
             "name": name,

@@ -1,5 +1,6 @@
-"""The forwarder: it sits in the cluster, watches, and tells the functions outside when to look.
+"""The forwarder: it runs in the cluster, watches the API server, and sends hints to the functions.
 
-Nothing is decided here and nothing in the cluster is written. `watching` follows the kinds that decisions read, `world`
-holds them reduced, `windows` and `triggers` say when there is news for whom, `forwarder` writes the snapshot and hints.
+It decides nothing and writes nothing in the cluster. `watching` follows the kinds that decisions read, `world` holds
+reduced copies of them, `windows` and `triggers` determine when each concern gets news, and `forwarder` writes the
+snapshot and sends the hints.
 """

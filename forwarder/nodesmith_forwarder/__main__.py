@@ -1,4 +1,4 @@
-"""`python -m nodesmith_forwarder`: the forwarder with its real outside, until SIGTERM."""
+"""`python -m nodesmith_forwarder`: run the forwarder against the real API server and AWS, until SIGTERM."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from nodesmith_forwarder.logs import log_json
 from nodesmith_forwarder.settings import ForwarderSettings, read_forwarder_settings
 
 LOG = logging.getLogger("nodesmith_forwarder")
-_STUCK_AFTER = timedelta(minutes=5)  # no turn takes half as long, however slow S3 and Lambda are
+_STUCK_AFTER = timedelta(minutes=5)  # no pass takes half as long, however slow S3 and Lambda are
 _STALE_AFTER = timedelta(minutes=3)
 
 
 def main() -> int:
-    """Run until told to stop. Gives the exit status: 2 for settings that cannot work."""
+    """Run until stopped. Return the exit status: 2 for settings that cannot work."""
     try:
         settings = read_forwarder_settings(os.environ)
         client = _api_client()
@@ -60,7 +60,7 @@ def main() -> int:
 
 def _forwarder(settings: ForwarderSettings, client: ApiClient) -> Forwarder:
     patient = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard", "max_attempts": 2})
-    session = get_session()  # boto3's gives the same clients, and takes memory for what they do not do here
+    session = get_session()  # boto3's session returns the same clients, but uses more memory
 
     def made(service: str) -> Any:
         return session.create_client(service, region_name=settings.region, config=patient)
@@ -78,7 +78,7 @@ def _forwarder(settings: ForwarderSettings, client: ApiClient) -> Forwarder:
 
 
 def _api_client() -> ApiClient:
-    """Use the pod's service account, outside of a cluster the current kubeconfig."""
+    """Use the pod's service account or, outside a cluster, the current kubeconfig."""
     configuration = Configuration()
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
@@ -90,7 +90,7 @@ def _api_client() -> ApiClient:
 
 def _stuck(forwarder: Forwarder) -> str:
     idle = SystemClock().now() - forwarder.last_turn
-    return f"the telling loop has not gone round for {idle}" if idle > _STUCK_AFTER else ""
+    return f"the delivery loop has been stuck for {idle}" if idle > _STUCK_AFTER else ""
 
 
 def _stale(forwarder: Forwarder) -> str:

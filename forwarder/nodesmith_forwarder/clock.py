@@ -1,4 +1,4 @@
-"""Time, as something that may run faster than life in `nodesmith local`."""
+"""A clock that may run faster than real time in `nodesmith local`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A clock, and what a duration on it is in real seconds."""
+    """A clock that can convert its durations to real seconds."""
 
     def now(self) -> datetime:
-        """Return the time, aware."""
+        """Return the time, with its time zone."""
 
     def wall_seconds(self, seconds: float) -> float:
-        """Return how long `seconds` of this clock really take."""
+        """Return how many real seconds `seconds` of this clock take."""
 
 
 class SystemClock:
@@ -24,5 +24,5 @@ class SystemClock:
         return datetime.now(UTC)
 
     def wall_seconds(self, seconds: float) -> float:
-        """Return the same: a second is a second."""
+        """Return `seconds`: this clock runs in real time."""
         return seconds

@@ -1,4 +1,4 @@
-"""What may let a node be disrupted that has had to stay so far."""
+"""Which changes may allow the disruption of a node that could not be disrupted before."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from nodesmith_forwarder.drains import allowed
 
 
 def may_free_a_node(change: Change, ending: Collection[str]) -> bool:
-    """Return whether a change leaves a node with less to do, or takes away what has kept it.
+    """Return whether a change leaves a node with less to do, or removes an obstacle to its disruption.
 
-    `ending` are the nodes that end: what becomes of their pods, and what budgets allow meanwhile, is termination's. A
-    pod that comes leaves no node with less to do, and DaemonSets' pods never do.
+    `ending` are the nodes that end: their pods, and what budgets allow meanwhile, concern termination. A new pod never
+    leaves a node with less to do, and neither do DaemonSets' pods.
     """
     before, after = change.before, change.after
     if before is None:
@@ -33,18 +33,18 @@ def may_free_a_node(change: Change, ending: Collection[str]) -> bool:
 
 
 def _needs_less(before: ReducedPod, after: ReducedPod | None) -> bool:
-    """Return whether a pod leaves its node, or asks for something else: less room, or not to be left in place."""
+    """Return whether a pod leaves its node or changes its shape, such as less room or no more do-not-disrupt."""
     return after is None or (after.deleting and not before.deleting) or after.shape != before.shape
 
 
 def _is_opened(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether a Node asks no longer to be left alone, or serves again, so that budgets let another go."""
+    """Return whether a Node loses do-not-disrupt, or serves again, so that budgets allow another node to go."""
     asked, asks = (DO_NOT_DISRUPT in (each["metadata"].get("annotations") or {}) for each in (before, after))
     return (asked and not asks) or (_serves(after) and not _serves(before))
 
 
 def _serves(node: Mapping[str, Any]) -> bool:
-    """Return whether a Node is Ready, and no move takes it."""
+    """Return whether a Node is Ready and not part of a move."""
     conditions = (node.get("status") or {}).get("conditions") or ()
     is_ready = any((each.get("type"), each.get("status")) == ("Ready", "True") for each in conditions)
     return is_ready and not ended_by(node)

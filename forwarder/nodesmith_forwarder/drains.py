@@ -1,4 +1,4 @@
-"""What brings the end of a node forward, and what may wait because no node ends."""
+"""Which changes let the end of a node proceed, and which can wait because no node ends."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from nodesmith_forwarder.manifests import is_wanted_otherwise
 
 
 def moves_a_drain(change: Change, ending: Collection[str]) -> bool:
-    """Return whether a change begins the end of a node, or may let one that has begun go on.
+    """Return whether a change begins the end of a node, or may let one in progress proceed.
 
-    `ending` are the nodes that end. A budget that shrinks, or a pod that is no longer ready while it ends, lets nothing
-    go on.
+    `ending` are the nodes that end. A budget that allows less, or a pod that becomes unready while it terminates, lets
+    nothing proceed.
     """
     states = [state for state in (change.before, change.after) if state is not None]
     match change.kind.name:
@@ -36,9 +36,9 @@ def moves_a_drain(change: Change, ending: Collection[str]) -> bool:
 
 
 def can_wait(change: Change, ending: Collection[str]) -> bool:
-    """Return whether a change may wait until the snapshot is written next: it says something of evictions only.
+    """Return whether a change can wait for the next snapshot, because it concerns only evictions.
 
-    Pods become ready, and budgets count them, all the time. Volumes that stay where they are are in no snapshot.
+    Pods become ready, and budgets count them, all the time. The snapshot holds no attachment of a volume that stays.
     """
     if change.kind == ATTACHMENTS:
         return not any(state and state.node in ending for state in (change.before, change.after))
@@ -54,12 +54,12 @@ def _is_only_readiness(change: Change) -> bool:
 
 
 def _allows_more(change: Change) -> bool:
-    """Return whether a budget is gone, is another one, or counts more pods that may go."""
+    """Return whether a budget is gone, has another spec, or allows more disruptions."""
     if change.after is None or change.before["spec"] != change.after["spec"]:
         return True
     return allowed(change.after) > allowed(change.before)
 
 
 def allowed(budget: Mapping[str, Any]) -> int:
-    """Return how many pods a reduced PodDisruptionBudget lets go."""
+    """Return how many disruptions a reduced PodDisruptionBudget allows."""
     return int(budget["status"].get("disruptionsAllowed") or 0)

@@ -1,4 +1,4 @@
-"""The story: news gathers, a snapshot is written, and then whoever should look is told so."""
+"""The main loop: changes gather, the forwarder writes a snapshot, and then it sends hints to the concerns."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from nodesmith_forwarder.world import World
 
 LOG = logging.getLogger(__name__)
 _LATE = timedelta(seconds=15)
-"""How late a heartbeat may be before others count: they wait for half a heartbeat."""
+"""How late a heartbeat may be before observation writes snapshots: it waits for half a heartbeat."""
 _LOOK_SECONDS = 0.5  # how late, in real seconds, a stop may be noticed
 _WHY = {
     Concern.PROVISIONING: "pods pending: {}",
     Concern.LIFECYCLE: "nodes and NodeClaims changed: {}",
-    Concern.TERMINATION: "nodes end: {}",
+    Concern.TERMINATION: "nodes ending: {}",
     Concern.READINESS: "NodePools and EC2NodeClasses changed: {}",
     Concern.DISRUPTION: "pods left nodes, or may leave them: {}",
 }
@@ -41,12 +41,12 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """When something is told although nothing happened.
+    """How often the forwarder reports when nothing has happened.
 
-    Every `heartbeat` the forwarder says that it lives and that the cluster is as the snapshot says, and writes what
-    could wait until then. While pods stay pending their hint is renewed every `renewal`: it may have been lost, and
-    capacity may have come back. (The functions' own tick looks every minute anyway. Karpenter looks every ten seconds,
-    but pays nothing for a look.)
+    Every `heartbeat` it reports that it is alive and that the snapshot is current, and writes what could wait until
+    then. While pods stay pending, their hint is sent again every `renewal`, because it may have been lost, and capacity
+    may have come back. (The functions' own tick comes every minute anyway. Karpenter checks every ten seconds, but a
+    check costs it nothing.)
     """
 
     heartbeat: timedelta = timedelta(seconds=60)
@@ -54,11 +54,11 @@ class Rhythm:
 
 
 class Bucket(Blobs, VersionedBlobs, Protocol):
-    """Where snapshots are written to and metrics of functions are read from."""
+    """Where the forwarder writes snapshots and reads the functions' metrics."""
 
 
 class Forwarder:
-    """Tells one cluster's functions what its API server shows. What bucket and queues refuse is told again later."""
+    """Reports one cluster's state to its functions. Deliveries that the bucket or Lambda refuses are retried later."""
 
     def __init__(
         self,
@@ -85,20 +85,20 @@ class Forwarder:
         self._retry_at: datetime | None = None
         self._renew_at: datetime | None = None
         self.last_turn = clock.now()
-        """When the telling loop last went round."""
+        """When the delivery loop last began a pass."""
         self._is_unwritten = True
-        """Whether the bucket lacks something that is to be told."""
+        """Whether the bucket lacks something that must be delivered."""
         self._written: tuple[datetime, bytes] | None = None
-        """When the snapshot in the bucket was taken, and a digest of it."""
+        """When the snapshot in the bucket was taken, and its digest."""
         self._told_changed: datetime | None = None
-        """What the last heartbeat said of when the snapshot was taken."""
+        """The time of the snapshot that the last heartbeat reported."""
         self.last_beat: datetime | None = None
         """When a heartbeat last reached the table."""
 
     def run(self, stop: Event) -> None:
-        """Watch and tell until stopped. Raises RuntimeError when a watch has died, which only a bug can do to it.
+        """Watch and deliver until stopped. Raises RuntimeError if a watch has died, which only a bug can cause.
 
-        The watches' threads are daemons: each ends with the next event of its connection, or with the process.
+        The watches' threads are daemons: each ends at the next event of its connection, or with the process.
         """
         threads = [Thread(target=watch.run, args=(stop,), daemon=True) for watch in self._watches]
         for thread in threads:
@@ -111,12 +111,12 @@ class Forwarder:
                 raise RuntimeError("a watch has died, its error is in the log above")
 
     def metrics(self) -> str:
-        """Return what Prometheus asks for: figures under Karpenter's names. May be called from any thread."""
+        """Return the metrics in Prometheus's format, under Karpenter's names. May be called from any thread."""
         counted, observed = self._world.measured()
         return written([*counted, *gauges(observed, self._clock.now())]) + self._functions.text()
 
     def _wait(self) -> bool:
-        """Wait for the next thing to tell, but not for long; True when there is one."""
+        """Wait a short time for the next delivery to be due; return True when one is."""
         with self._world.changed:
             seconds = self._seconds_left()
             if seconds > 0:
@@ -125,7 +125,7 @@ class Forwarder:
 
     def _seconds_left(self) -> float:
         if self._world.missing:
-            return _LOOK_SECONDS  # whatever is due waits until all can be seen again
+            return _LOOK_SECONDS  # nothing is delivered until all kinds can be seen again
         now = self._clock.now()
         if self._retry_at is not None:
             return (self._retry_at - now).total_seconds()
@@ -152,23 +152,23 @@ class Forwarder:
         self._settle(self._deliver(now, observed), now)
 
     def _has_been_away(self, now: datetime) -> bool:
-        """Return whether others may have taken the forwarder for dead, and have written a snapshot of their own."""
+        """Return whether observation may have taken the forwarder for dead and written a snapshot of its own."""
         if self._written is None:
             return True
         at, _ = self._written
         return now - max(at, self.last_beat or at) > self._rhythm.heartbeat + _LATE
 
     def _is_as_written(self, observed: Observed) -> bool:
-        """Return whether a snapshot would say the same as the one in the bucket, but for its time."""
+        """Return whether a new snapshot would differ from the one in the bucket only in its time."""
         if self._written is None:
             return False
         at, digest = self._written
         return sha256(encode(self._cluster, at, observed)).digest() == digest
 
     def _deliver(self, now: datetime, observed: Observed) -> NodesmithError | None:
-        """Write the snapshot, then send what is owed; what fails stays owed. The order is what makes hints true.
+        """Write the snapshot, then send owed hints; what fails stays owed. Hints refer to a snapshot that is written.
 
-        A heartbeat says that the snapshot is true: there is none while it cannot be written.
+        A heartbeat claims that the snapshot is current, so none is sent while it cannot be written.
         """
         try:
             if self._is_unwritten:
@@ -188,7 +188,7 @@ class Forwarder:
         self._written, self._is_unwritten = (now, sha256(data).digest()), False
 
     def _beat(self, now: datetime) -> None:
-        """Write a heartbeat when it is time; at once where the cluster may be taken for quiet and no longer is."""
+        """Write a heartbeat when it is due, and at once if the last one may make a changed cluster look quiet."""
         changed = self._written[0] if self._written else now
         is_news = self._told_changed is None or changed - self._told_changed > QUIET_AFTER / 2
         if self.last_beat is None or is_news or now - self.last_beat >= self._rhythm.heartbeat:
@@ -204,7 +204,7 @@ class Forwarder:
                 failed = error
                 continue
             del self._owed[concern]
-            LOG.info("told %s: %s", concern, _WHY[concern].format(count))
+            LOG.info("woke %s: %s", concern, _WHY[concern].format(count))
             if concern is Concern.PROVISIONING:
                 self._renew_at = now + self._rhythm.renewal
         return failed
@@ -216,4 +216,4 @@ class Forwarder:
         self._failures += 1
         seconds = wait_seconds(self._failures, first_seconds=1.0)
         self._retry_at = now + timedelta(seconds=seconds)
-        LOG.warning("telling failed, again in %.1f s: %s", seconds, failed)
+        LOG.warning("delivery failed, retrying in %.1f s: %s", seconds, failed)

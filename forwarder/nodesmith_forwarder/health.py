@@ -1,4 +1,4 @@
-"""Whether the forwarder lives and whether it can do its work, for the kubelet to ask; its metrics, for Prometheus."""
+"""Liveness and readiness for the kubelet, and metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from nodesmith_forwarder.metrics import CONTENT_TYPE
 
 METRICS = "/metrics"
 PATIENCE_SECONDS = 5.0
-"""How long somebody who has connected may take to ask. Each connection holds a thread."""
+"""How long a client may take to send its request. Each connection holds a thread."""
 Check = Callable[[], str]
-"""Gives what is wrong, nothing when all is well."""
+"""Returns what is wrong, or an empty string if all is well."""
 
 
 def serve_health(
@@ -21,7 +21,7 @@ def serve_health(
 ) -> ThreadingHTTPServer:
     """Answer each path of `checks` with 200 or 503 in the background, and `/metrics` with the metrics.
 
-    Port 0 takes a free one; see server_port. `host` is the address to answer on, empty for all.
+    Port 0 picks a free one; read it from server_port. `host` is the address to listen on, empty for all.
     """
 
     class Answer(BaseHTTPRequestHandler):
@@ -44,7 +44,7 @@ def serve_health(
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 the base class's name
-            """Keep quiet: probes come every few seconds."""
+            """Log nothing: probes come every few seconds."""
 
     server = ThreadingHTTPServer((host, port), Answer)
     server.daemon_threads = True

@@ -1,4 +1,4 @@
-"""Logs as one JSON object a line."""
+"""Logs as one JSON object per line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 
 class JsonLines(logging.Formatter):
-    """Level, time, logger and message; a traceback where there is one."""
+    """Formats level, time, logger and message, and a traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -25,7 +25,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_json(level: str) -> None:
-    """Send everything to standard output. The libraries' chatter, which may hold requests, stays out."""
+    """Log to standard output. Libraries log errors only: their other messages may contain requests."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)

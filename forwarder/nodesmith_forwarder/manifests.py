@@ -1,4 +1,4 @@
-"""What has become of a manifest, apart from our own handwriting."""
+"""How a manifest has changed, apart from what nodesmith writes itself."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from nodesmith.observation.mirror import NODEPOOLS, Change
 
 
 def is_of_others(change: Change) -> bool:
-    """Whether a change is of a NodePool that other software serves, before and after it."""
+    """Return whether the change concerns a NodePool that belongs to another controller, before and after."""
     states = [state for state in (change.before, change.after) if state is not None]
     return change.kind == NODEPOOLS and all(map(is_foreign, states))
 
 
 def is_wanted_otherwise(change: Change) -> bool:
-    """Return whether more than the status has changed; of Karpenter's objects that is our own handwriting."""
+    """Return whether more than the status has changed; nodesmith itself writes the status of Karpenter's objects."""
     return _without_status(change.before) != _without_status(change.after)
 
 
 def conditions(manifest: Mapping[str, Any] | None) -> Any:
-    """Return the conditions of an object, None where it or they are not there."""
+    """Return the conditions of an object, or None if the object or its conditions are missing."""
     return ((manifest or {}).get("status") or {}).get("conditions")
 
 

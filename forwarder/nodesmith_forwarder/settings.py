@@ -1,4 +1,4 @@
-"""The forwarder's settings, from the environment; names are Karpenter's where Karpenter has the setting."""
+"""The forwarder's settings, from the environment, under Karpenter's names where Karpenter has the setting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEVELS = {"debug": "DEBUG", "info": "INFO", "error": "ERROR"}
 
 @dataclass(frozen=True, slots=True)
 class ForwarderSettings:
-    """Whom to serve, where to write, whom to tell, and how patiently."""
+    """The cluster to serve, where to write, how to reach functions, and how long to batch."""
 
     cluster_name: str
     region: str
@@ -32,7 +32,7 @@ class ForwarderSettings:
 
 
 def read_forwarder_settings(environment: Mapping[str, str]) -> ForwarderSettings:
-    """Read the settings. Raises Rejected naming variable, value and what would be right, all faults at once."""
+    """Read the settings. Raises Rejected naming variable, value and what is expected, with all faults at once."""
     reading = _Reading(environment)
     settings = ForwarderSettings(
         cluster_name=reading.text("CLUSTER_NAME", "the EKS cluster that is served"),

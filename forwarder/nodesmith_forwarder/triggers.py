@@ -1,4 +1,4 @@
-"""Whom a change concerns. Everything that changed gets into the snapshot; only some of it wakes anybody."""
+"""Which concerns a change wakes. Every change gets into the snapshot; only some wake a concern."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from nodesmith_forwarder.windows import Topic
 def triggered(
     change: Change, is_awaited: Callable[[str], bool], ending: Collection[str]
 ) -> Iterator[tuple[Topic, str]]:
-    """Yield the topics of a change, each with the key that counts once in its window; none where the change can wait.
+    """Yield the topics of a change, each with the key that counts once in its window; none if the change can wait.
 
-    What a NodePool, an EC2NodeClass, a volume or a namespace's labels have become may be what a pending pod was waiting
-    for, so provisioning looks too; a new namespace is empty, and its pods speak for themselves. Lifecycle deletes the
-    NodeClaims that users have made of an EC2NodeClass that has gone or is not Ready. `is_awaited` tells whether a pod
-    waits for a claim (namespace/name), `ending` which nodes end. NodePools that other software serves concern nobody.
+    A pending pod may have been waiting for a change of a NodePool, an EC2NodeClass, a volume or a namespace's labels,
+    so provisioning is woken too. A new namespace is empty, and its pods trigger provisioning themselves. Lifecycle
+    deletes users' NodeClaims if their EC2NodeClass is gone or not Ready. `is_awaited` returns whether a pod waits for
+    a volume claim (namespace/name); `ending` are the nodes that end. NodePools of other controllers wake nothing.
     """
     key = f"{change.kind.kind}/{change.key}"
     frees = may_free_a_node(change, ending)
@@ -58,7 +58,7 @@ def triggered(
 
 
 def _concerned_with_nodes(change: Change) -> Iterator[Concern]:
-    """Yield who looks at a change of a Node or NodeClaim: before a user's NodeClaim is launched, readiness reads it."""
+    """Yield the concerns that a Node or NodeClaim wakes; readiness reads a user's NodeClaim before its launch."""
     if not _was_ending(change):
         yield Concern.LIFECYCLE
     if change.kind == NODECLAIMS and change.after is not None and is_unclaimed(change.after):
@@ -66,7 +66,7 @@ def _concerned_with_nodes(change: Change) -> Iterator[Concern]:
 
 
 def _concerned_with_pools(change: Change) -> Iterator[Concern]:
-    """Return who looks at a change of a NodePool or EC2NodeClass, or of the older kinds of these."""
+    """Yield the concerns that a change of a NodePool or EC2NodeClass, or of their older kinds, wakes."""
     if is_wanted_otherwise(change):
         yield Concern.READINESS
     if is_wanted_otherwise(change) or conditions(change.before) != conditions(change.after):
@@ -76,14 +76,14 @@ def _concerned_with_pools(change: Change) -> Iterator[Concern]:
 
 
 def _is_of_no_use(nodeclass: Mapping[str, Any] | None) -> bool:
-    """Return whether nothing may be launched from an EC2NodeClass: it has gone, is going, or is not Ready."""
+    """Return whether nothing may be launched from an EC2NodeClass: it is gone, being deleted, or not Ready."""
     if nodeclass is None or "deletionTimestamp" in nodeclass["metadata"]:
         return True
     return (shown_ready(nodeclass) or {}).get("status") == "False"
 
 
 def _was_ending(change: Change) -> bool:
-    """Return whether a change only goes on with a deletion: that is termination's alone, until the object has gone."""
+    """Return whether a change belongs to a deletion in progress, which termination alone handles to its end."""
     states = (change.before, change.after)
     return all(state is not None and "deletionTimestamp" in state["metadata"] for state in states)
 

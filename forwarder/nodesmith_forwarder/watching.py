@@ -1,4 +1,4 @@
-"""One kind, listed once and then watched: through expired versions, restarts of the API server and missing CRDs."""
+"""Listing one kind and then watching it, through expired versions, API server restarts and missing CRDs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from nodesmith_forwarder.backoff import jittered, wait_seconds
 from nodesmith_forwarder.world import World
 
 LOG = logging.getLogger(__name__)
-SILENCE_SECONDS = 90.0  # API servers send a bookmark a minute: longer silence is a dead connection
+SILENCE_SECONDS = 90.0  # API servers send a bookmark every minute: longer silence means a dead connection
 PAUSE_SECONDS = 0.5
-"""After a watch that ended in good order, and at first after one that failed."""
+"""The pause after a watch that ended normally, and the first pause after one that failed."""
 ABSENT_SECONDS = 10.0
 _WATCH_SECONDS = 300.0
 _FAILURES_PER_WARNING = 10
-_FAILURES_BEFORE_LISTING = 3  # a version may also come to nothing, say after etcd was restored from a backup
+_FAILURES_BEFORE_LISTING = (
+    3  # a version may also become invalid, for example after etcd was restored from a backup
+)
 
 
 class Watch:
-    """Keeps one kind of a World true. `run` is for a thread of its own."""
+    """Keeps one kind of a World up to date. `run` needs a thread of its own."""
 
     def __init__(self, kind: WatchedKind, server: ApiServer, world: World) -> None:
         self._kind = kind
@@ -35,7 +37,7 @@ class Watch:
         self._failures = 0
 
     def run(self, stop: Event) -> None:
-        """Follow the kind until stopped. A connection that is open then ends with its next event."""
+        """Follow the kind until stopped. An open connection then ends with its next event."""
         while not stop.is_set():
             try:
                 self._follow(stop)
@@ -66,7 +68,7 @@ class Watch:
         keys: set[str] = set()
         version = ""
         for page in self._server.pages(self._kind.path):
-            self._world.mark(self._kind, current=False)  # half a list is no cluster
+            self._world.mark(self._kind, current=False)  # a partial list must not pass for the cluster
             items = page.get("items") or []
             self._world.put(self._kind, items)
             keys.update(map(key_of, items))
@@ -88,7 +90,7 @@ class Watch:
         self._version = str(manifest["metadata"]["resourceVersion"])
 
     def _absent(self, stop: Event) -> None:
-        """Take a kind whose CRD is missing as one without objects."""
+        """Treat a kind whose CRD is missing as one without objects."""
         self._version = ""
         self._world.keep_only(self._kind, ())
         if self._world.mark(self._kind, current=True):
@@ -98,7 +100,7 @@ class Watch:
     def _lost(self, error: NodesmithError, stop: Event) -> None:
         was_current = self._world.mark(self._kind, current=False)
         if (was_current or self._failures % _FAILURES_PER_WARNING == 0) and not stop.is_set():
-            LOG.warning("%s: cannot be seen: %s", self._kind.kind, error)
+            LOG.warning("%s: cannot be watched: %s", self._kind.kind, error)
         self._fail(stop)
 
     def _fail(self, stop: Event) -> None:
@@ -109,7 +111,9 @@ class Watch:
 
 
 def _query(version: str) -> str:
-    seconds = round(jittered(_WATCH_SECONDS, 0.2))  # so that watches do not all end at the same moment
+    seconds = round(
+        jittered(_WATCH_SECONDS, 0.2)
+    )  # spread, so that watches do not all end at the same moment
     return f"watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={seconds}"
 
 

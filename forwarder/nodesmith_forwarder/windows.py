@@ -1,8 +1,8 @@
-"""Batching: news is told when it has been quiet for a moment, and in any case before long.
+"""Batching: news is delivered when no more has come for a moment, and at the latest after a maximum time.
 
-As Karpenter batches pods: a window closes one second after the last new thing in it, ten seconds after the first at the
-latest. A thing that is in the window already does not hold it open. A drain has a brisker pace: the end of each pod
-may let the next thing happen. So have nodes that come: each is of use only when it has been looked at.
+As Karpenter batches pods, a window closes one second after the last new item in it, and at the latest ten seconds after
+the first. An item that is already in the window does not hold it open. Drains have a faster pace, because the end of
+each pod may let the drain proceed. So do nodes that come up, because each is useful only once lifecycle has seen it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TypeAlias
 from nodesmith.model.functions.hints import Concern
 
 Topic: TypeAlias = Concern | None
-"""Whom the news is for; None for news that only has to be in the snapshot."""
+"""The concern that the news is for; None for news that only needs to be in the snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long a window stays open without anything new, and how long at all."""
+    """How long a window stays open without anything new, and how long in total."""
 
     idle: timedelta = timedelta(seconds=1)
     longest: timedelta = timedelta(seconds=10)
@@ -30,13 +30,14 @@ BRISK = {
     Concern.TERMINATION: Pace(timedelta(seconds=0.2), timedelta(seconds=0.5)),
     Concern.LIFECYCLE: Pace(timedelta(seconds=1), timedelta(seconds=2)),
 }
-"""A drain under tight budgets takes as many rounds as they ask for, and this is a part of each.
+"""A drain under tight budgets takes many rounds, and each includes this delay.
 
-Among many nodes that come or go there is no quiet second for long, and pods wait for each one that has come.
+While many nodes come or go, news never pauses for a second, and pods wait for each node that has come.
 """
 APART = {Concern.DISRUPTION: timedelta(seconds=5)}
-"""How long after a window was closed the next one is, at the least: where pods come and go all the time it is no use to
-look for nodes without them each second.
+"""The minimum time from the end of a topic's window to the end of its next one.
+
+Where pods come and go all the time, it is no use to look for nodes without them every second.
 """
 
 
@@ -48,7 +49,7 @@ class _Window:
 
 
 class Windows:
-    """The open windows by topic; those in BRISK never wait longer than it says, those in APART never less."""
+    """The open windows by topic; topics in BRISK wait at most that long, topics in APART at least that long."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
@@ -56,7 +57,7 @@ class Windows:
         self._closed_at: dict[Topic, datetime] = {}
 
     def note(self, topic: Topic, key: str, now: datetime) -> bool:
-        """Put news of `key` into its topic's window; True when that opens one."""
+        """Put news of `key` into its topic's window; return True if that opens a window."""
         window = self._open.get(topic)
         if window is None:
             self._open[topic] = _Window(now, now, {key})
@@ -67,13 +68,13 @@ class Windows:
         return False
 
     def next_due(self) -> datetime | None:
-        """Return when the first window closes, None when none is open."""
+        """Return when the first window closes, or None if none is open."""
         return min((self._due_at(*each) for each in self._open.items()), default=None)
 
     def take(self, now: datetime) -> Mapping[Topic, int]:
-        """Close the windows that are due, and that of news for nobody; gives how many things each held.
+        """Close the windows that are due, and the window of topic None; return how many items each held.
 
-        Whoever takes them writes a snapshot, and then that news has been told as well.
+        The caller writes a snapshot, which delivers the news of topic None as well.
         """
         due = {t: window for t, window in self._open.items() if t is None or self._due_at(t, window) <= now}
         for topic in due:

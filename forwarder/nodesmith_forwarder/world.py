@@ -1,4 +1,4 @@
-"""What the watches have seen so far, shared by their threads and the one that tells."""
+"""What the watches have seen so far, shared by their threads and the delivery loop."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from nodesmith_forwarder.metrics.exposition import Family
 from nodesmith_forwarder.triggers import triggered
 from nodesmith_forwarder.windows import Pace, Topic, Windows
 
-_SYNCED = "Whether all that is watched is up to date."
-_UNSYNCED = "For how long it has not been."
+_SYNCED = "Whether all watched kinds are up to date."
+_UNSYNCED = "How long they have not been up to date."
 
 
 class Taken(NamedTuple):
-    """What was taken at one moment: how many things each closed window held, and everything as it was.
+    """The state at one moment: how many items each closed window held, and all observed objects.
 
-    `is_touched` tells that anything at all has been seen to change since the last time.
+    `is_touched` is True if any change at all was seen since the last time.
     """
 
     closed: Mapping[Topic, int]
@@ -44,10 +44,10 @@ class Taken(NamedTuple):
 
 
 class World:
-    """A mirror of every watched kind, the windows of what changed, and which kinds are up to date.
+    """A mirror of every watched kind, the windows of what changed, and the set of kinds that are up to date.
 
-    A kind is current from its first full list until its watch fails. While one is not, a snapshot would claim to know
-    what nobody can see, and none is to be taken.
+    A kind is current from its first full list until its watch fails. While any kind is not current, no snapshot may be
+    taken, because it would claim knowledge that is missing.
     """
 
     def __init__(self, clock: Clock, pace: Pace) -> None:
@@ -60,30 +60,30 @@ class World:
         self._unsynced_since: datetime | None = clock.now()
         self._is_touched = False
         self._mounting: Counter[str] = Counter()
-        """Pending pods by each claim that they mount."""
+        """The number of pending pods that mount each claim."""
         self._ending: Counter[str] = Counter()
-        """Nodes that end, by name: how many of Node and NodeClaim say so."""
+        """Nodes that end, by name: how many of their Node and NodeClaim are ending."""
         self._departures: dict[str, int] = {}
-        """When a pod was last seen to be gone from each node, in seconds since 1970."""
+        """When a pod was last seen to leave each node, in seconds since 1970."""
 
     def put(self, kind: WatchedKind, manifests: Iterable[Manifest]) -> None:
-        """Take in the newest states of objects."""
+        """Store the newest states of objects."""
         with self.changed:
             mirror = self._mirrors[kind.name]
             self._note(mirror.put(manifest) for manifest in manifests)
 
     def drop(self, kind: WatchedKind, manifest: Manifest) -> None:
-        """Forget an object that is gone."""
+        """Remove an object that is gone."""
         with self.changed:
             self._note([self._mirrors[kind.name].drop(manifest)])
 
     def keep_only(self, kind: WatchedKind, keys: Collection[str]) -> None:
-        """Forget what a whole list did not hold."""
+        """Remove the objects that a full list did not hold."""
         with self.changed:
             self._note(self._mirrors[kind.name].keep_only(keys))
 
     def mark(self, kind: WatchedKind, *, current: bool) -> bool:
-        """Return whether a kind is up to date; True when that is new."""
+        """Record whether a kind is up to date; return True if that has changed."""
         with self.changed:
             is_new = current != (kind.name in self._current)
             (self._current.add if current else self._current.discard)(kind.name)
@@ -97,7 +97,7 @@ class World:
         return tuple(kind.kind for kind in WATCHED if kind.name not in self._current)
 
     def take(self) -> Taken | None:
-        """Close the windows that are due, and give everything as it is now; None while not all of it can be seen."""
+        """Close the windows that are due, and return the current state; None while any kind is not up to date."""
         with self.changed:
             if self.missing:
                 return None
@@ -106,7 +106,7 @@ class World:
             return Taken(closed, observed(self._mirrors.values(), self._departures), is_touched)
 
     def measured(self) -> tuple[list[Family], Observed]:
-        """Return what has been counted, and everything as far as it can be seen now."""
+        """Return the metrics counted so far, and all objects as far as they are currently known."""
         with self.changed:
             now, since = self._clock.now(), self._unsynced_since
             unsynced = 0.0 if since is None else (now - since).total_seconds()
@@ -147,7 +147,7 @@ class World:
             self._departures.pop(change.key, None)
 
     def _is_awaited(self, claim: str) -> bool:
-        """Return whether a pod waits for a claim. Where the scheduler had one made for a node it waits for no other."""
+        """Return whether a pending pod waits for a volume claim; not if the scheduler has selected the claim's node."""
         known = self._mirrors[VOLUME_CLAIMS.name].objects.get(claim)
         return claim in self._mounting and not (known and known.selected_node)
 

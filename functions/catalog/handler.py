@@ -1,4 +1,4 @@
-"""A schedule: ask AWS what can be bought, and at what price."""
+"""On a schedule: collect what AWS sells in the region, and at what price."""
 
 from nodesmith import regionruntime
 

@@ -1,4 +1,4 @@
-"""A schedule: wake the concerns that are due, for every cluster of the region."""
+"""On a schedule: wake the concerns that are due, for every cluster of the region."""
 
 from nodesmith import regionruntime
 

@@ -1,4 +1,4 @@
-"""A tick, or a move that can go on: let the fleet follow the work down, in steps of which each is safe."""
+"""On a tick, or when a move can proceed: shrink the fleet to its workload, in steps that are each safe."""
 
 from nodesmith import runtime
 

@@ -1,4 +1,4 @@
-"""A tick: find what AWS or the cluster still holds for nothing, and let it go."""
+"""On a tick: find what AWS or the cluster holds without need, and delete it."""
 
 from nodesmith import runtime
 

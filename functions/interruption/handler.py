@@ -1,4 +1,4 @@
-"""EC2 takes an instance, or will: the replacement is launched before anything else is done."""
+"""When EC2 takes an instance or will take it: launch the replacement before anything else."""
 
 from nodesmith import runtime
 

@@ -1,4 +1,4 @@
-"""Nodes or claims changed, or a tick says look: bring every claim a step further."""
+"""When Nodes or NodeClaims change, or on a tick: advance every NodeClaim by a step."""
 
 from nodesmith import runtime
 

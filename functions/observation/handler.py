@@ -1,4 +1,4 @@
-"""A tick: when the forwarder has gone silent, look at the API server ourselves."""
+"""On a tick: if the forwarder is silent, read the API server and write the snapshot."""
 
 from nodesmith import runtime
 

@@ -1,4 +1,4 @@
-"""Pods are pending, or a tick says look: buy the nodes they need."""
+"""When pods are pending, or on a tick: buy the nodes that they need."""
 
 from nodesmith import runtime
 

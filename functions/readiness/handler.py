@@ -1,4 +1,4 @@
-"""NodePools or EC2NodeClasses changed, or a tick says look: resolve them and say whether they are ready."""
+"""When NodePools or EC2NodeClasses change, or on a tick: resolve them and report whether they are ready."""
 
 from nodesmith import runtime
 

@@ -1,4 +1,4 @@
-"""A tick: find nodes that have been sick for too long, and let them be replaced."""
+"""On a tick: find nodes that have been unhealthy for too long, and have them replaced."""
 
 from nodesmith import runtime
 

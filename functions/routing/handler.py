@@ -1,4 +1,4 @@
-"""EC2 says what becomes of an instance, and not whose it is: the cluster that launched it is told."""
+"""When EC2 reports what happens to an instance: find the cluster that launched it, and wake its interruption."""
 
 from nodesmith import regionruntime
 

@@ -1,4 +1,4 @@
-"""A claim is to go, or a tick says look: drain its node, terminate its instance, leave nothing behind."""
+"""When a NodeClaim ends, or on a tick: drain its node, terminate its instance, clean up everything."""
 
 from nodesmith import runtime
 

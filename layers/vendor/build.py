@@ -1,16 +1,16 @@
 """Build the Lambda layers: `python -m layers.vendor.build [again]`, or build() from app.py.
 
-    build/layers/vendor/python       boto3 and powertools: under every function
-    build/layers/kubernetes/python   the kubernetes client: under the functions that write to a cluster, beside vendor
-    build/layers/packing/python      numpy and HiGHS: under the function that decides, which loads them for large work
-    build/layers/core/python         nodesmith itself
+        build/layers/vendor/python       boto3 and powertools: for every function
+        build/layers/kubernetes/python   the kubernetes client: for functions that call API servers; needs vendor
+        build/layers/packing/python      numpy and HiGHS: for functions that pack, which load them for large work only
+        build/layers/core/python         nodesmith itself
 
-Wheels for the Lambda platform come from the pinned requirements through uv: no Docker, and the machine need not be of
-that platform. What no function reads is left out. Modules are compiled where a Python of Lambda's version is at hand:
-files in a layer have no times, so only unchecked .pyc files are used there, and without them every cold start compiles.
+uv fetches wheels for the Lambda platform from the pinned requirements, without Docker and on any platform. Files that
+no function reads are left out. Modules are compiled if a Python of Lambda's version is available. Files in a layer
+have no times, so only unchecked .pyc files are used there; without them, every cold start compiles.
 
 Only the first build needs the network, and `make setup` or `make test` does it. A layer whose sources have not changed
-is kept as it is, so that `make synth` and `cdk deploy` work offline afterwards.
+is kept, so that `make synth` and `cdk deploy` work offline afterwards.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ CORE = ROOT / "layers" / "core" / "python"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What wheels are for: a minor version of Python, and a platform in uv's words."""
+    """The target of wheels: a minor version of Python, and a platform in uv's notation."""
 
     python: str
     platform: str
 
 
-# aws_lambda.Runtime.PYTHON_3_14, the newest in aws-cdk-lib 2.275 and so what cdk-nag's L1 asks for.
+# aws_lambda.Runtime.PYTHON_3_14, the newest in aws-cdk-lib 2.275 and therefore the one that cdk-nag's L1 rule requires.
 LAMBDA = Machine("3.14", "aarch64-manylinux_2_28")
 THIS_MACHINE = Machine(".".join(platform.python_version_tuple()[:2]), f"{platform.machine()}-manylinux_2_28")
-LIMIT_MIB = 250  # of a function and its layers together, unzipped
-TIME = 315532800  # 1980-01-01, where zip's calendar begins: the same files give the same bytes
+LIMIT_MIB = 250  # a function and its layers together, unzipped
+TIME = 315532800  # 1980-01-01, the earliest date of the zip format: the same files result in the same bytes
 
-# The services whose API models botocore may load: all that nodesmith and the forwarder make clients of.
+# The services whose API models botocore may load: all services that nodesmith and the forwarder call.
 SERVICES = frozenset(
     "cloudwatch dynamodb ec2 eks events iam lambda pricing s3 scheduler sqs ssm sts sso sso-oidc".split()
 )
-# kubernetes' asyncio half and what only that needs: half of its size, imported by nobody here.
+# kubernetes' asyncio half and its own dependencies: half of the size, and nothing here imports it.
 ASYNCIO = frozenset(
     "aiohappyeyeballs aiohttp aiohttp-retry aiosignal attrs frozenlist multidict propcache yarl".split()
 )
 
 
 def build(target: Path = BUILT, machine: Machine = LAMBDA) -> dict[str, Path]:
-    """Build what has changed and give every layer's folder by name. Exits with a message when a step fails."""
+    """Build what has changed and return every layer's folder by name. Exit with a message if a step fails."""
     vendor, kubernetes, packing = (pins(f"lambda{suffix}") for suffix in ("", "-kubernetes", "-packing"))
     only_kubernetes = {name: pin for name, pin in kubernetes.items() if name not in ASYNCIO | vendor.keys()}
     layers = {
@@ -73,13 +73,13 @@ def build(target: Path = BUILT, machine: Machine = LAMBDA) -> dict[str, Path]:
 
 
 def pins(name: str) -> dict[str, str]:
-    """Read requirements/NAME.txt: project → its pin with hashes, as it stands there."""
+    """Read requirements/NAME.txt: return project → its pin with hashes, verbatim."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
     return {found[1]: found[0] for found in re.finditer(r"^([\w.-]+)==(?:.*\\\n)*.*\n", text, re.MULTILINE)}
 
 
 def wheels_layer(layer: Path, wanted: dict[str, str], machine: Machine = LAMBDA) -> Path:
-    """Fill a layer with the pinned wheels for a machine, less what is never read there."""
+    """Fill a layer with the pinned wheels for a machine, without the files that are never read there."""
     requirements = "".join(wanted.values())
     sources = f"{machine}\n{requirements}"
     if is_current(layer, sources, machine):
@@ -130,18 +130,18 @@ def prune(folder: Path) -> None:
 
 @cache
 def compiler(machine: Machine) -> Path | None:
-    """Return a Python of the machine's version, None where there is none here."""
+    """Return a Python of the machine's version, or None if there is none here."""
     return Path(sys.executable) if machine.python == THIS_MACHINE.python else find(machine.python)
 
 
 def compile_modules(draft: Path, python: Path) -> None:
-    """Compile every module under the path that it will have on Lambda."""
+    """Compile every module under the path that it has on Lambda."""
     options = ["-q", "--invalidation-mode=unchecked-hash", "-s", str(draft), "-p", "/opt"]
     run([str(python), "-m", "compileall", *options, str(draft / "python")], dict(os.environ))
 
 
 def is_current(layer: Path, sources: str, machine: Machine) -> bool:
-    """Return whether the layer was finished from these sources by this script, and compiled if it can be."""
+    """Return whether this script finished the layer from these sources, compiled if a compiler is available."""
     stamp = stamp_of(layer)
     good = {stamp_text(sources, compiled=True)}
     if compiler(machine) is None:
@@ -150,18 +150,18 @@ def is_current(layer: Path, sources: str, machine: Machine) -> bool:
 
 
 def stamp_of(layer: Path) -> Path:
-    """Return where a layer's stamp lies: beside it, so that it is not deployed."""
+    """Return the path of a layer's stamp, next to the layer so that it is not deployed."""
     return layer.with_suffix(".built")
 
 
 def stamp_text(sources: str, *, compiled: bool) -> str:
-    """Return the digest of what a layer is made from, and whether its modules are compiled."""
+    """Return a digest of the layer's sources, of these scripts, and of whether its modules are compiled."""
     scripts = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
     return sha256(scripts + f"{compiled}\n{sources}".encode()).hexdigest()
 
 
 def empty(layer: Path) -> Path:
-    """Make an empty folder to build in: a build that is stopped leaves no layer that looks finished."""
+    """Make an empty folder to build in, so that an interrupted build leaves no layer that looks finished."""
     draft = layer.with_suffix(".draft")
     shutil.rmtree(draft, ignore_errors=True)
     (draft / "python").mkdir(parents=True)
@@ -169,7 +169,7 @@ def empty(layer: Path) -> Path:
 
 
 def finish(draft: Path, layer: Path, sources: str, machine: Machine) -> Path:
-    """Compile, give every file the same time, put the layer in its place and stamp it."""
+    """Compile, set the same time on every file, move the layer to its place and stamp it."""
     python = compiler(machine)
     if python:
         compile_modules(draft, python)
@@ -184,15 +184,15 @@ def finish(draft: Path, layer: Path, sources: str, machine: Machine) -> Path:
 
 
 def size_mib(folder: Path) -> float:
-    """Return the size of all files under a folder."""
+    """Return the size of all files under a folder, in MiB."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
 
 
 def check_size(layers: dict[str, Path]) -> None:
-    """Exit when the layers alone are more than Lambda takes."""
+    """Exit if the layers alone exceed Lambda's limit."""
     sizes = {name: size_mib(folder) for name, folder in layers.items()}
     if sum(sizes.values()) > LIMIT_MIB:
-        sys.exit(f"layers of {sizes} MiB are more than Lambda's {LIMIT_MIB} MiB: prune more, or pin less")
+        sys.exit(f"layers of {sizes} MiB exceed Lambda's limit of {LIMIT_MIB} MiB: prune more, or pin less")
 
 
 if __name__ == "__main__":

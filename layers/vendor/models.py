@@ -1,7 +1,7 @@
-"""The API models of the busiest services, cut down to what nodesmith asks of them.
+"""The API models of the busiest services, reduced to the operations that nodesmith calls.
 
-botocore reads a service's whole model to make a client, and EC2's describes 700 operations in 20 MB of JSON. Most of a
-cold start would go there. What is kept is kept as it was, so clients behave the same.
+botocore reads a service's whole model to make a client, and EC2's describes 700 operations in 20 MB of JSON, which
+would take most of a cold start. What remains is unchanged, so clients behave the same.
 """
 
 from __future__ import annotations
@@ -51,19 +51,17 @@ OPERATIONS = {
             "TerminateInstances",
         }
     ),
-    "s3": frozenset(
-        {"GetObject", "HeadBucket", "PutObject"}
-    ),  # botocore itself asks HeadBucket when redirected
+    "s3": frozenset({"GetObject", "HeadBucket", "PutObject"}),  # botocore calls HeadBucket when redirected
     "ssm": frozenset({"GetParameter", "GetParameters", "GetParametersByPath", "PutParameter"}),
     "sts": frozenset({"AssumeRole"}),
     "lambda": frozenset({"Invoke"}),
     "sqs": frozenset({"GetQueueAttributes", "SendMessage"}),
 }
-"""By service, the operations that functions ask for."""
+"""The operations that functions call, by service."""
 
 
 def cut_models(data: Path) -> None:
-    """Cut the models in botocore's data folder down, in place; older versions of an API go. None there is fine."""
+    """Reduce the models in botocore's data folder in place and drop older API versions. Missing ones are ignored."""
     for service, operations in OPERATIONS.items():
         versions = sorted(data.glob(f"{service}/*/"))
         for older in versions[:-1]:
@@ -76,7 +74,7 @@ def cut_models(data: Path) -> None:
 
 
 def trimmed(model: Mapping[str, Any], operations: Iterable[str]) -> dict[str, Any]:
-    """Return the model with these operations only, the shapes they reach, and no documentation.
+    """Return the model with only these operations and the shapes that they reach, without documentation.
 
     Raises KeyError for an operation that the service does not have.
     """
@@ -98,7 +96,7 @@ def _reached(roots: Iterable[Any], shapes: Mapping[str, Any]) -> set[str]:
 
 
 def _references(part: Any) -> list[str]:
-    """Return the names that this part of a model refers to by `shape`."""
+    """Return the names that this part of a model refers to with `shape`."""
     if isinstance(part, Mapping):
         own = [part["shape"]] if isinstance(part.get("shape"), str) else []
         return own + [name for inner in part.values() for name in _references(inner)]

@@ -1,6 +1,6 @@
-"""The calls to AWS that tests make in a role's name, read as IAM reads them, and asked of that role's policy.
+"""Checks the tests' calls to AWS against the policies of the roles that make them.
 
-`requests` and `ec2requests` read a request: actions, resources, condition keys. `policies` has the statements of the
-roles, as the CDK synthesises them. `acting` gives clients that say for whom they ask, `recording` listens to moto and
-judges, `plugin` fails tests and lists what is never called.
+`requests` and `ec2requests` turn a request into actions, resources and condition keys, as IAM sees it. `policies` holds
+the roles' statements, as the CDK synthesises them. `acting` provides clients that name their role, `recording` listens
+to moto and evaluates calls, and `plugin` fails tests and lists granted actions that are never called.
 """

@@ -1,4 +1,4 @@
-"""Clients of AWS that say in whose name they ask, by a header; programs of their own say it by their access key."""
+"""AWS clients that name the role they act as, in a header; separate processes name it in their access key."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _PLAIN = frozenset({"can_paginate", "close", "exceptions", "meta"})
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The role of a concern's function, or the forwarder's, in its session for a cluster; "" is in no such session."""
+    """The role of a concern's function or of the forwarder, in its session for a cluster; "" means no session."""
 
     concern: str
     cluster: str
     region: str
 
     def to_text(self) -> str:
-        """Write it, for a header or an access key."""
+        """Return the role as text, for a header or an access key."""
         return ".".join((_PREFIX, self.concern, self.region, self.cluster))
 
     @classmethod
     def parse(cls, text: str) -> Role | None:
-        """Read what `to_text` wrote; None for anything else."""
+        """Parse the text of `to_text`; return None for any other text."""
         prefix, *rest = text.split(".", 3)
         return cls(rest[0], rest[2], rest[1]) if prefix == _PREFIX and len(rest) == 3 else None
 
 
 def access_key(role: Role) -> str:
-    """Return the access key id by which a program of its own asks in a role's name."""
+    """Return the access key id with which a separate process acts as a role."""
     return role.to_text()
 
 
@@ -56,7 +56,7 @@ def _say_so(request: Any, **_: Any) -> None:
 
 
 class ActingClient:
-    """A boto3 client, each of whose calls is made in a role's name. Roles may share the client."""
+    """A boto3 client that makes each call as a role. Roles may share the underlying client."""
 
     def __init__(self, client: Any, role: Role) -> None:
         self._client, self._role = client, role
@@ -92,7 +92,7 @@ class _ActingPaginator:
 
 
 class ActingSession:
-    """As much of a botocore session as functions use, whose clients ask in a role's name."""
+    """The parts of a botocore session that functions use; its clients act as a role."""
 
     def __init__(self, session: Any, role: Role) -> None:
         self._session, self._role = session, role
@@ -105,5 +105,5 @@ class ActingSession:
 
 
 def acting(client: Callable[[str], Any], role: Role) -> Callable[[str], Any]:
-    """Return what gives the client of a service, as `client` does, that asks in a role's name."""
+    """Return a function that returns a service's client, as `client` does, but acting as a role."""
     return lambda service: ActingClient(client(service), role)

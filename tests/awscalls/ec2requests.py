@@ -1,4 +1,4 @@
-"""Requests to EC2 and IAM as IAM sees them: a launch is many actions on many things, judged by tags old and new."""
+"""EC2 and IAM requests as IAM sees them: a launch is many actions on many resources, with old and new tags."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DELETIONS = {
 
 
 def ec2(request: Request) -> Iterator[Call]:
-    """Read a request to EC2."""
+    """Yield the calls in a request to EC2."""
     match request.operation:
         case "CreateLaunchTemplate":
             yield from _creations(request, "CreateLaunchTemplate")
@@ -54,7 +54,7 @@ def ec2(request: Request) -> Iterator[Call]:
 
 
 def iam(request: Request) -> Iterator[Call]:
-    """Read a request to IAM. A profile's ARN has its path, which is known only once the profile is there."""
+    """Yield the calls in a request to IAM. A profile's ARN contains its path, which only an existing profile has."""
     asked = request.parameters
     name, path = asked.get("InstanceProfileName", ""), asked.get("Path", "/")
     profile = _profile(name)
@@ -84,7 +84,7 @@ def iam(request: Request) -> Iterator[Call]:
 
 
 def _creations(request: Request, operation: str) -> Iterator[Call]:
-    """What is created carries its tags from the first moment on; a fleet runs instances in its caller's name."""
+    """Yield the calls that create resources with their tags; a fleet runs instances on its caller's behalf."""
     asked, number = request.parameters, 1
     while kind := asked.get(f"TagSpecification.{number}.ResourceType"):
         tags = _tags(asked, f"TagSpecification.{number}.Tag")
@@ -97,9 +97,9 @@ def _creations(request: Request, operation: str) -> Iterator[Call]:
 
 
 def _launch(request: Request) -> Iterator[Call]:
-    """What is launched from and into, and the role that the instances are given.
+    """Yield the calls on what a fleet launches from and into, and on the role that its instances get.
 
-    CreateFleet itself is asked about subnets and launch templates; RunInstances, in its caller's name, about all.
+    CreateFleet itself covers subnets and launch templates; RunInstances, on its caller's behalf, covers everything.
     """
     subnets = ec2_backends[DEFAULT_ACCOUNT_ID][request.region].subnets
     for id_ in _named(request, _SUBNET):
@@ -109,7 +109,7 @@ def _launch(request: Request) -> Iterator[Call]:
     for name in _named(request, _TEMPLATE):
         template = _template(request, name)
         if template is None:
-            continue  # the fleet fails for that
+            continue  # the fleet fails because of it
         for action in _LAUNCHING:
             tags = _resource_tags(request, template.id)
             yield Call(action, request.arn(f"launch-template/{template.id}"), tags)
@@ -117,7 +117,7 @@ def _launch(request: Request) -> Iterator[Call]:
 
 
 def _run(request: Request) -> Iterator[Call]:
-    """What instances are run from and in, where nothing but a launch template and interfaces are named."""
+    """Yield the calls of RunInstances when only a launch template and interfaces are named."""
     subnets = ec2_backends[DEFAULT_ACCOUNT_ID][request.region].subnets
     for id_ in _named(request, _INTERFACE_SUBNET):
         subnet = next((of_zone[id_] for of_zone in list(subnets.values()) if id_ in of_zone), None)
@@ -146,7 +146,7 @@ def _as_the_template_says(request: Request, data: Mapping[str, Any]) -> Iterator
 
 
 def _in_vpc(request: Request, resource: Any) -> dict[str, str]:
-    """Return the condition keys of a subnet or security group; of one that does not exist there are none."""
+    """Return the condition keys of a subnet or security group; none if it does not exist."""
     if resource is None:
         return {}
     vpc = f"arn:aws:ec2:{request.region}:{DEFAULT_ACCOUNT_ID}:vpc/{resource.vpc_id}"

@@ -1,4 +1,4 @@
-"""Whether a role's statements allow a request to AWS."""
+"""Evaluation of requests to AWS against a role's statements."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tests.awscalls.requests import READERS, Call, Request, unknown
 from tests.infra.iam import NOT_CALLED, allows
 
 NOT_READ = frozenset({"s3"})
-"""Services whose request bodies say nothing to IAM."""
+"""Services whose request bodies do not matter to IAM."""
 _READERS = {**READERS, "ec2": ec2, "iam": iam}
 Statements = list[dict[str, Any]]
 
 
 def calls_of(request: Request) -> Iterator[Call]:
-    """Yield all that IAM is asked about a request, with the condition keys of every request."""
+    """Yield every call that IAM evaluates for a request, with the condition keys that all requests have."""
     for call in _READERS.get(request.service, unknown)(request):
         yield Call(call.action, call.resource, {"aws:RequestedRegion": request.region, **call.context})
 
 
 def is_granted(statements: Statements, call: Call, tags: Mapping[str, str] = MappingProxyType({})) -> bool:
-    """Whether these statements allow a call; where its resource cannot be told, whether they name its action at all.
+    """Return whether these statements allow a call; without a known resource, whether they grant its action at all.
 
-    `tags` are those of the session in which it is made, by condition key (`aws:PrincipalTag/…`).
+    `tags` are those of the calling session, by condition key (`aws:PrincipalTag/…`).
     """
     if call.resource:
         return allows(statements, call.action, call.resource, {**call.context, **tags})
@@ -39,7 +39,7 @@ def granted_actions(statements: Statements) -> set[str]:
 
 
 def never_called(statements: Mapping[str, Statements], called: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return who is granted what and never called it, but for what Lambda does itself in a function's name."""
+    """Return the granted actions that each role never called, except those that Lambda takes on a function's behalf."""
     return sorted(
         f"{who}: {action}"
         for who, granted in statements.items()
@@ -49,7 +49,7 @@ def never_called(statements: Mapping[str, Statements], called: Mapping[str, Iter
 
 
 def body_of(environ: dict[str, Any]) -> bytes:
-    """Read the body of a WSGI request, and put it back."""
+    """Read the body of a WSGI request, and restore it."""
     body: bytes = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     environ["wsgi.input"] = io.BytesIO(body)
     return body

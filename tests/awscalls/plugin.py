@@ -1,4 +1,4 @@
-"""Fails the test that calls AWS without a grant, and lists at the end of a run what is granted and never called."""
+"""Fails a test that calls AWS without a grant, and lists granted actions that no test called at the end of a run."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ if TYPE_CHECKING:
     from tests.awscalls.recording import Recorder
 
 _HELD = tuple(Path(__file__).resolve().parents[1] / name for name in ("contract", "integration"))
-"""Whose tests are held to the roles; scenarios of tests/e2e are by their own means."""
+"""The folders whose tests must stay within the roles; scenarios of tests/e2e use their own credentials."""
 _OUTPUT = "calls-by-role"
 
 
 class CallsAreGranted:
-    """One for each process of a run. The workers of xdist send what they saw to the process that reports."""
+    """One instance for each process of a run. xdist workers send their data to the reporting process."""
 
     def __init__(self) -> None:
         self._called: dict[str, set[str]] = defaultdict(set)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Listen before any fixture starts a system."""
+        """Start listening before any fixture starts a system."""
         if _is_held(item):
             recorder()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        """Fail the test in which, or since whose predecessor, something was called without a grant."""
+        """Fail the test if a call without a grant was made in it, or since the test before it."""
         yield
         if _is_held(item):
             refused, recorder().refused = recorder().refused, []
             assert not refused, "called without a grant:\n" + "\n".join(sorted(set(refused)))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Hand over what was called."""
+        """Hand over the recorded calls."""
         called = recorder().called if recorder.cache_info().currsize else {}
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
@@ -48,11 +48,11 @@ class CallsAreGranted:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take what a worker hands over; one that crashed has nothing."""
+        """Add the recorded calls of a worker; a crashed worker has none."""
         self._add(getattr(node, "workeroutput", {}).get(_OUTPUT, {}))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """List what is granted and was never called, for the roles in whose name something was."""
+        """List granted actions that were never called, for the roles that made any call."""
         if not self._called:
             return
         from tests.awscalls.judging import never_called
@@ -60,10 +60,8 @@ class CallsAreGranted:
 
         roles = {who: each for who, each in roles_of("us-east-1").items() if who in self._called}
         kinds = sum(map(len, self._called.values()))
-        terminalreporter.section("granted, and called by none of these tests")
-        terminalreporter.line(
-            f"{kinds} kinds of calls were made in the names of {len(roles)} roles; never called:"
-        )
+        terminalreporter.section("granted, but not called by these tests")
+        terminalreporter.line(f"{kinds} kinds of calls were made by {len(roles)} roles; never called:")
         for each in never_called(roles, self._called):
             terminalreporter.line(each)
 
@@ -78,7 +76,7 @@ def _is_held(item: pytest.Item) -> bool:
 
 @cache
 def recorder() -> Recorder:
-    """Return the recorder of this process. moto is imported with it, which unit tests do without."""
+    """Return the recorder of this process. Importing it imports moto, which unit tests do without."""
     from tests.awscalls.recording import Recorder
 
     made = Recorder()

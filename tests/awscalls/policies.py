@@ -1,4 +1,4 @@
-"""The statements of every role, synthesised once, for a region whose name is put in afterwards; and session tags."""
+"""The statements of every role, synthesised once with a placeholder for the region; and the tags of sessions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LAYERS = ("core", "vendor", "kubernetes", "packing")
 def roles_of(region: str, named_arns: tuple[str, ...] = ()) -> dict[str, Statements]:
     """Return the statements of the forwarder and of each concern's function.
 
-    `named_arns` are those of the roles and parameters that cdk.json would name.
+    `named_arns` are the ARNs of roles and parameters that cdk.json would name.
     """
     stacks = Stacks.read(region_template().replace(_REGION, region), {}, region, "https://sqs")
 
@@ -55,13 +55,13 @@ def roles_of(region: str, named_arns: tuple[str, ...] = ()) -> dict[str, Stateme
 
 
 def statements_of(role: Role) -> Statements:
-    """Return the statements of a role, with the roles for nodes and the parameters that moto has now."""
+    """Return the statements of a role, with the node roles and parameters that moto holds now."""
     named = (*_node_roles(), *_own_parameters(role.region))
     return roles_of(role.region, named)[role.concern]
 
 
 def tags_of(role: Role) -> dict[str, str]:
-    """Return the tags of the session in which a role works for its cluster, as condition keys; none without one."""
+    """Return the tags of a role's session for its cluster, as condition keys; empty without a session."""
     if not role.cluster:
         return {}
     if role.concern == FORWARDER:
@@ -71,7 +71,7 @@ def tags_of(role: Role) -> dict[str, str]:
 
 
 def _with(statement: Mapping[str, Any], arns: tuple[str, ...]) -> dict[str, Any]:
-    """Put what the account has for what the templates name."""
+    """Replace the placeholders in the templates with the account's resources."""
     resources = list(statement["Resource"])
     for placeholder in (f":role/{_NODE_ROLE}", f":parameter/{_PARAMETER}"):
         kind = placeholder.partition("/")[0] + "/"
@@ -82,7 +82,7 @@ def _with(statement: Mapping[str, Any], arns: tuple[str, ...]) -> dict[str, Any]
 
 
 def _node_roles() -> tuple[str, ...]:
-    """Return the ARNs of the roles that instances may have: those that trust EC2."""
+    """Return the ARNs of the roles that instances may have, which are those that trust EC2."""
     roles = list(iam_backends[DEFAULT_ACCOUNT_ID]["aws"].roles.values())
     return tuple(
         sorted(each.arn for each in roles if "ec2.amazonaws.com" in each.assume_role_policy_document)
@@ -100,7 +100,7 @@ def _own_parameters(region: str) -> tuple[str, ...]:
 
 
 def _vpc_of(role: Role) -> str:
-    """Return the VPC of the subnets that EKS was told of; no VPC for a cluster that EKS does not know."""
+    """Return the VPC of the cluster's subnets in EKS, or a placeholder for a cluster that EKS does not have."""
     cluster = eks_backends[DEFAULT_ACCOUNT_ID][role.region].clusters.get(role.cluster)
     if cluster is None:
         return "vpc-00000000000000000"
@@ -111,7 +111,7 @@ def _vpc_of(role: Role) -> str:
 
 @cache
 def region_template() -> str:
-    """Return the template of the region's stack, from build/ where the sources are the same."""
+    """Return the template of the region's stack, from build/ if the sources have not changed."""
     folder = _BUILT / _digest()
     _BUILT.mkdir(parents=True, exist_ok=True)
     with (_BUILT / "lock").open("w") as lock:
@@ -125,7 +125,7 @@ def region_template() -> str:
 
 
 def _synthesise(output: Path) -> None:
-    """Synthesise in a process of its own, on empty layers: no policy depends on what is in them."""
+    """Synthesise in a separate process, on empty layers: no policy depends on the content of layers."""
     layers = {name: str(_BUILT / "layers" / name) for name in _LAYERS}
     for layer in layers.values():
         (Path(layer) / "python").mkdir(parents=True, exist_ok=True)

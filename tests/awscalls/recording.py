@@ -1,4 +1,4 @@
-"""Listens to moto, in this process or served on a port, and judges each request that is made in a role's name."""
+"""Listens to moto, in this process or served on a port, and evaluates each request that a role makes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tests.e2e.deployed.access import assumed
 
 
 class Recorder:
-    """What was called in whose name. It listens from `start` on, for as long as the process lives."""
+    """The calls of each role. It listens from `start` on, for the lifetime of the process."""
 
     def __init__(self) -> None:
         self.called: dict[str, set[str]] = defaultdict(set)
         self.refused: list[str] = []
         self._sessions: set[tuple[str, str]] = set()
-        """Those that roles have begun: ARN of the role, name of the session"""
+        """The sessions that roles have started: ARN of the role, name of the session."""
         self._lock = threading.Lock()
         self._started = False
 
     def start(self) -> None:
-        """Listen to moto, and let the functions and the forwarder of local systems ask in their roles' names."""
+        """Listen to moto, and make the functions and the forwarder of local systems act as their roles."""
         if self._started:
             return
         self._started = True
@@ -51,7 +51,7 @@ class Recorder:
             patch.object(owner, name, listening(getattr(owner, name))).start()
 
     def record(self, role: Role, request: Request) -> None:
-        """Judge a request. What is not granted is one of `refused`."""
+        """Evaluate a request, and add what is not granted to `refused`."""
         statements, tags = statements_of(role), tags_of(role)
         for call in calls_of(request):
             granted = is_granted(statements, call, tags)
@@ -64,14 +64,14 @@ class Recorder:
                     self.refused.append(f"{role.concern}: {call.action} on {what}, {dict(call.context)}")
 
     def _role(self, headers: Mapping[str, str], scope: tuple[str, str, str] | None) -> Role | None:
-        """Tell in whose name a request is made; None for nobody's, as those of end-to-end scenarios are."""
+        """Return the role that makes a request; None if there is none, as in end-to-end scenarios."""
         said = Role.parse(headers.get(HEADER, ""))
         if said is not None or scope is None:
             return said
         return Role.parse(scope[0]) or self._of_session(*scope[:2])
 
     def _of_session(self, access_key: str, region: str) -> Role | None:
-        """Return whose a session is that a role has begun here: it has the name of its cluster."""
+        """Return the role of a session that a role has started here; the session is named after its cluster."""
         session = assumed(access_key)
         if session is None or (session.role_arn, session.session) not in self._sessions:
             return None
@@ -117,7 +117,7 @@ class Recorder:
 
 
 def _for_roles(set_session: Callable[..., None]) -> Callable[..., None]:
-    """Return each function of a process clients of its role's own, and of its session for a cluster."""
+    """Give each function of a process clients that act as its role, in its session for a cluster."""
 
     def set_for_roles(session: parts.Session) -> None:
         def of_role(concern: Concern, cluster: str) -> ActingSession:

@@ -1,4 +1,4 @@
-"""AWS requests as IAM sees them: the actions, the resources, the condition keys that the request itself tells."""
+"""AWS requests as IAM sees them: actions, resources, and the condition keys that the request determines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCOPE = re.compile(r"Credential=([^/,]+)/\d+/([^/]+)/([^/]+)/aws4_request")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One action on one resource; no resource where only the action can be told."""
+    """One action on one resource; `resource` is empty if only the action is known."""
 
     action: str
     resource: str = ""
@@ -26,7 +26,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A signed request and the status that answered it."""
+    """A signed request and the status of its answer."""
 
     region: str
     service: str
@@ -38,7 +38,7 @@ class Request:
     query: str = ""
 
     def arn(self, resource: str, account: str = DEFAULT_ACCOUNT_ID) -> str:
-        """Write the ARN of a resource of this service and region."""
+        """Return the ARN of a resource of this service and region."""
         return f"arn:aws:{self.service}:{self.region}:{account}:{resource}"
 
     @property
@@ -61,20 +61,20 @@ class Request:
 
 
 def credential_scope(authorization: str) -> tuple[str, str, str] | None:
-    """Return access key, region and service of a signature, None where there is none."""
+    """Return access key, region and service of a signature, or None if there is none."""
     found = _SCOPE.search(authorization)
     return (found[1], found[2], found[3]) if found else None
 
 
 def unknown(request: Request) -> Iterator[Call]:
-    """Yield a request that cannot be read as an action that nobody is granted."""
+    """Yield a request that cannot be parsed as an action that no role is granted."""
     yield Call(f"{request.service}:{request.operation or f'{request.method} {request.path}'}")
 
 
 def _s3(request: Request) -> Iterator[Call]:
-    """An object that is missing is told from one that is forbidden by who may list.
+    """Yield the calls of a request to S3: permission to list tells a missing object (404) from a forbidden one (403).
 
-    Who reads metrics takes a refusal for an object that is missing.
+    Readers of metrics treat a refusal as a missing object.
     """
     bucket, _, key = unquote(request.path).strip("/").partition("/")
     owner = {"aws:ResourceAccount": DEFAULT_ACCOUNT_ID}
@@ -108,7 +108,7 @@ def _ssm(request: Request) -> Iterator[Call]:
 
 
 def _sts(request: Request) -> Iterator[Call]:
-    """A session with tags is asked about twice."""
+    """Yield the calls of a request to STS: a session with tags needs two permissions."""
     if request.operation != "AssumeRole":
         yield from unknown(request)
         return
@@ -123,7 +123,7 @@ def _sts(request: Request) -> Iterator[Call]:
 
 
 def _lambda(request: Request) -> Iterator[Call]:
-    """IAM is asked about the alias, where one is named: in the path or beside it."""
+    """Yield the call of an invocation: its resource is the alias, if the path or the query names one."""
     found = re.fullmatch(r"/[\d-]+/functions/(.+)/invocations", unquote(request.path))
     if request.method != "POST" or not found:
         yield from unknown(request)
@@ -161,7 +161,7 @@ def _dynamodb(request: Request) -> Iterator[Call]:
 
 
 def _keys(part: Any) -> list[Mapping[str, Any]]:
-    """Return the keys of one table's part of a batch, or the items that hold them."""
+    """Return the keys of one table's part of a batch, or the items that contain them."""
     if isinstance(part, dict):
         return list(part["Keys"])
     writes = [next(iter(write.values())) for write in part]
@@ -169,7 +169,7 @@ def _keys(part: Any) -> list[Mapping[str, Any]]:
 
 
 def _projected(part: Any, key: Mapping[str, Any]) -> Context:
-    """Return which attributes of items a read asks for, those of the key among them; nothing where it asks for all."""
+    """Return the attributes that a read projects, including the key's; empty if it reads all attributes."""
     if not isinstance(part, dict) or "ProjectionExpression" not in part:
         return {}
     names = part.get("ExpressionAttributeNames", {})
@@ -192,4 +192,4 @@ READERS: Mapping[str, Callable[[Request], Iterator[Call]]] = {
     "ssm": _ssm,
     "sts": _sts,
 }
-"""By service, but for EC2 and IAM."""
+"""The readers by service, except those of EC2 and IAM."""

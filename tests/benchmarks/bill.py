@@ -217,7 +217,7 @@ def _dynamodb(fleet: Fleet) -> tuple[float, float]:
     units = -(-size // 1024)
     commits = 2 * (calls["FakeStore.commit"] + units * fleet.launched)
     others = sum(count for call, count in calls.items() if call.startswith("FakeStore.save_")) * 2
-    others += calls["FakeStore.take_turn"] + calls["FakeStore.end_turn"]
+    others += calls["FakeStore.take_lock"] + calls["FakeStore.release_lock"]
     # Each look at the notices is a strongly consistent read, each look at an index is not; what is kept is deleted.
     reads += calls["FakeNotices.pending"] + calls["FakeRoutes.of_instance"] / 2
     others += 2 * calls["FakeNotices.keep"]

@@ -260,7 +260,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class EventDeduplication:
+class Minutes:
     """What one telling came to: how long each neighbour waited, and what the region did meanwhile."""
 
     waits: list[float]
@@ -271,7 +271,7 @@ class EventDeduplication:
     """NodeClaims that the storm's cluster has launched"""
 
 
-def told(seed: int, concurrency: int, *, storms: bool) -> EventDeduplication:
+def told(seed: int, concurrency: int, *, storms: bool) -> Minutes:
     """Tell two minutes with or without the storm."""
     kernel, dice = Kernel(), Random(seed)  # noqa: S311
     lambda_ = Lambda(kernel, concurrency, Random(seed))  # noqa: S311
@@ -294,9 +294,7 @@ def told(seed: int, concurrency: int, *, storms: bool) -> EventDeduplication:
     waits = [cluster.answered_seconds(pods) - at for cluster, at in zip(clusters, begun, strict=True)]
     all_ec2 = [cluster.ec2 for cluster in (*clusters, *stormy)]
     launched = sum(len(cluster.ec2.asked_at) for cluster in stormy)
-    return EventDeduplication(
-        waits, lambda_, sum(e.calls for e in all_ec2), sum(e.throttled for e in all_ec2), launched
-    )
+    return Minutes(waits, lambda_, sum(e.calls for e in all_ec2), sum(e.throttled for e in all_ec2), launched)
 
 
 def _ask(kernel: Kernel, cluster: Cluster) -> None:

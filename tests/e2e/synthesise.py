@@ -1,7 +1,7 @@
-"""`python -m tests.e2e.synthesise CONTEXT LAYERS OUTPUT`: the app for `regions` and `clusters` as cdk.json has them.
+"""`python -m tests.e2e.synthesise CONTEXT FUNCTIONS LAYERS OUTPUT`: the app for what cdk.json says in its context.
 
-CONTEXT is JSON, and so is LAYERS, which maps names to folders. In a process of its own, for Node stays as long as the
-process that used it.
+CONTEXT is JSON, and so is LAYERS, which maps names to folders; FUNCTIONS is a folder. For a `canary` the AWS of the
+environment is asked what serves. In a process of its own, for Node stays as long as the process that used it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from infra.functions import Code
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def main(context: str, layers: str, output: str) -> None:
+def main(context: str, functions: str, layers: str, output: str) -> None:
     folders = {name: Path(folder) for name, folder in json.loads(layers).items()}
     stated = json.loads((ROOT / "cdk.json").read_text())["context"]
-    code = Code(ROOT / "functions", folders)
+    code = Code(Path(functions), folders)
     application({**stated, **json.loads(context)}, code, Path(output)).synth()
 
 

@@ -164,12 +164,7 @@ class ClusterSide:
     def nodesmith(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the nodesmith command against the deployment's bucket."""
         where = ("--cluster", self.name, "--bucket", self.deployed.outputs["BucketName"], "--region", REGION)
-        command = [sys.executable, "-m", "nodesmith_cli.main", *arguments, *where]
-        paths = os.pathsep.join(str(ROOT / path) for path in ("layers/core/python", "cli", "forwarder"))
-        environment = {**os.environ, **self.aws.environment, "PYTHONPATH": paths}
-        return subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=patient(60), check=False
-        )
+        return nodesmith(self.aws, *arguments, *where)
 
     # What there is
 
@@ -387,6 +382,16 @@ class System(ClusterSide, Started):
 
     def _start(self, stack: ExitStack) -> None:
         start_region(stack, self.folder, self.clock, [self], self._faults, self._no_capacity)
+
+
+def nodesmith(aws: LocalAws, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the nodesmith command in this AWS."""
+    command = [sys.executable, "-m", "nodesmith_cli.main", *arguments]
+    paths = os.pathsep.join(str(ROOT / path) for path in ("layers/core/python", "cli", "forwarder"))
+    environment = {**os.environ, **aws.environment, "PYTHONPATH": paths}
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=patient(60), check=False
+    )
 
 
 def _of(app: str) -> str:

@@ -78,6 +78,12 @@ def test_a_function_is_told_the_trace_header_of_its_invocation(assembly: Assembl
     assert told == [trace, None]
 
 
+def test_a_function_is_told_by_which_alias_it_is_invoked(assembly: Assembly, folder: Path) -> None:
+    with probe(function_code(assembly, "lifecycle"), folder, LocalClock()) as function:
+        told = [function({}, "", arn)["arn"].rpartition(":")[2] for arn in ("nodesmith-lifecycle:canary", "")]
+    assert told == ["canary", "live"]
+
+
 def test_provisioning_has_no_kubernetes_client(assembly: Assembly, folder: Path) -> None:
     with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
         modules = function({"import": ["nodesmith", "kubernetes"]})["modules"]

@@ -106,10 +106,10 @@ def send(*bodies: str) -> None:
         client("sqs").send_message(QueueUrl=url(WAITING), MessageBody=body)
 
 
-def invoke(concern: str, event: Mapping[str, Any]) -> None:
+def invoke(concern: str, event: Mapping[str, Any], qualifier: str = "live") -> None:
     client("lambda").invoke(
         FunctionName=f"nodesmith-{concern}",
-        Qualifier="live",
+        Qualifier=qualifier,
         InvocationType="Event",
         Payload=json.dumps(event),
     )
@@ -385,6 +385,30 @@ def test_a_chain_of_its_own_begins_with_each_event_that_no_function_has_sent(
     assert len(spy.events) == 32
 
 
+def on_trial(text: str) -> str:
+    """Give lifecycle a second alias, as a trial does."""
+    template = json.loads(text)
+    (alias,) = (
+        each
+        for id_, each in template["Resources"].items()
+        if each["Type"] == ALIAS and id_.startswith("lifecycle")
+    )
+    template["Resources"]["Canary"] = {**alias, "Properties": {**alias["Properties"], "Name": "canary"}}
+    return json.dumps(template)
+
+
+def test_a_function_has_events_of_its_own_by_each_of_its_aliases(assembly: Assembly, hand: Hand) -> None:
+    live, canary = Spy("lifecycle"), Spy("lifecycle:canary")
+    played = Played(region_template(assembly, on_trial), hand.clock, live, canary)
+    with played.lambdas.answering():
+        for qualifier in ("live", "canary", "canary"):
+            invoke("lifecycle", {}, qualifier)
+        for key in ("lifecycle", "lifecycle:canary"):
+            hand.live(played.events[key], 1)
+
+    assert (len(live.events), len(canary.events)) == (1, 2)
+
+
 @pytest.mark.parametrize("permitted_", [True, False])
 def test_a_rule_invokes_routing_where_the_template_permits_it(
     assembly: Assembly, clock: LocalClock, permitted_: bool
@@ -525,6 +549,21 @@ def test_what_would_be_passed_over_is_refused(
 def test_what_is_not_imitated_is_refused(assembly: Assembly, clock: LocalClock, edit: Edit, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Played(region_template(assembly, edit), clock)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        changed(QUEUE, "Waiting", VisibilityTimeout=1),
+        changed(CONFIG, "lifecycle", MaximumRetryAttempts=0),
+        lambda text: text.replace('"sqs:SendMessage"', '"sqs:*"'),
+    ],
+    ids=["a queue", "how events are kept", "rights"],
+)
+def test_an_update_is_refused_with_what_it_would_pass_over(assembly: Assembly, edit: Edit) -> None:
+    before, after = region_template(assembly), region_template(assembly, edit)
+    with pytest.raises(ValueError, match=r"changes of AWS::\S+ are not imitated"):
+        resources.update(before, after, client)
 
 
 def test_a_resource_of_a_type_that_is_not_known_here_is_refused(

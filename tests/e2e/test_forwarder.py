@@ -35,7 +35,7 @@ def test_the_shipped_manifests_give_the_forwarder_all_that_it_needs(cluster: Sit
         cluster.create_impossible_pod("waiting")
         forwarder.start()
         until("the forwarder is ready", lambda: forwarder.ready, forwarder)
-        told = "told provisioning: pods pending: 1"
+        told = "woke provisioning: pods pending: 1"
         until("the pending pod is told", lambda: told in forwarder.messages(), forwarder)
         assert cluster.seen() == {"default/waiting": True}
         assert [node.name for node in cluster.snapshot().nodes] == ["own"]

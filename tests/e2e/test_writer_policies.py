@@ -192,7 +192,7 @@ def test_a_waiting_pod_is_nominated_and_nothing_else_of_its_status_changes(
     }
     for field, patch in refused.items():
         said = (
-            rf"Pod default/waits: .*may write status.nominatedNodeName only, and this changes status\.{field}"
+            rf"Pod default/waits: .*may write only status.nominatedNodeName, and this changes status\.{field}"
         )
         with pytest.raises(Rejected, match=said):
             server.patch(f"{PODS}/waits/status", patch)
@@ -277,7 +277,7 @@ def test_of_an_ec2nodeclass_being_deleted_karpenters_finalizer_alone_may_be_remo
     path, theirs = f"{CLASSES}/leaves", "karpenter.k8s.aws/termination"
     made = builders.nodeclass_manifest("leaves")
     admin.create(CLASSES, {**made, "metadata": {"name": "leaves", "finalizers": [theirs, "example.com/a"]}})
-    denied = "may write annotations, and lift Karpenter's finalizer, only"
+    denied = "may only write annotations and remove Karpenter's finalizer"
     with pytest.raises(Rejected, match=denied):
         server.patch(path, {"metadata": {"finalizers": ["example.com/a"]}})
     admin.delete(path)

@@ -11,7 +11,7 @@ from nodesmith.ports.blobs import NONE_THERE, Version
 
 @dataclass(slots=True)
 class FakeBlobs:
-    """Objects by key. While `down` every call fails; `puts` are the keys written so far, in order."""
+    """Objects by key. While `down`, every call fails; `puts` are the keys written so far, in order."""
 
     objects: dict[str, bytes] = field(default_factory=dict)
     down: bool = False

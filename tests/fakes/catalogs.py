@@ -10,7 +10,7 @@ from nodesmith.model.ec2.catalog import Catalog
 
 @dataclass(slots=True)
 class FakeCatalogs:
-    """What is stored, None for something damaged; `writes` counts."""
+    """The stored catalogue, or None for a damaged one; `writes` counts writes."""
 
     stored: Catalog | None
     region: str = "us-east-1"

@@ -1,4 +1,4 @@
-"""EC2 in memory: a Cloud that keeps its promises (idempotency, capacity, tags) and fails when told to. No threads."""
+"""EC2 in memory: a Cloud with its guarantees (idempotency, capacity, tags) that fails on demand. Not thread-safe."""
 
 from __future__ import annotations
 
@@ -68,26 +68,26 @@ _READY = (
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the port, with what it was about: template names, claim names, a NodeClass."""
+    """One call of the port, with its subjects: names of templates or claims, or a NodeClass."""
 
     method: str
     about: tuple[str, ...]
 
 
 def _nothing(call: Call) -> None:
-    """Let the call be."""
+    """Do nothing."""
 
 
 @dataclass(slots=True)
 class FakeCloud:
     """A Cloud for one cluster.
 
-    `stock` maps patterns such as `spot m5.large in us-east-1a` or `spot c* in *` to instances left; the first
-    pattern that matches a pool holds, none is plenty. `raise_before` and `raise_after` are called with each Call, and
-    may raise: before it has an effect, or after it (the answer is lost). `answers` replace a claim's outcome once,
-    `script` gives the outcomes of the next requests, whatever their claims are called. One that is `forgetful` does
-    not know a client token again, and so launches another instance for it. Instances are described `shown_after` their
-    launch and not before, as EC2's are: its API is eventually consistent.
+    `stock` maps patterns such as `spot m5.large in us-east-1a` or `spot c* in *` to instances left; the first pattern
+    that matches a pool applies; a pool without a pattern never runs out. `raise_before` and `raise_after` are called
+    with each Call and may raise: before it has an effect, or after it (the answer is lost). Each of `answers` replaces
+    a claim's outcome once; `script` holds the outcomes of the next requests, whatever their claims. A `forgetful` cloud
+    does not remember client tokens, so it launches another instance for a repeated one. Instances appear in
+    descriptions only `shown_after` their launch: EC2's API is eventually consistent.
     """
 
     cluster: ClusterInfo = CLUSTER
@@ -100,20 +100,20 @@ class FakeCloud:
     forgetful: bool = False
     shown_after: timedelta = timedelta()
     in_fleets_after: timedelta = timedelta()
-    """the age from which an instance is also found by the tag of its fleet"""
+    """The age from which an instance can also be found by the tag of its fleet."""
     clock: Callable[[], datetime] = lambda: datetime(2026, 11, 21, 8, tzinfo=UTC)
     calls: list[Call] = field(default_factory=list)
     templates: dict[str, LaunchTemplate] = field(default_factory=dict)
     instances: dict[str, Instance] = field(default_factory=dict)
     tags: dict[str, Mapping[str, str]] = field(default_factory=dict)
     made_at: dict[str, datetime] = field(default_factory=dict)
-    """of launch templates, by name"""
+    """Creation times of launch templates, by name."""
     loose: dict[str, Owned] = field(default_factory=dict)
-    """instance profiles, and volumes and interfaces attached to nothing, by id"""
+    """Instance profiles, and unattached volumes and interfaces, by id."""
     told: dict[str, Notice] = field(default_factory=dict)
-    """what EC2 has decided about instances, by id"""
+    """Notices that EC2 has issued about instances, by id."""
     _made: dict[str, str] = field(default_factory=dict)
-    """the call that launched each instance"""
+    """The call that launched each instance."""
     _tokens: dict[str, tuple[object, list[Instance], tuple[Shortfall, ...]]] = field(default_factory=dict)
 
     def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
@@ -124,7 +124,7 @@ class FakeCloud:
         self.raise_after(call)
 
     def launch(self, requests: Sequence[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:
-        del repeated  # a token is known again here, and its answer with it
+        del repeated  # the fake recognises tokens itself, and repeats the answer
         call = self._begin("launch", *(request.claim for request in requests))
         calls: dict[str, list[LaunchRequest]] = {}
         for request in requests:
@@ -224,18 +224,18 @@ class FakeCloud:
         return self.cluster
 
     def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
-        """Return the status put into `statuses`, else a ready one that follows the NodeClass's hash and generation."""
+        """Return the status in `statuses`, or else a ready one with the NodeClass's hash and generation."""
         call = self._begin("resolve", nodeclass.name)
         self.raise_after(call)
         status = self.statuses.get(nodeclass.name) or ready_status(nodeclass, cluster, now)
         return replace(status, content=nodeclass.content)
 
     def alive(self) -> list[Instance]:
-        """Return the instances that somebody pays for."""
+        """Return the instances that incur cost."""
         return [instance for instance in self.instances.values() if instance.is_alive]
 
     def become(self, instance_id: str, state: str) -> None:
-        """Move an instance into another of EC2's states."""
+        """Move an instance to another of EC2's states."""
         self.instances[instance_id] = replace(self.instances[instance_id], state=state)
 
     def _shown(self) -> Mapping[str, Instance]:
@@ -252,7 +252,7 @@ class FakeCloud:
         return call
 
     def _outcomes(self, alike: Sequence[LaunchRequest]) -> list[LaunchOutcome]:
-        """Answer one call for requests that share it."""
+        """Return the outcomes of one call for the requests that share it."""
         if any(request.claim in self.answers for request in alike):
             return [self.answers.pop(request.claim) for request in alike]
         if self.script:
@@ -284,7 +284,7 @@ class FakeCloud:
         return Launched(request.claim, instance, short) if instance else NoCapacity(request.claim, short)
 
     def _fleet(self, request: LaunchRequest) -> tuple[list[Instance], tuple[Shortfall, ...]]:
-        """Launch as many instances as are asked for and to be had, the cheapest first."""
+        """Launch as many of the requested instances as capacity allows, the cheapest first."""
         rows = sorted(request.overrides, key=lambda o: (o.price_hourly_usd, o.instance_type, o.zone))
         launched: list[Instance] = []
         short: dict[OfferingKey, Shortfall] = {}
@@ -325,14 +325,14 @@ class FakeCloud:
         interfaces = self.templates[override.template].data.get("NetworkInterfaces") or ()
         groups = tuple(sorted(group for each in interfaces[:1] for group in each["Groups"]))
         described = replace(instance, private_dns_name=f"node-{instance.id}", security_groups=groups)
-        self.instances[instance.id] = described  # CreateFleet's answer says nothing of it
+        self.instances[instance.id] = described  # CreateFleet's answer does not include this
         self._made[instance.id] = request.call
         self.tags[instance.id] = _common_tags(request)
         return instance
 
 
 def _common_tags(request: LaunchRequest) -> dict[str, str]:
-    """Return the tags that the launch itself writes."""
+    """Return the tags that the launch itself sets."""
     if request.share is None:
         return dict(request.tags)
     own = claim_tags(request.claim, request.tags)
@@ -341,7 +341,7 @@ def _common_tags(request: LaunchRequest) -> dict[str, str]:
 
 
 def ready_status(nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
-    """Return a NodeClass that resolved to one subnet a zone, unless its own content stands in the way."""
+    """Return the status of a NodeClass that resolved to one subnet per zone, unless its own content forbids it."""
     obstacle = launch_obstacle(nodeclass, cluster)
     conditions = [StatusCondition(kind, "True", kind, since=now) for kind in _READY]
     if obstacle:

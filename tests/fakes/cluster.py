@@ -1,4 +1,4 @@
-"""A cluster in memory: what an API server keeps of what is written to it, without the server."""
+"""A cluster in memory: the state that an API server would keep, without the server."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Manifest = Mapping[str, Any]
 
 
 def _nothing(call: Call) -> None:
-    """Let the call be."""
+    """Do nothing."""
 
 
 @dataclass(slots=True)
 class FakeCluster:
-    """A Cluster. Put Nodes, NodePools and EC2NodeClasses in as manifests, by name. `calls` are the writes.
+    """A Cluster. Add Nodes, NodePools and EC2NodeClasses as manifests, by name. `calls` are the writes.
 
-    `raise_before` and `raise_after` are called with each Call, and may raise: before it has an effect, or after it.
+    `raise_before` and `raise_after` are called with each Call and may raise: before it has an effect, or after it.
     """
 
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -49,12 +49,12 @@ class FakeCluster:
     nodetemplates: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodeclaims: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """by namespace/name, as are their budgets"""
+    """By namespace/name, like their budgets."""
     poddisruptionbudgets: dict[str, dict[str, Any]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
-    """What has left a disruption budget with fewer healthy pods than it needs; evictions never do."""
+    """What left a disruption budget with fewer healthy pods than it needs; evictions never do."""
     runs: Callable[[str], bool] = lambda _: True
-    """Whether a Node's machine is still there. Pods of one that is gone serve nobody, whatever they show."""
+    """Whether a Node's machine still exists. Pods on a machine that is gone are unhealthy, whatever their status."""
     karpenter: bool = False
     """Whether a Karpenter controller holds its lease."""
     events: list[ObjectEvent] = field(default_factory=list)
@@ -201,7 +201,7 @@ class FakeCluster:
         self.raise_after(call)
 
     def delete(self, kind: str, name: str) -> None:
-        """Delete a Node or NodeClaim as any user may: finalizers hold it."""
+        """Delete a Node or NodeClaim as any user may; its finalizers delay the deletion."""
         objects = self._objects(kind)
         there = objects.get(name)
         if there is not None and not there["metadata"].get("finalizers"):
@@ -211,7 +211,7 @@ class FakeCluster:
             objects[name] = {**there, "metadata": moment}
 
     def end_pods(self) -> None:
-        """Do the kubelets' part: pods whose grace is over are gone."""
+        """Act as the kubelets: remove pods whose grace period is over."""
         for key, pod in list(self.pods.items()):
             if is_ending(pod) and ends_at(pod) <= self.clock():
                 del self.pods[key]

@@ -1,4 +1,4 @@
-"""Pods that end, and the disruption budgets that guard them, as an API server and its controllers keep them."""
+"""Terminating pods, and the disruption budgets that guard pods, as an API server and its controllers treat them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _USUAL_GRACE_SECONDS = 30
 
 
 def refusal(pod: Manifest, pods: Iterable[Manifest], budgets: Iterable[Manifest]) -> EvictionRefused | None:
-    """Return why a pod may not be evicted now, None where it may."""
+    """Return why a pod may not be evicted now, or None if it may."""
     guards = list(guarding(pod, budgets))
     if is_ending(pod) or (pod.get("status") or {}).get("phase") == "Pending" or not guards:
         return None
@@ -45,10 +45,9 @@ def guarding(pod: Manifest, budgets: Iterable[Manifest]) -> Iterator[Manifest]:
 
 
 def counted(budget: Manifest, pods: Iterable[Manifest]) -> tuple[int, int]:
-    """Count what a budget has, and what it needs, in healthy pods.
+    """Return how many healthy pods a budget has, and how many it needs.
 
-    It expects as many pods as its `status.expectedPods` says, which stands for its workload's replicas, else all that
-    there are.
+    It expects `status.expectedPods` pods, which stands for its workload's replicas, or else all existing ones.
     """
     own = [pod for pod in pods if any(guarding(pod, [budget])) and not is_over(pod)]
     healthy = sum(is_ready(pod) and not is_ending(pod) for pod in own)
@@ -60,13 +59,13 @@ def counted(budget: Manifest, pods: Iterable[Manifest]) -> tuple[int, int]:
 
 
 def _amount(value: int | str, expected: int) -> int:
-    """Percentages are rounded up, whichever way they are meant."""
+    """Return an amount as a count; percentages are rounded up for both kinds of budgets."""
     text = str(value)
     return -(-int(text[:-1]) * expected // 100) if text.endswith("%") else int(text)
 
 
 def ending(pod: Manifest, grace_seconds: int | None, now: datetime) -> dict[str, Any] | None:
-    """Return a pod that is told to end, None when it is gone at once. A grace is shortened, never prolonged."""
+    """Return the terminating pod, or None if it is gone at once. A grace period can be shortened, never prolonged."""
     metadata, own = pod["metadata"], pod["spec"].get("terminationGracePeriodSeconds", _USUAL_GRACE_SECONDS)
     grace, since = own if grace_seconds is None else grace_seconds, now
     if is_ending(pod):
@@ -79,7 +78,7 @@ def ending(pod: Manifest, grace_seconds: int | None, now: datetime) -> dict[str,
 
 
 def ends_at(pod: Manifest) -> datetime:
-    """Return when the grace of an ending pod is over."""
+    """Return when the grace period of a terminating pod is over."""
     return parse_time(pod["metadata"]["deletionTimestamp"])
 
 

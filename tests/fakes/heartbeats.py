@@ -11,7 +11,7 @@ from nodesmith.model.functions.marks import Heartbeat
 
 @dataclass(slots=True)
 class FakeHeartbeats:
-    """All that were written, in order. While `down` every call fails."""
+    """All heartbeats written, in order. While `down`, every call fails."""
 
     beats: list[Heartbeat] = field(default_factory=list)
     down: bool = False

@@ -1,4 +1,4 @@
-"""Queues in memory, with delays and no order to rely on."""
+"""Queues in memory, with delays and without a guaranteed order."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from nodesmith.model.functions.hints import Concern, Hint
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A hint in its queue, not to be seen before `due_at`."""
+    """A hint in its queue, invisible before `due_at`."""
 
     concern: Concern
     hint: Hint
     due_at: datetime
     chain: Mapping[Concern, int] = field(default_factory=dict)
-    """How often each function has run in the chain of messages that led here, its sender's run included."""
+    """How often each function has run in the chain of messages that led here, including the sender's run."""
     sender: Concern | None = None
 
 
 @dataclass(slots=True)
 class FakeHints:
-    """Hints by the time they are due. While `down` sending fails; `sent` is everything ever sent.
+    """Hints by the time they are due. While `down`, sending fails; `sent` is everything ever sent.
 
-    What is sent now is sent by a run of `sender`, to which `chain` has led.
+    New hints are sent by a run of `sender`, at the end of `chain`.
     """
 
     clock: Callable[[], datetime] = lambda: datetime(2026, 11, 21, 8, tzinfo=UTC)
@@ -47,7 +47,7 @@ class FakeHints:
         self.waiting.append(message)
 
     def receive(self, concern: Concern) -> list[Message]:
-        """Take the messages of a queue that are due, oldest first."""
+        """Remove and return the due messages of a queue, oldest first."""
         now = self.clock()
         due = sorted(
             (m for m in self.waiting if m.concern == concern and m.due_at <= now), key=lambda m: m.due_at
@@ -56,5 +56,5 @@ class FakeHints:
         return due
 
     def concerns(self) -> list[Concern]:
-        """Return which concerns were woken, in order."""
+        """Return the concerns that were woken, in order."""
         return [message.concern for message in self.sent]

@@ -1,4 +1,4 @@
-"""The kept events of EC2 in memory: the same promises as DynamoDB, for one cluster and for a region."""
+"""Stored EC2 events in memory, with DynamoDB's guarantees, for one cluster and for a region."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tests import builders
 
 
 def _nothing(method: str) -> None:
-    """Let the call be."""
+    """Do nothing."""
 
 
 @dataclass(slots=True)
 class FakeNotices:
-    """The RegionNotices, and the Notices of `cluster`. `raise_before` is called with each method's name, may raise."""
+    """The RegionNotices, and the Notices of `cluster`. `raise_before` gets each method's name and may raise."""
 
     cluster: str = builders.CLUSTER
     kept: dict[str, dict[str, KeptEvent]] = field(default_factory=lambda: defaultdict(dict))
-    """by cluster and id"""
+    """Events by cluster and id."""
     raise_before: Callable[[str], None] = _nothing
 
     def keep(self, cluster: str, id_: str, event: str, account: str) -> None:
@@ -38,6 +38,6 @@ class FakeNotices:
             self.kept[self.cluster].pop(id_, None)
 
     def keep_all(self, *events: str) -> None:
-        """Keep events for `cluster` that routing has received in our account, whatever they say."""
+        """Store events for `cluster`, as if routing had received them in our account; any text will do."""
         for number, event in enumerate(events):
             self.keep(self.cluster, f"{number:06}", event, builders.ACCOUNT)

@@ -1,4 +1,4 @@
-"""All that a story of the core works with, in memory, and the time."""
+"""The outside world of the core, in memory: every adapter, and the time."""
 
 from __future__ import annotations
 

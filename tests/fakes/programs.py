@@ -1,4 +1,4 @@
-"""Stand-ins for etcd, kube-apiserver and the rest: they listen where they are told to, and say that they are ready."""
+"""Stand-ins for etcd, kube-apiserver and others: they listen on their port and report that they are ready."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nodesmith_cli.local.controlplane import PROGRAMS
 
 
 def programs(folder: Path, journal: Path, **scripts: str) -> Path:
-    """Make a folder with all of them; they write into `journal` when they start and end.
+    """Make a folder with all of them; they append to `journal` when they start and end.
 
     `scripts` are shell commands that run before a program: `kwok="exit 3"` (with _ for - in the name).
     """
@@ -29,14 +29,14 @@ def programs(folder: Path, journal: Path, **scripts: str) -> Path:
 
 
 def address(options: dict[str, str]) -> int:
-    """Find the port that a program is to listen at."""
+    """Return the port on which a program must listen."""
     if "listen-client-urls" in options:
         return int(urlsplit(options["listen-client-urls"]).port or 0)
     return int(options.get("secure-port") or options["server-address"].rpartition(":")[2])
 
 
 class Ready(BaseHTTPRequestHandler):
-    """Everything is well."""
+    """Answers every request with 200."""
 
     def do_GET(self) -> None:
         self.send_response(200)
@@ -44,11 +44,11 @@ class Ready(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 the base class's name
-        """Keep quiet."""
+        """Log nothing."""
 
 
 def main(name: str, journal: Path, arguments: list[str]) -> None:
-    """Listen until asked to end."""
+    """Listen until terminated."""
 
     def write(what: str) -> None:
         with journal.open("a") as file:
@@ -59,7 +59,7 @@ def main(name: str, journal: Path, arguments: list[str]) -> None:
         write("end")
         os._exit(0)
 
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until it has said that it started
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until the start is recorded
     signal.signal(signal.SIGTERM, end)
     options = dict(each.removeprefix("--").partition("=")[::2] for each in arguments)
     server = ThreadingHTTPServer(("127.0.0.1", address(options)), Ready)

@@ -1,4 +1,4 @@
-"""What routing asks of a region, in memory: whose an instance is, and which of ours EC2 has marked."""
+"""What routing queries in a region, in memory: an instance's cluster, and which of our instances EC2 has marked."""
 
 from __future__ import annotations
 

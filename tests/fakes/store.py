@@ -1,4 +1,4 @@
-"""The ledger in memory: the same promises as DynamoDB, and failures when told to."""
+"""The ledger in memory, with DynamoDB's guarantees, and failures on demand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
 
 def _nothing(method: str) -> None:
-    """Let the call be."""
+    """Do nothing."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class FakeStore:
     health: dict[str, RegistrationHealth] = field(default_factory=dict)
     paused: Pause | None = None
     locks: dict[Concern, tuple[datetime, bool]] = field(default_factory=dict)
-    """until when, and whether others came"""
+    """The end of each lock, and whether another run came in the meantime."""
     departures: dict[str, Departure] = field(default_factory=dict)
     risks: dict[OfferingKey, Risk] = field(default_factory=dict)
     drain_times: dict[str, DrainTime] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class FakeStore:
     subnet_backoffs: dict[str, Backoff] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)
     offered: dict[Boot, Offered] = field(default_factory=dict)
-    """what nodes have been seen to offer; other clusters may share it"""
+    """What nodes have shown about instance types; other clusters may share it."""
     raise_before: Callable[[str], None] = _nothing
     raise_after: Callable[[str], None] = _nothing
 
@@ -123,19 +123,19 @@ class FakeStore:
         self.raise_after("forget")
 
     def take_lock(self, concern: Concern, now: datetime, until: datetime) -> bool:
-        self.raise_before("take_turn")
+        self.raise_before("take_lock")
         ends, _ = self.locks.get(concern, (now, False))
         is_free = ends <= now
         self.locks[concern] = (until, False) if is_free else (ends, True)
-        self.raise_after("take_turn")
+        self.raise_after("take_lock")
         return is_free
 
     def release_lock(self, concern: Concern, until: datetime) -> bool:
-        self.raise_before("end_turn")
+        self.raise_before("release_lock")
         ends, came = self.locks.get(concern, (None, False))
         if ends == until:
             del self.locks[concern]
-        self.raise_after("end_turn")
+        self.raise_after("release_lock")
         return came and ends == until
 
     def pause(self, pause: Pause | None) -> None:
@@ -268,5 +268,5 @@ class FakeStore:
 
 
 def _stored(claim: NodeClaim) -> NodeClaim:
-    """Return the claim as it comes back from storage."""
+    """Return the claim as storage returns it."""
     return from_item(json.loads(json.dumps(to_item(claim))))

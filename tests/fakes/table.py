@@ -1,7 +1,7 @@
-"""A DynamoDB table in memory, for the calls and expressions that nodesmith makes: hundreds of times as fast as moto.
+"""A DynamoDB table in memory for the calls and expressions that nodesmith uses: hundreds of times as fast as moto.
 
-It takes `A = :b`, `A > :b`, `A <= :b`, `attribute_not_exists(A)` and `OR` of them as conditions, and `SET` and `REMOVE`
-of attributes as updates. The contract of the Store is tested on it, too.
+It supports `A = :b`, `A > :b`, `A <= :b`, `attribute_not_exists(A)` and `OR` of them as conditions, and `SET` and
+`REMOVE` of attributes as updates. The Store's contract tests run on it, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(slots=True)
 class FakeTable:
-    """A client of DynamoDB with one table, whatever name it is called by."""
+    """A DynamoDB client with one table, which answers to every table name."""
 
     items: dict[tuple[str, str], Item] = field(default_factory=dict)
     meta: Any = field(
@@ -50,7 +50,7 @@ class FakeTable:
         return {}
 
     def transact_write_items(self, **asked: Any) -> Item:
-        """Write all or nothing."""
+        """Write all items or none."""
         found = [next(iter(each.items())) for each in asked["TransactItems"]]
         failed = [
             not self._holds(each, each["Item"] if kind == "Put" else each["Key"]) for kind, each in found
@@ -98,7 +98,7 @@ class FakeTable:
         return [(key, item) for key, item in self.items.items() if pk is None or key[0] == pk]
 
     def get_paginator(self, name: str) -> Any:
-        """Return all of an answer as one page."""
+        """Return a paginator that returns the whole answer as one page."""
         assert name == "query", name
 
         def paginate(**asked: Any) -> Iterator[Item]:
@@ -156,7 +156,7 @@ def _error(code: str, call: str, reasons: list[Item] | None = None) -> ClientErr
 
 
 def _holds(term: str, item: Item, values: Item) -> bool:
-    """Whether an item meets one term of a key condition: `name = :value`, or `begins_with(name, :value)`."""
+    """Return whether an item meets one term of a key condition: `name = :value` or `begins_with(name, :value)`."""
     begins = re.fullmatch(r"begins_with\((\w+), (:\w+)\)", term)
     if begins is not None:
         return str(item[begins[1]]["S"]).startswith(values[begins[2]]["S"])

@@ -1,4 +1,4 @@
-"""Who may assume which role: what the caller's own statements allow, and what the role's trust says of the caller."""
+"""Which principal may assume which role, by the caller's own statements and by the role's trust policy."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tests.infra.templates import Template
 
 
 def role_arn(template: Template, role: str) -> str:
-    """Write the ARN of a role, by its logical id."""
+    """Return the ARN of a role, by its logical id."""
     return f"arn:aws:iam::{ACCOUNT}:role/{template.of_type('IAM::Role')[role]['RoleName']}"
 
 
 def may_assume(
     template: Template, caller: str, role: str, name: str, tags: Mapping[str, str], by: Context | None = None
 ) -> bool:
-    """Ask whether a role (logical id) may begin a session of another, of that name and with these tags.
+    """Return whether a role (logical id) may start a session of another, with this name and these tags.
 
-    `by` are the caller's own tags. AssumeRole and TagSession are asked for, as STS does, and both must be allowed by
-    either side, for a role that trusts an account leaves the rest to that account's own statements.
+    `by` are the caller's own tags. As in STS, AssumeRole and TagSession are checked, and both sides must allow both: a
+    role that trusts an account leaves the rest to that account's own statements.
     """
     asked: dict[str, str | list[str]] = {
         **(by or {}),
@@ -31,7 +31,7 @@ def may_assume(
     }
     contexts = {"sts:AssumeRole": {**asked, "sts:RoleSessionName": name}}
     if tags:
-        contexts["sts:TagSession"] = asked  # which IAM does not say to know the name
+        contexts["sts:TagSession"] = asked  # IAM does not document the session name for it
     return all(
         allows(template.statements(caller), action, role_arn(template, role), context)
         and any(_trusts(each, action, context) for each in template.trust(role))
@@ -40,7 +40,7 @@ def may_assume(
 
 
 def may_be_assumed_by(service: str, statements: list[dict[str, Any]], context: Context) -> bool:
-    """Ask whether a role's trust lets a service assume it and tag the session."""
+    """Return whether a role's trust policy lets a service assume it and tag the session."""
     return all(
         any(
             each["Principal"] == {"Service": service}

@@ -11,7 +11,7 @@ from tests.infra.templates import Template
 
 @pytest.fixture(scope="session")
 def code(tmp_path_factory: pytest.TempPathFactory) -> Code:
-    """The real functions, on layers that stand for the built ones: no template depends on what is in them."""
+    """The real functions, on placeholder layers: no template depends on the content of layers."""
     return code_on_empty_layers(tmp_path_factory.mktemp("layers"))
 
 
@@ -30,7 +30,7 @@ def region(templates: dict[str, Template]) -> Template:
 
 @pytest.fixture(scope="session")
 def plain(templates: dict[str, Template]) -> Template:
-    """The stack of the region of which cdk.json says nothing."""
+    """The stack of the region that cdk.json does not configure."""
     return templates[f"nodesmith-{PLAIN_REGION}"]
 
 

@@ -1,4 +1,4 @@
-"""What the tests deploy, on paper: a plain region, and one with everything that can be asked for; three clusters."""
+"""The deployment that the tests synthesise: a plain region, one with every option set, and three clusters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ACCOUNT = "111122223333"
 REGION, PLAIN_REGION = "eu-west-1", "us-east-1"
 PRIVATE = "private"
-"""What the tests' cdk.json calls a VPC."""
+"""The name of a VPC in the tests' cdk.json."""
 TOPIC = "arn:aws:sns:eu-west-1:111122223333:on-call"
 VPC, OTHER_VPC = "vpc-0a0a0a0a0a0a0a0a0", "vpc-0b0b0b0b0b0b0b0b0"
 VOLUME_KEY = "arn:aws:kms:eu-west-1:999988887777:key/1234abcd-12ab-34cd-56ef-1234567890ab"
@@ -47,14 +47,14 @@ CLUSTERS: list[dict[str, Any]] = [
 def synthesise(
     code: Code, clusters: Sequence[Mapping[str, Any]], output: Path, regions: Mapping[str, Any] = REGIONS
 ) -> Path:
-    """Synthesise as `python app.py` does, with cdk.json's context but for regions and clusters; give `output`."""
+    """Synthesise as `python app.py` does, with cdk.json's context except regions and clusters; return `output`."""
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
     application({**context, "regions": regions, "clusters": clusters}, code, output).synth()
     return output
 
 
 def code_on_empty_layers(folder: Path) -> Code:
-    """Return the real functions, on layers that stand for the built ones: no template depends on what is in them."""
+    """Return the real functions, on placeholder layers: no template depends on the content of layers."""
     layers = {name: folder / name for name in LAYERS}
     for name, layer in layers.items():
         (layer / "python").mkdir(parents=True, exist_ok=True)

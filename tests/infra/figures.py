@@ -1,4 +1,4 @@
-"""What the deployment comes to: how many resources, which of them cost something, and who reaches what he must not."""
+"""Figures of the deployment: the number of resources, those that cost money, and violations of isolation."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.infra.isolation import violations
 from tests.infra.templates import Template
 
 UNBILLED = frozenset({"AWS::EKS::AccessEntry", "AWS::EKS::PodIdentityAssociation", "AWS::SSM::Parameter"})
-"""What AWS takes no money for, parameters of the standard tier only."""
+"""What AWS does not charge for; of parameters, only those of the standard tier."""
 _ALARM = "AWS::CloudWatch::Alarm"
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """`region_resources` are of a region without VPCs, `region_alarms` are among them."""
+    """`region_resources` and `region_alarms`, which are among them, count a region without VPCs."""
 
     region_resources: int
     region_alarms: int
@@ -35,7 +35,7 @@ class Figures:
 
 
 def billed(template: Template) -> list[str]:
-    """Name the resources that may cost something, by logical id."""
+    """Return the logical ids of the resources that may cost something."""
     return [
         id_
         for id_, each in template.resources.items()

@@ -1,4 +1,4 @@
-"""A small IAM: would these statements allow this call? Only what our policies use, and an error for anything else."""
+"""A small IAM that evaluates whether statements allow a call. It raises for features that our policies do not use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOT_CALLED = {
     "ec2:RunInstances": "what CreateFleet does",
     "iam:PassRole": "the role in a launch template, or put into an instance profile",
     "iam:TagInstanceProfile": "tags given to CreateInstanceProfile",
-    "s3:ListBucket": "to be told that an object does not exist",
+    "s3:ListBucket": "to get 404 for a missing object",
     **dict.fromkeys(
         [
             "kms:CreateGrant",
@@ -23,7 +23,7 @@ NOT_CALLED = {
             "kms:ReEncryptFrom",
             "kms:ReEncryptTo",
         ],
-        "what EBS does for a volume that is encrypted with a key of the customer's",
+        "what EBS does for a volume that is encrypted with a customer managed key",
     ),
     "lambda:InvokeFunction": "the client calls it Invoke",
     "sts:AssumeRole": "botocore asks for the credentials of a session",
@@ -49,7 +49,7 @@ NOT_CALLED = {
         "Lambda attaches to the VPC",
     ),
 }
-"""Actions that others take in the function's name, or that IAM asks for beside the call itself, and why."""
+"""Actions that AWS takes on the function's behalf, or that IAM requires for another call, and the reason for each."""
 
 Context = Mapping[str, str | list[str]]
 _VARIABLE = re.compile(r"\$\{([^}]+)\}")
@@ -64,7 +64,7 @@ def allows(
 
 
 def may(template: Template, concern: str, action: str, resource: str, **context: Any) -> bool:
-    """Ask for the role of a concern's function by itself; condition keys are written with `__` for `:`."""
+    """Ask for the role of a concern's function itself, without a session; write `__` for `:` in condition keys."""
     statements = template.statements(template.role_of(concern))
     return allows(
         statements, action, resource, {key.replace("__", ":"): each for key, each in context.items()}
@@ -80,7 +80,7 @@ def session(cluster: str, vpc_id: str) -> dict[str, str | list[str]]:
 
 
 def applies(statement: Mapping[str, Any], action: str, resource: str, context: Context) -> bool:
-    """Whether a statement is about this call."""
+    """Return whether a statement matches this call."""
     return (
         action in statement["Action"]
         and any(_is_named(resource, pattern, context) for pattern in statement["Resource"])
@@ -89,7 +89,7 @@ def applies(statement: Mapping[str, Any], action: str, resource: str, context: C
 
 
 def conditions_hold(statement: Mapping[str, Any], context: Context) -> bool:
-    """Whether all conditions of a statement hold."""
+    """Return whether all conditions of a statement hold."""
     return all(
         _holds(operator, key, expected, context)
         for operator, keys in statement.get("Condition", {}).items()
@@ -103,7 +103,7 @@ def _is_named(resource: str, pattern: str, context: Context) -> bool:
 
 
 def _filled(text: str, context: Context, *, as_pattern: bool) -> str | None:
-    """Put values in the place of variables; None where one has no value. A wildcard in a value stands for itself."""
+    """Substitute values for variables; return None if one has no value. Patterns escape wildcards in values."""
     values = {name: context.get(name) for name in _VARIABLE.findall(text)}
     if not all(isinstance(value, str) for value in values.values()):
         return None
@@ -143,7 +143,7 @@ def _holds(operator: str, key: str, expected: str | list[str], context: Context)
 
 
 def _is_like(arn: str, pattern: str) -> bool:
-    """Whether an ARN is like a pattern: both operators compare part by part, and allow wildcards within each."""
+    """Return whether an ARN matches a pattern: both operators compare part by part, with wildcards within each part."""
     parts, patterns = arn.split(":", 5), pattern.split(":", 5)
     return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
 

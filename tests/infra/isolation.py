@@ -1,6 +1,6 @@
-"""Who may do what: every role of a region, every call of the universe, asked in sessions of clusters and without.
+"""Which role may do what: every role of a region with every call of the universe, in sessions and without.
 
-`python -m tests.infra.isolation` writes the table of what is allowed, which a test compares (see PYTHONPATH in
+`python -m tests.infra.isolation` writes the table of what is allowed, which a test compares (see the PYTHONPATH in
 pyproject.toml).
 """
 
@@ -20,20 +20,20 @@ from tests.infra.universe import Call, Cluster, cluster_calls, shared_calls
 TABLE = Path(__file__).with_name("allowed.md")
 ASKING = Cluster("alpha", VPC)
 OTHERS = tuple(Cluster(name, OTHER_VPC) for name in ("beta", "alphabet", "alph", "alpha-2"))
-"""Whose things the session of `ASKING` must not reach; of some names the one begins as the other does."""
+"""The clusters that the session of `ASKING` must not reach; some names are prefixes of others."""
 FORWARDER = f"nodesmith-forwarder-{REGION}"
 _HEAD = """# What each role is allowed
 
-Written by `python -m tests.infra.isolation`, and compared by `test_isolation.py`.
+Written by `python -m tests.infra.isolation`, and checked by `test_isolation.py`.
 
-- *session*: in the session of a cluster, with that cluster's things and with no other's
+- *session*: in the session of a cluster, for that cluster's resources only
 - *function*: the function's code, without a session
-- *Lambda*: Lambda itself in the function's name, which the function's code may not
+- *Lambda*: Lambda itself on the function's behalf; the function's code may not
 """
 
 
 def callers(template: Template, role: str, cluster: Cluster) -> dict[str, Context]:
-    """Return who asks with a role (its name), with what IAM knows of them; `cluster` is whose session it is."""
+    """Return the callers with a role (its name), each with its IAM context; `cluster` is the cluster of the session."""
     if role == FORWARDER:
         arn = f"arn:aws:eks:{REGION}:{ACCOUNT}:cluster/{cluster.name}"
         return {
@@ -57,13 +57,13 @@ def roles(template: Template) -> dict[str, list[dict[str, Any]]]:
 
 
 def violations(template: Template) -> list[str]:
-    """Return who reaches what it must not: things of another cluster, or of any cluster without a session."""
+    """Return each forbidden access: to another cluster, or to any cluster without a session."""
     found = sorted(roles(template).items())
     return [each for role, statements in found for each in role_violations(template, role, statements)]
 
 
 def role_violations(template: Template, role: str, statements: list[dict[str, Any]]) -> list[str]:
-    """Return what a role (its name) would reach with these statements that it must not."""
+    """Return each forbidden access that a role (its name) would have with these statements."""
     found, who = [], callers(template, role, ASKING)
     for cluster in (ASKING, *OTHERS):
         for call in _calls(statements, cluster_calls(cluster, ASKING)):
@@ -76,7 +76,7 @@ def role_violations(template: Template, role: str, statements: list[dict[str, An
 
 
 def unused(template: Template) -> list[str]:
-    """Name the actions of statements that no call of the universe asks for: nothing would be known of them."""
+    """Return the actions of statements that match no call of the universe, so that nothing would check them."""
     found = []
     for role, statements in sorted(roles(template).items()):
         who = callers(template, role, ASKING).values()
@@ -95,7 +95,7 @@ def unused(template: Template) -> list[str]:
 
 
 def table(template: Template) -> str:
-    """Write what each role is allowed, and to whom, as Markdown."""
+    """Return a Markdown table of what each role is allowed, and in which context."""
     parts = [_HEAD]
     for role, statements in sorted(roles(template).items()):
         rows: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -122,7 +122,7 @@ def _all_calls(role: str) -> Iterator[Call]:
 
 
 def _calls(statements: list[dict[str, Any]], calls: Iterator[Call]) -> list[Call]:
-    """Leave out what no statement names, which is denied to all."""
+    """Leave out calls that no statement names: they are denied to all."""
     named = {action for each in statements for action in each["Action"]}
     return [call for call in calls if call.action in named]
 
@@ -133,7 +133,7 @@ def _is_allowed(statements: list[dict[str, Any]], call: Call, caller: Context) -
 
 
 def _has_sessions(template: Template, role: str) -> bool:
-    """Whether a role may be assumed by roles, and not by services only."""
+    """Return whether roles may assume this role, and not only services."""
     return any("AWS" in each["Principal"] for each in template.trust(template.role_named(role)))
 
 

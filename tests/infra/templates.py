@@ -20,9 +20,9 @@ PSEUDO = {
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A template with Fn::Join, pseudo parameters and what else is `known` resolved.
+    """A template with Fn::Join, pseudo parameters and other `known` values resolved.
 
-    A Ref or GetAtt of an unknown resource reads `Id` or `Id.Arn`, which is how `known` is keyed.
+    A Ref or GetAtt of an unknown resource becomes `Id` or `Id.Arn`; the keys of `known` have the same form.
     """
 
     resources: dict[str, dict[str, Any]]
@@ -41,7 +41,7 @@ class Template:
         return cls(resolve(raw["Resources"], known), resolve(raw.get("Outputs", {}), known), text)
 
     def of_type(self, kind: str) -> dict[str, dict[str, Any]]:
-        """Return the properties of all resources of a type (`AWS::` left out), by logical id."""
+        """Return the properties of all resources of a type (without `AWS::`), by logical id."""
         found = {
             id_: each.get("Properties", {})
             for id_, each in self.resources.items()
@@ -65,13 +65,13 @@ class Template:
         return properties
 
     def statements(self, role: str) -> list[dict[str, Any]]:
-        """Return the IAM statements of a role, by the role's logical id; actions and resources always as lists."""
+        """Return the IAM statements of a role, by the role's logical id; actions and resources are always lists."""
         policies = self.of_type("IAM::Role")[role].get("Policies", [])
         documents = [each["PolicyDocument"] for each in policies]
         return [_lists(statement) for document in documents for statement in document["Statement"]]
 
     def trust(self, role: str) -> list[dict[str, Any]]:
-        """Return the statements that say who may assume a role, by the role's logical id; actions always as lists."""
+        """Return the statements of a role's trust policy, by the role's logical id; actions are always lists."""
         document = self.of_type("IAM::Role")[role]["AssumeRolePolicyDocument"]
         return [_lists(statement) for statement in document["Statement"]]
 
@@ -81,13 +81,13 @@ class Template:
         return role.removesuffix(".Arn").rpartition("/")[2]
 
     def role_named(self, name: str) -> str:
-        """Return the logical id of the role of that name."""
+        """Return the logical id of the role with that name."""
         (found,) = (id_ for id_, each in self.of_type("IAM::Role").items() if each.get("RoleName") == name)
         return found
 
 
 def resolve(value: Any, known: Mapping[str, str] = PSEUDO) -> Any:
-    """Resolve intrinsic functions as far as a template, and what is known of its resources, can."""
+    """Resolve intrinsic functions as far as the template and the known resources allow."""
     match value:
         case {"Ref": str(name), **rest} if not rest:
             return known.get(name, name)

@@ -1,4 +1,4 @@
-"""What somebody is told: alarms and the dashboard."""
+"""Alarms and the dashboard."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_there_are_two_alarms_whatever_is_deployed(region: Template, plain: Temp
         assert names == {"nodesmith-unwell", "nodesmith-dispatch"}
 
 
-def test_what_dispatch_says_of_the_health_of_everything_is_what_an_alarm_listens_to(
+def test_an_alarm_watches_the_metric_in_which_dispatch_reports_health(
     plain: Template, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Telemetry("dispatch", "").alarm("Unwell", 2)
@@ -51,10 +51,10 @@ def test_dispatch_itself_is_watched_by_lambdas_own_metric(plain: Template) -> No
         ("nothing runs, and then all runs fail", True, [[], [1, 1], [1]]),
     ],
 )
-def test_the_alarm_of_dispatch_fires_where_it_fails_and_where_it_does_not_run(
+def test_the_alarm_on_dispatch_fires_when_it_fails_and_when_it_does_not_run(
     what: str, fires: bool, periods: list[list[int]], plain: Template
 ) -> None:
-    """Lambda writes an `Errors` of 0 or 1 for each invocation; `periods` are of five minutes each."""
+    """Lambda writes an `Errors` of 0 or 1 for each invocation; each of the `periods` is five minutes long."""
     found = alarm(plain, "nodesmith-dispatch")
     assert (found["Period"], found["EvaluationPeriods"], found["Statistic"]) == (300, len(periods), "Sum")
     assert found["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
@@ -63,13 +63,13 @@ def test_the_alarm_of_dispatch_fires_where_it_fails_and_where_it_does_not_run(
     assert all(breached) is fires, what
 
 
-def test_the_queue_of_what_was_given_up_is_looked_into(region: Template) -> None:
+def test_dispatch_checks_the_dead_letter_queue(region: Template) -> None:
     queues = {each["QueueName"] for each in region.of_type("SQS::Queue").values()}
     url = region.function("dispatch")["Environment"]["Variables"]["QUEUE_URL"]
     assert dead_letters_url(url).rpartition("/")[2] in queues
 
 
-def test_every_function_that_messages_or_schedules_wake_is_expected_to_succeed(plain: Template) -> None:
+def test_the_health_of_every_function_but_dispatch_is_judged(plain: Template) -> None:
     functions = {each["FunctionName"] for each in plain.of_type("Lambda::Function").values()}
     judged = {function_name(concern) for concern in (*TICK_MINUTES, *REGION_MINUTES)}
     assert judged == functions - {"nodesmith-dispatch"}
@@ -90,13 +90,13 @@ def said(line: str) -> tuple[str, str, frozenset[tuple[str, str]]]:
     return written["Namespace"], written["Metrics"][0]["Name"], dimensions
 
 
-def test_that_no_finding_is_told_means_that_all_is_well(plain: Template) -> None:
+def test_no_reported_finding_means_that_all_is_well(plain: Template) -> None:
     unwell = alarm(plain, "nodesmith-unwell")
     assert unwell["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
     assert unwell["TreatMissingData"] == "notBreaching"
 
 
-def test_alarms_go_to_the_topic_where_there_is_one(region: Template, plain: Template) -> None:
+def test_alarms_go_to_the_topic_if_there_is_one(region: Template, plain: Template) -> None:
     for template, expected in ((region, [TOPIC]), (plain, None)):
         for each in template.of_type("CloudWatch::Alarm").values():
             assert each.get("AlarmActions") == expected
@@ -116,5 +116,5 @@ def test_the_dashboard_has_a_row_for_every_function_with_metrics_that_exist(regi
     assert not [metric for metric in metrics if "cluster" in metric]
 
 
-def test_a_dashboard_costs_money_and_is_made_only_where_it_is_asked_for(plain: Template) -> None:
+def test_a_dashboard_costs_money_and_is_made_only_on_request(plain: Template) -> None:
     assert "AWS::CloudWatch::Dashboard" not in {each["Type"] for each in plain.resources.values()}

@@ -1,4 +1,4 @@
-"""The application as a whole: the same every time, each cluster by itself, and under cdk-nag's eyes."""
+"""The application as a whole: synthesis is deterministic, clusters are separate, and cdk-nag passes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_synthesis_is_deterministic(code: Code, templates: dict[str, Template], 
     assert again == {f"{name}.template.json": template.text for name, template in templates.items()}
 
 
-def test_no_stack_of_one_cluster_mentions_the_other_and_no_regions_stack_mentions_any(
+def test_no_stack_mentions_another_stacks_cluster(
     alpha: Template, beta: Template, region: Template, plain: Template
 ) -> None:
     assert "beta" not in alpha.text
@@ -44,7 +44,7 @@ def test_no_stack_of_one_cluster_mentions_the_other_and_no_regions_stack_mention
         assert not [each["name"] for each in CLUSTERS if each["name"] in template.text]
 
 
-def test_a_region_that_no_cluster_is_in_is_deployed_all_the_same(code: Code, tmp_path: Path) -> None:
+def test_a_region_without_clusters_is_deployed(code: Code, tmp_path: Path) -> None:
     application({}, code, tmp_path, "eu-north-1").synth()
     assert [path.name for path in tmp_path.glob("*.template.json")] == ["nodesmith-eu-north-1.template.json"]
 
@@ -66,7 +66,7 @@ def test_templates_name_no_account(templates: dict[str, Template]) -> None:
         assert ACCOUNT not in template.text.replace(TOPIC, "")
 
 
-def test_a_region_says_what_its_forwarders_need_to_know_and_its_version(region: Template) -> None:
+def test_a_regions_outputs_are_its_version_and_what_forwarders_need(region: Template) -> None:
     told = {name: output["Value"] for name, output in region.outputs.items()}
     forwarder = region.role_named(f"nodesmith-forwarder-{REGION}")
     assert told == {
@@ -78,9 +78,7 @@ def test_a_region_says_what_its_forwarders_need_to_know_and_its_version(region: 
     }
 
 
-def test_a_clusters_stack_holds_the_registration_that_cdk_json_asks_for(
-    alpha: Template, beta: Template
-) -> None:
+def test_a_clusters_stack_holds_the_registration_from_cdk_json(alpha: Template, beta: Template) -> None:
     parameter = alpha.only("SSM::Parameter")
     assert (parameter["Name"], parameter["Type"], parameter["Tier"]) == (
         parameter_name("alpha"),
@@ -93,7 +91,7 @@ def test_a_clusters_stack_holds_the_registration_that_cdk_json_asks_for(
     assert read_registration("beta", beta.only("SSM::Parameter")["Value"]).reached_from == PRIVATE
 
 
-def test_cdk_nag_stops_what_breaks_its_rules(code: Code, tmp_path: Path) -> None:
+def test_cdk_nag_rejects_what_breaks_its_rules(code: Code, tmp_path: Path) -> None:
     app = application({"clusters": CLUSTERS[2:]}, code, tmp_path)
     region = app.node.find_child(f"nodesmith-{PLAIN_REGION}")
     assert isinstance(region, RegionStack)

@@ -1,4 +1,4 @@
-"""Grants and calls, held against each other: what the code calls is granted, and what is granted is called."""
+"""Grants compared with calls: every call in the code is granted, and every granted action is called."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.infra.templates import Template
 SERVICES = ["dynamodb", "ec2", "eks", "events", "iam", "lambda", "pricing", "s3", "sqs", "ssm"]
 CODE = [ROOT / "layers/core/python/nodesmith", ROOT / "forwarder/nodesmith_forwarder"]
 
-# Calls that IAM knows under the names of their parts.
+# Calls that IAM authorizes under the names of their parts.
 PARTS = {
     "dynamodb:TransactWriteItems": {"dynamodb:PutItem", "dynamodb:UpdateItem"},
     "lambda:Invoke": {"lambda:InvokeFunction"},
@@ -23,7 +23,7 @@ PARTS = {
 
 
 def operations() -> dict[str, set[str]]:
-    """Return, by the name of a client's method, the actions that it may stand for."""
+    """Return, by name of a client's method, the actions that it may stand for."""
     found: dict[str, set[str]] = {}
     session = botocore.session.get_session()
     for service in SERVICES:
@@ -33,7 +33,7 @@ def operations() -> dict[str, set[str]]:
 
 
 def called() -> dict[str, set[str]]:
-    """Return the methods of AWS clients that the code names, as call or text, with the actions they may stand for."""
+    """Return the client methods that the code names, as calls or strings, with the actions they may stand for."""
     known = operations()
     text = "\n".join(path.read_text() for folder in CODE for path in sorted(Path(folder).rglob("*.py")))
     names = {first or second for first, second in re.findall(r'\.([a-z_]+)\(|"([a-z]+(?:_[a-z]+)+)"', text)}

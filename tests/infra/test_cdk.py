@@ -1,4 +1,4 @@
-"""The cdk command: which version is run, and that nothing but that is installed."""
+"""The cdk command: which version runs, and that nothing else is installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infra import cdk
 LOCK: dict[str, Any] = json.loads((cdk.HERE / "package-lock.json").read_text())
 
 
-def test_everything_that_is_installed_is_named_with_its_version_and_hash_and_with_no_address() -> None:
+def test_the_lock_file_has_versions_and_hashes_and_no_addresses() -> None:
     packages = {name: each for name, each in LOCK["packages"].items() if name}
     assert packages["node_modules/aws-cdk"]["version"] == cdk.VERSION == "2.1148.1"
     for name, each in packages.items():
@@ -23,7 +23,7 @@ def test_everything_that_is_installed_is_named_with_its_version_and_hash_and_wit
     assert "http" not in (cdk.HERE / "package-lock.json").read_text()
 
 
-def test_the_cdk_command_is_installed_as_the_lock_says_and_once(
+def test_the_cdk_command_is_installed_once_from_the_lock_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     installs: list[tuple[list[str], list[str]]] = []
@@ -37,7 +37,7 @@ def test_the_cdk_command_is_installed_as_the_lock_says_and_once(
     assert list(tmp_path.iterdir()) == list(folders)
 
 
-def test_a_failed_installation_is_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_failed_installation_is_retried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def refuse(command: list[str], **_: object) -> None:
         raise subprocess.CalledProcessError(1, command)
 
@@ -47,7 +47,7 @@ def test_a_failed_installation_is_tried_again(monkeypatch: pytest.MonkeyPatch, t
             cdk.installed(["npm"], tmp_path / "cdk", {})
 
 
-def test_the_cdk_command_runs_from_what_was_installed(
+def test_the_cdk_command_runs_from_the_installed_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     ran: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""What cdk.json may say of regions and clusters, and what it is told when that is wrong."""
+"""The schema of regions and clusters in cdk.json, and the messages for faults."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ GOOD: dict[str, Any] = {"name": "prod", "region": "us-east-1", "vpcId": VPC}
 PRIVATE = {"subnetIds": ["subnet-0a0a0a0a"], "securityGroupIds": ["sg-0b0b0b0b"]}
 
 
-def test_a_cluster_needs_a_name_a_region_and_its_vpc_only() -> None:
+def test_a_cluster_needs_only_a_name_a_region_and_its_vpc() -> None:
     found = read_context(None, [GOOD])
     registration = Registration("prod", VPC, ("KarpenterNodeRole-prod",))
     assert found.clusters == (ClusterContext("us-east-1", registration),)
     assert found.regions == {"us-east-1": RegionContext("us-east-1")}
 
 
-def test_the_cdk_command_gives_both_as_text() -> None:
+def test_the_cdk_command_passes_both_as_text() -> None:
     regions = {"us-east-1": {"isolated": True}}
     assert read_context(json.dumps(regions), json.dumps([GOOD])) == read_context(regions, [GOOD])
 
 
 @pytest.mark.parametrize("nothing", [(None, None), ({}, []), ("{}", "[]")])
-def test_where_nothing_is_named_the_environments_region_is_deployed(nothing: tuple[Any, Any]) -> None:
+def test_the_environments_region_is_deployed_if_no_region_is_named(nothing: tuple[Any, Any]) -> None:
     assert dict(read_context(*nothing, "eu-west-3").regions) == {"eu-west-3": RegionContext("eu-west-3")}
 
 
-def test_the_environments_region_is_the_cdk_commands_before_awss_own() -> None:
+def test_the_cdk_commands_region_precedes_awss_own() -> None:
     both = {"CDK_DEFAULT_REGION": "eu-west-1", "AWS_REGION": "eu-west-2"}
     assert environments_region(both) == "eu-west-1"
     assert environments_region({"AWS_REGION": "eu-west-2", "CDK_DEFAULT_REGION": ""}) == "eu-west-2"
@@ -52,7 +52,7 @@ def test_the_regions_of_both_are_deployed_and_no_other() -> None:
     assert list(regions) == ["eu-west-1", "us-east-1"]
 
 
-def test_everything_that_can_be_said_is_read() -> None:
+def test_every_key_is_read() -> None:
     region = {
         "nodeRoles": ["team/b"],
         "kmsKeyArns": [KEY],
@@ -147,11 +147,11 @@ def test_everything_that_can_be_said_is_read() -> None:
         ({"settings": {"TABLE_NAME": "mine"}}, "clusters[0].settings.TABLE_NAME: unknown"),
         (
             {"settings": {"CLUSTER_CA_BUNDLE": "x" * 4096}},
-            "clusters[0]: a registration has 4096 bytes at the most, found 4",
+            "clusters[0]: a registration may have at most 4096 bytes, found 4",
         ),
     ],
 )
-def test_a_fault_of_a_cluster_is_named_with_what_would_be_right(change: dict[str, Any], message: str) -> None:
+def test_a_fault_of_a_cluster_names_what_is_expected(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as raised:  # noqa: PT011 - the message is what is tested
         read_context({"us-east-1": {"vpcs": {"private": PRIVATE}}}, [{**GOOD, **change}])
     assert str(raised.value).startswith(message)
@@ -195,7 +195,10 @@ def test_a_fault_of_a_cluster_is_named_with_what_would_be_right(change: dict[str
         ({"vpcs": []}, ".vpcs: expected an object of VPCs by name, found []"),
         (
             {"vpcs": {"Private": PRIVATE}},
-            ".vpcs.Private: expected a name of up to 16 characters of a-z, 0-9 and -, a letter first, found 'Private'",
+            (
+                ".vpcs.Private: expected a name of at most 16 characters (a-z, 0-9, -) that starts with a letter, "
+                "found 'Private'"
+            ),
         ),
         (
             {"vpcs": {"private": {**PRIVATE, "securityGroupIds": []}}},
@@ -211,13 +214,13 @@ def test_a_fault_of_a_cluster_is_named_with_what_would_be_right(change: dict[str
         ),
     ],
 )
-def test_a_fault_of_a_region_is_named_with_what_would_be_right(entry: Any, message: str) -> None:
+def test_a_fault_of_a_region_names_what_is_expected(entry: Any, message: str) -> None:
     with pytest.raises(ValueError) as raised:  # noqa: PT011 - the message is what is tested
         read_context({"us-east-1": entry}, [GOOD])
     assert str(raised.value).startswith(f"regions.us-east-1{message}")
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     with pytest.raises(ValueError, match=r"regions\.home: .*\nclusters\[0\]\.name.*\nclusters\[1\]\.region"):
         read_context({"home": {}}, [{**GOOD, "name": ""}, {**GOOD, "region": ""}])
 
@@ -231,7 +234,7 @@ def test_all_faults_are_told_at_once() -> None:
         (None, ["prod"], r"clusters\[0\]: expected an object with name, region and vpcId, found 'prod'"),
     ],
 )
-def test_what_is_no_object_or_list_is_shown(regions: Any, clusters: Any, message: str) -> None:
+def test_a_value_of_the_wrong_type_is_shown(regions: Any, clusters: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_context(regions, clusters)
 
@@ -242,7 +245,7 @@ def test_a_cluster_is_listed_once_per_region() -> None:
         read_context(None, [GOOD, GOOD])
 
 
-def test_two_clusters_whose_stacks_would_have_one_name_are_told_apart() -> None:
+def test_two_clusters_whose_stacks_would_share_a_name_are_refused() -> None:
     one, other = ({**GOOD, "name": name} for name in ("a_b", "a-b"))
     assert read_context(None, [one]).clusters[0].stack_name == "nodesmith-us-east-1-a-b"
     with pytest.raises(ValueError, match=r"^clusters: a_b and a-b in us-east-1 would have the same stack"):

@@ -1,4 +1,4 @@
-"""How much is deployed: little for a region, and nothing that is paid for each cluster."""
+"""The size of the deployment: small for a region, and nothing billed per cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.infra.templates import Template
 MOST_OF_A_REGION, MOST_OF_A_CLUSTER = 87, 9
 
 
-def test_a_region_without_vpcs_has_as_few_resources_as_were_counted(plain: Template) -> None:
+def test_a_region_without_vpcs_has_at_most_the_counted_resources(plain: Template) -> None:
     assert len(plain.resources) <= MOST_OF_A_REGION <= 90
 
 
@@ -31,7 +31,7 @@ def test_a_parameter_of_the_advanced_tier_is_billed_and_so_is_a_queue(
     assert queues <= set(billed(plain))
 
 
-def test_the_figures_are_those_of_the_templates(plain: Template, alpha: Template) -> None:
+def test_the_figures_match_the_templates(plain: Template, alpha: Template) -> None:
     assert figures() == Figures(
         region_resources=len(plain.resources),
         region_alarms=len(plain.of_type("CloudWatch::Alarm")),

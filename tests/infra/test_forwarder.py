@@ -1,4 +1,4 @@
-"""Two folders that must agree: what infra/ gives the forwarder and the functions, and what forwarder/ asks for."""
+"""infra/ and forwarder/ must agree: what infra/ grants the forwarder and the functions, and what forwarder/ uses."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ def manifests() -> Iterator[dict[str, Any]]:
         yield from yaml.safe_load_all(path.read_text())
 
 
-def test_the_role_is_given_to_the_account_that_the_forwarder_runs_as(
-    alpha: Template, region: Template
-) -> None:
+def test_the_role_is_given_to_the_forwarders_service_account(alpha: Template, region: Template) -> None:
     (deployment,) = (each for each in manifests() if each["kind"] == "Deployment")
     association = alpha.only("EKS::PodIdentityAssociation")
     assert association["Namespace"] == deployment["metadata"]["namespace"]
@@ -30,7 +28,7 @@ def test_the_role_is_given_to_the_account_that_the_forwarder_runs_as(
     assert region.role_named(role)
 
 
-def test_each_cluster_lets_in_the_functions_that_run_where_it_is_reached_from(
+def test_each_cluster_admits_the_functions_of_the_place_it_is_reached_from(
     alpha: Template, beta: Template, region: Template
 ) -> None:
     for template, vpc in ((alpha, ""), (beta, PRIVATE)):
@@ -41,7 +39,7 @@ def test_each_cluster_lets_in_the_functions_that_run_where_it_is_reached_from(
         assert {each["Type"] for each in entries} == {"STANDARD"}
 
 
-def test_an_api_server_knows_functions_as_users_with_the_cluster_in_their_names_and_in_no_group(
+def test_functions_are_users_with_the_cluster_in_their_names_and_in_no_group(
     alpha: Template,
 ) -> None:
     entries = alpha.of_type("EKS::AccessEntry").values()
@@ -64,7 +62,7 @@ def test_the_users_are_those_that_rbac_binds(alpha: Template) -> None:
     assert {name.rpartition(":")[0] for name in bound} == given
 
 
-def test_the_stack_tells_what_the_forwarder_must_be_told(region: Template) -> None:
+def test_the_stack_outputs_the_forwarders_settings(region: Template) -> None:
     lines = (ROOT / "forwarder" / "forwarder.env").read_text().splitlines()
     empty = {line.removesuffix("=") for line in lines if re.fullmatch("[A-Z_]+=", line)}
     told = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper() for name in region.outputs}

@@ -1,4 +1,4 @@
-"""What runs: every function, its platform, its environment and its layers."""
+"""Every function: its platform, its environment and its layers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def layer_names(function: dict[str, Any]) -> list[str]:
     return [each.partition("Layer")[0] for each in function["Layers"]]
 
 
-def test_there_is_one_function_per_concern_and_one_more_per_vpc_for_those_that_talk_to_the_api_server(
+def test_there_is_a_function_per_concern_and_per_vpc_one_for_each_that_calls_api_servers(
     region: Template, plain: Template
 ) -> None:
     assert set(ALL) == set(TICK_MINUTES)
@@ -52,7 +52,7 @@ def test_no_cluster_has_functions_of_its_own(alpha: Template, beta: Template) ->
     assert every_function({"alpha": alpha, "beta": beta}) == []
 
 
-def test_every_function_is_arm64_and_on_the_newest_python(templates: dict[str, Template]) -> None:
+def test_every_function_runs_on_arm64_and_the_newest_python(templates: dict[str, Template]) -> None:
     versions = [name.split("_") for name in dir(aws_lambda.Runtime) if name.startswith("PYTHON_3")]
     newest = max(int(minor) for _, _, minor in versions)
     for each in every_function(templates):
@@ -61,9 +61,7 @@ def test_every_function_is_arm64_and_on_the_newest_python(templates: dict[str, T
         assert each["Handler"] == "handler.handler"
 
 
-def test_functions_are_traced_where_that_is_asked_for_and_may_write_traces_only_there(
-    region: Template, plain: Template
-) -> None:
+def test_functions_are_traced_and_may_write_traces_only_on_request(region: Template, plain: Template) -> None:
     for template, mode in ((region, "Active"), (plain, "PassThrough")):
         for each in template.of_type("Lambda::Function").values():
             assert each["TracingConfig"] == {"Mode": mode}
@@ -72,8 +70,8 @@ def test_functions_are_traced_where_that_is_asked_for_and_may_write_traces_only_
             assert bool(traces) is (mode == "Active")
 
 
-def test_functions_that_send_hints_may_be_in_loops_and_no_others(templates: dict[str, Template]) -> None:
-    """Lambda ends a chain of invocations after 16 runs of a function, unless the function says RecursiveLoop Allow."""
+def test_only_functions_that_send_hints_may_be_in_loops(templates: dict[str, Template]) -> None:
+    """Lambda ends a chain of invocations after 16 runs of a function, unless its RecursiveLoop is Allow."""
     allowed, sending = set(), set()
     for template in (each for name, each in templates.items() if name.endswith(REGION)):
         for each in template.of_type("Lambda::Function").values():
@@ -92,7 +90,7 @@ def test_the_layers_are_built_for_the_python_that_runs_them() -> None:
 
 
 @pytest.mark.parametrize("concern", [*ALL, *SHARED])
-def test_the_handler_starts_in_the_environment_that_it_is_given(
+def test_the_handler_starts_in_its_environment(
     region: Template, concern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for about in fields(Settings):
@@ -122,7 +120,7 @@ def test_a_function_that_serves_clusters_knows_its_own_role_and_no_cluster(
     )
 
 
-def test_functions_of_no_cluster_know_table_bucket_and_queues(region: Template, plain: Template) -> None:
+def test_shared_functions_know_table_bucket_and_queues(region: Template, plain: Template) -> None:
     for concern in SHARED:
         environment = region.function(concern)["Environment"]["Variables"]
         assert read_settings({**environment, "AWS_REGION": REGION}) == Settings(
@@ -138,13 +136,13 @@ def test_functions_of_no_cluster_know_table_bucket_and_queues(region: Template, 
         assert stated == {"TABLE_NAME", "BUCKET_NAME", "QUEUE_URL", "RELEASE"}
 
 
-def test_no_function_has_a_variable_that_nobody_reads(templates: dict[str, Template]) -> None:
+def test_no_function_has_a_variable_that_is_not_read(templates: dict[str, Template]) -> None:
     read = {about.metadata["env"] for about in fields(Settings)}
     for each in every_function(templates):
         assert each["Environment"]["Variables"].keys() <= read
 
 
-def test_table_bucket_and_queues_of_the_environment_are_those_that_are_made(region: Template) -> None:
+def test_the_environment_names_the_stacks_table_bucket_and_queues(region: Template) -> None:
     environment = region.function("provisioning")["Environment"]["Variables"]
     assert environment["TABLE_NAME"] == region.only("DynamoDB::Table")["TableName"]
     prefix = region.only("S3::Bucket")["BucketNamePrefix"]
@@ -153,7 +151,7 @@ def test_table_bucket_and_queues_of_the_environment_are_those_that_are_made(regi
     assert environment["QUEUE_URL"].rpartition("/")[2] in queues
 
 
-def test_the_kubernetes_client_is_on_no_hot_path_and_only_who_decides_carries_the_solver(
+def test_only_api_server_callers_have_the_kubernetes_client_and_only_packers_the_solver(
     region: Template,
 ) -> None:
     layers = {concern: layer_names(region.function(concern)) for concern in (*ALL, *SHARED)}
@@ -171,7 +169,7 @@ def test_the_kubernetes_client_is_on_no_hot_path_and_only_who_decides_carries_th
     }
 
 
-def test_functions_in_a_vpc_differ_from_the_others_in_where_they_run_only(region: Template) -> None:
+def test_functions_in_a_vpc_differ_from_the_others_only_in_their_place(region: Template) -> None:
     placed = {"SubnetIds": ["subnet-0a0a0a0a"], "SecurityGroupIds": ["sg-0b0b0b0b"]}
     own = {"FunctionName", "Role", "Environment", "VpcConfig"}
     for concern in TALKING:
@@ -183,9 +181,7 @@ def test_functions_in_a_vpc_differ_from_the_others_in_where_they_run_only(region
     assert not any("VpcConfig" in region.function(concern) for concern in (*ALL, *SHARED))
 
 
-def test_concurrency_is_reserved_for_notices_where_it_is_asked_for_and_for_nothing_else(
-    region: Template, plain: Template
-) -> None:
+def test_concurrency_is_reserved_on_request_and_only_for_notices(region: Template, plain: Template) -> None:
     def reserved(template: Template) -> dict[str, int]:
         functions = template.of_type("Lambda::Function").values()
         kept = {each["FunctionName"]: each.get("ReservedConcurrentExecutions") for each in functions}
@@ -195,12 +191,14 @@ def test_concurrency_is_reserved_for_notices_where_it_is_asked_for_and_for_nothi
     assert reserved(region) == {"nodesmith-interruption": 5, "nodesmith-routing": 5}
 
 
-def test_dispatch_has_a_minute_and_a_quarter_of_a_gibibyte(plain: Template) -> None:
+def test_dispatch_has_one_minute_and_256_mib(plain: Template) -> None:
     dispatch = plain.function("dispatch")
     assert (dispatch["Timeout"], dispatch["MemorySize"]) == (60, 256)
 
 
-def test_all_functions_log_to_one_group_that_forgets(region: Template, plain: Template) -> None:
+def test_all_functions_log_to_one_group_with_a_retention_of_30_days(
+    region: Template, plain: Template
+) -> None:
     for template in (region, plain):
         ((id_, group),) = template.of_type("Logs::LogGroup").items()
         assert (group["LogGroupName"], group["RetentionInDays"]) == ("/aws/lambda/nodesmith", 30)
@@ -208,13 +206,13 @@ def test_all_functions_log_to_one_group_that_forgets(region: Template, plain: Te
             assert each["LoggingConfig"]["LogGroup"] == id_
 
 
-def test_lambda_logs_nothing_of_its_own_about_runs_that_succeed(region: Template) -> None:
+def test_lambda_adds_no_log_lines_about_successful_runs(region: Template) -> None:
     for each in region.of_type("Lambda::Function").values():
         logging = {name: value for name, value in each["LoggingConfig"].items() if name != "LogGroup"}
         assert logging == {"LogFormat": "JSON", "SystemLogLevel": "WARN"}
 
 
-def test_every_function_has_a_role_of_its_own_with_a_name_that_iam_takes(region: Template) -> None:
+def test_every_function_has_its_own_role_with_a_name_that_iam_accepts(region: Template) -> None:
     roles = [each["Role"].removesuffix(".Arn") for each in region.of_type("Lambda::Function").values()]
     assert len(roles) == len(set(roles))
     named = region.of_type("IAM::Role")

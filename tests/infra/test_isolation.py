@@ -1,4 +1,4 @@
-"""A cluster's session reaches that cluster's things and no other's; without a session nobody reaches any."""
+"""A cluster's session reaches only that cluster's resources; without a session, no cluster's are reachable."""
 
 from __future__ import annotations
 
@@ -22,19 +22,17 @@ TALKING = [concern.name for concern in CLUSTER_CONCERNS if concern.talks]
 VARIABLE = "${aws:PrincipalTag/"
 
 
-def test_no_role_reaches_another_clusters_things_or_any_without_a_session(region: Template) -> None:
+def test_no_role_reaches_another_cluster_or_any_without_a_session(region: Template) -> None:
     assert violations(region) == []
 
 
-def test_every_action_of_every_statement_is_asked_for(region: Template) -> None:
+def test_the_universe_covers_every_action_of_every_statement(region: Template) -> None:
     assert unused(region) == []
     assert len(roles(region)) == len(region.of_type("Lambda::Function")) + 1
 
 
 def test_the_table_of_what_is_allowed_is_the_committed_one(region: Template) -> None:
-    assert table(region) == TABLE.read_text(), (
-        "see `python -m tests.infra.isolation`, and read what it changes"
-    )
+    assert table(region) == TABLE.read_text(), "run `python -m tests.infra.isolation`, and review the changes"
 
 
 def bound(template: Template) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -54,7 +52,7 @@ def test_a_statement_that_forgets_its_cluster_is_found(region: Template) -> None
 
 
 def unbound(statement: dict[str, Any]) -> dict[str, Any]:
-    """Put a wildcard where resources name the cluster, and leave out the conditions that name it."""
+    """Return the statement with a wildcard for the cluster in resources, and without conditions on the cluster."""
     resources = [
         each.partition(VARIABLE)[0] + "*" + each.partition("}")[2] if VARIABLE in each else each
         for each in statement["Resource"]
@@ -72,13 +70,13 @@ def test_a_statement_that_needs_no_session_is_found(region: Template) -> None:
     assert role_violations(region, f"nodesmith-repair-{REGION}", [anybodys])
 
 
-def test_no_two_statements_of_a_role_have_one_name(region: Template) -> None:
+def test_the_statements_of_a_role_have_different_sids(region: Template) -> None:
     for role, statements in roles(region).items():
         sids = [statement["Sid"] for statement in statements]
         assert len(set(sids)) == len(sids), role
 
 
-def test_variables_reach_iam_as_they_are(region: Template) -> None:
+def test_variables_reach_iam_unchanged(region: Template) -> None:
     raw = json.loads(region.text)
     for substituted in _values_of("Fn::Sub", raw):
         assert "aws:" not in json.dumps(substituted)
@@ -95,7 +93,7 @@ def _values_of(key: str, value: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("concern", ALL)
-def test_a_function_begins_sessions_of_its_own_role_and_of_no_other(region: Template, concern: str) -> None:
+def test_a_function_starts_sessions_of_its_own_role_only(region: Template, concern: str) -> None:
     own = region.role_of(concern)
     assert may_assume(region, own, own, "alpha", TAGS)
     for id_, role in region.of_type("IAM::Role").items():
@@ -104,9 +102,7 @@ def test_a_function_begins_sessions_of_its_own_role_and_of_no_other(region: Temp
 
 
 @pytest.mark.parametrize("concern", ALL)
-def test_a_session_is_named_as_its_tag_says_and_has_both_tags_and_no_others(
-    region: Template, concern: str
-) -> None:
+def test_a_session_is_named_after_its_tag_and_has_exactly_both_tags(region: Template, concern: str) -> None:
     own = region.role_of(concern)
     assert not may_assume(region, own, own, "beta", TAGS)
     assert not may_assume(region, own, own, "alpha", {})
@@ -118,14 +114,14 @@ def test_a_session_is_named_as_its_tag_says_and_has_both_tags_and_no_others(
 
 
 @pytest.mark.parametrize("concern", ALL)
-def test_no_session_begins_another(region: Template, concern: str) -> None:
+def test_no_session_starts_another(region: Template, concern: str) -> None:
     own = region.role_of(concern)
     for cluster in ("alpha", "beta"):
         tags = {**TAGS, "nodesmith-cluster": cluster}
         assert not may_assume(region, own, own, cluster, tags, by=session("alpha", VPC))
 
 
-def test_the_functions_of_no_cluster_have_no_sessions(region: Template) -> None:
+def test_shared_functions_have_no_sessions(region: Template) -> None:
     for concern in ("catalog", "dispatch", "routing"):
         own = region.role_of(concern)
         assert not may_assume(region, own, own, "alpha", TAGS)
@@ -135,7 +131,7 @@ def test_the_functions_of_no_cluster_have_no_sessions(region: Template) -> None:
 
 @pytest.mark.parametrize("action", ATTACHING)
 @pytest.mark.parametrize("concern", TALKING)
-def test_lambda_attaches_a_function_to_its_vpc_and_neither_its_code_nor_a_session_does(
+def test_lambda_attaches_functions_to_vpcs_but_code_and_sessions_cannot(
     region: Template, concern: str, action: str
 ) -> None:
     statements = region.statements(region.role_of(concern, PRIVATE))
@@ -148,7 +144,7 @@ def test_lambda_attaches_a_function_to_its_vpc_and_neither_its_code_nor_a_sessio
 
 
 def pod(**changes: str) -> dict[str, str | list[str]]:
-    """Return the tags that EKS Pod Identity asks for, for the forwarder's pod or another."""
+    """Return the tags that EKS Pod Identity requests for the forwarder's pod, with changes."""
     tags = {
         "eks-cluster-arn": f"arn:aws:eks:{REGION}:{ACCOUNT}:cluster/alpha",
         "eks-cluster-name": "alpha",
@@ -159,7 +155,9 @@ def pod(**changes: str) -> dict[str, str | list[str]]:
     return {f"aws:RequestTag/{key}": value for key, value in {**tags, **changed}.items()}
 
 
-def test_the_forwarders_role_is_for_one_service_account_of_this_accounts_clusters(region: Template) -> None:
+def test_only_the_service_account_in_this_accounts_clusters_gets_the_forwarders_role(
+    region: Template,
+) -> None:
     trust, eks = region.trust(region.role_named(FORWARDER)), "pods.eks.amazonaws.com"
     assert may_be_assumed_by(eks, trust, pod())
     assert not may_be_assumed_by("lambda.amazonaws.com", trust, pod())

@@ -1,4 +1,4 @@
-"""What may cost money or nodes: launching, tagging, passing roles and terminating, asked as IAM would be."""
+"""What may cost money or nodes, as IAM evaluates it: launching, tagging, passing roles and terminating."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SESSION = session("alpha", VPC)
 def allows(
     statements: list[dict[str, Any]], action: str, resource: str, context: Context | None = None
 ) -> bool:
-    """Ask as alpha's session."""
+    """Evaluate for alpha's session, and check that the call is denied without a session."""
     assert not allows_without_session(statements, action, resource, context)
     return allows_without_session(statements, action, resource, {**(context or {}), **SESSION})
 
 
 def may(template: Template, concern: str, action: str, resource: str, **context: str) -> bool:
-    """Ask for the role of a concern's function, as alpha's session; condition keys are written with `__` for `:`."""
+    """Ask for the role of a concern's function in alpha's session; write `__` for `:` in condition keys."""
     asked = {key.replace("__", ":"): each for key, each in context.items()}
     return allows(template.statements(template.role_of(concern)), action, resource, asked)
 
@@ -52,7 +52,7 @@ def tags(whose: str, cluster: str) -> dict[str, str | list[str]]:
 @pytest.mark.parametrize(
     "kind", ["fleet", "instance", "volume", "network-interface", "spot-instances-request"]
 )
-def test_what_is_launched_must_carry_the_clusters_tags(region: Template, kind: str) -> None:
+def test_launched_resources_must_carry_the_clusters_tags(region: Template, kind: str) -> None:
     statements = region.statements(region.role_of("provisioning"))
     resource = f"{EC2}:{kind}/1"
     assert allows(statements, "ec2:RunInstances", resource, tags("Request", "alpha"))
@@ -62,7 +62,7 @@ def test_what_is_launched_must_carry_the_clusters_tags(region: Template, kind: s
         assert not allows(statements, "ec2:RunInstances", resource, fewer)
 
 
-def test_instances_are_launched_from_the_clusters_own_templates_only(region: Template) -> None:
+def test_instances_are_launched_only_from_the_clusters_own_templates(region: Template) -> None:
     statements = region.statements(region.role_of("provisioning"))
     template = f"{EC2}:launch-template/lt-1"
     assert allows(statements, "ec2:CreateFleet", template, tags("Resource", "alpha"))
@@ -75,7 +75,7 @@ def test_instances_are_launched_from_the_clusters_own_templates_only(region: Tem
 @pytest.mark.parametrize("action", ["ec2:CreateFleet", "ec2:RunInstances"])
 @pytest.mark.parametrize("kind", ["subnet", "security-group"])
 @pytest.mark.parametrize("owner", ["111122223333", "999988887777"])
-def test_nodes_are_launched_into_the_clusters_vpc_only_whichever_account_shares_it(
+def test_nodes_launch_only_in_the_clusters_vpc_whichever_account_owns_it(
     region: Template, concern: str, action: str, kind: str, owner: str
 ) -> None:
     resource, vpc = f"arn:aws:ec2:{REGION}:{owner}:{kind}/1", f"arn:aws:ec2:{REGION}:{owner}:vpc/"
@@ -85,7 +85,7 @@ def test_nodes_are_launched_into_the_clusters_vpc_only_whichever_account_shares_
 
 
 @pytest.mark.parametrize("action", EBS_KEY_USES)
-def test_who_buys_may_use_the_named_keys_for_volumes_and_for_nothing_else(
+def test_buying_concerns_use_the_named_keys_for_volumes_only(
     region: Template, plain: Template, action: str
 ) -> None:
     through: dict[str, str] = {"kms__ViaService": f"ec2.{REGION}.amazonaws.com"}
@@ -97,7 +97,7 @@ def test_who_buys_may_use_the_named_keys_for_volumes_and_for_nothing_else(
         assert not may(plain, concern, action, VOLUME_KEY, **through)
 
 
-def test_who_buys_may_pass_the_named_keys_on_to_volumes_only(region: Template, plain: Template) -> None:
+def test_buying_concerns_grant_the_named_keys_to_volumes_only(region: Template, plain: Template) -> None:
     action, through = "kms:CreateGrant", {"kms__ViaService": f"ec2.{REGION}.amazonaws.com"}
     for concern in ALL:
         for_aws = may(region, concern, action, VOLUME_KEY, **through, kms__GrantIsForAWSResource="true")
@@ -107,14 +107,14 @@ def test_who_buys_may_pass_the_named_keys_on_to_volumes_only(region: Template, p
         assert not may(plain, concern, action, VOLUME_KEY, **through, kms__GrantIsForAWSResource="true")
 
 
-def test_the_clusters_own_tags_of_a_request_do_not_open_anothers_template(region: Template) -> None:
+def test_a_request_with_the_clusters_tags_cannot_use_anothers_template(region: Template) -> None:
     statements = region.statements(region.role_of("provisioning"))
     both = tags("Resource", "beta") | tags("Request", "alpha")
     for action in ("ec2:CreateFleet", "ec2:RunInstances"):
         assert not allows(statements, action, f"{EC2}:launch-template/lt-1", both)
 
 
-def test_tags_are_given_at_birth_and_never_later(region: Template) -> None:
+def test_provisioning_tags_instances_only_when_it_creates_them(region: Template) -> None:
     statements = region.statements(region.role_of("provisioning"))
     given = tags("Request", "alpha")
     assert allows(
@@ -123,7 +123,7 @@ def test_tags_are_given_at_birth_and_never_later(region: Template) -> None:
     assert not allows(statements, "ec2:CreateTags", f"{EC2}:instance/i-1", given)
 
 
-def test_lifecycle_alone_names_instances_and_only_those_that_nodesmith_made_for_the_cluster(
+def test_only_lifecycle_names_instances_and_only_the_clusters_own(
     region: Template,
 ) -> None:
     instance, ours = f"{EC2}:instance/i-1", tags("Resource", "alpha")
@@ -149,7 +149,7 @@ MADE = {
 
 
 @pytest.mark.parametrize("action", MADE)
-def test_only_who_buys_can_launch(region: Template, action: str) -> None:
+def test_only_buying_concerns_launch(region: Template, action: str) -> None:
     for concern in ALL:
         statements = region.statements(region.role_of(concern))
         found = allows(statements, action, MADE[action], tags("Request", "alpha"))
@@ -157,9 +157,7 @@ def test_only_who_buys_can_launch(region: Template, action: str) -> None:
 
 
 @pytest.mark.parametrize("action", MADE)
-def test_readiness_may_create_what_is_tagged_for_dry_runs_and_nothing_else(
-    region: Template, action: str
-) -> None:
+def test_readiness_creates_only_what_is_tagged_for_dry_runs(region: Template, action: str) -> None:
     statements = region.statements(region.role_of("readiness"))
     own = tags("Request", "alpha") | {"aws:RequestTag/karpenter.sh/nodepool": "validation"}
     assert allows(statements, action, MADE[action], own)
@@ -168,13 +166,13 @@ def test_readiness_may_create_what_is_tagged_for_dry_runs_and_nothing_else(
     assert not allows(statements, "ec2:RunInstances", template, tags("Resource", "alpha"))
 
 
-def test_whoever_buys_may_look_for_the_instances_that_it_bought(region: Template) -> None:
+def test_buying_concerns_describe_instances(region: Template) -> None:
     for concern in BUYING:
         assert may(region, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion=REGION), concern
 
 
 @pytest.mark.parametrize("concern", [*BUYING, "readiness"])
-def test_only_the_clusters_node_role_and_the_regions_are_passed_and_only_to_instances(
+def test_only_the_clusters_and_the_regions_node_roles_are_passed_to_instances(
     region: Template, plain: Template, concern: str
 ) -> None:
     role = "arn:aws:iam::111122223333:role"
@@ -191,7 +189,7 @@ def test_only_the_clusters_node_role_and_the_regions_are_passed_and_only_to_inst
     assert not may(region, concern, "iam:PassRole", own, **to_lambda)
 
 
-def test_instance_profiles_are_made_in_the_clusters_own_path_with_its_tags(region: Template) -> None:
+def test_instance_profiles_are_created_in_the_clusters_path_with_its_tags(region: Template) -> None:
     statements = region.statements(region.role_of("readiness"))
     for cluster in ("alpha", "beta"):
         profile, own = f"{PROFILE}nodesmith/{REGION}/{cluster}/uid/{cluster}_0a", cluster == "alpha"
@@ -203,14 +201,14 @@ def test_instance_profiles_are_made_in_the_clusters_own_path_with_its_tags(regio
         assert allows(statements, "iam:GetInstanceProfile", profile) is own
 
 
-def test_a_profile_that_does_not_exist_yet_may_be_asked_for(region: Template) -> None:
+def test_a_missing_profile_may_be_read(region: Template) -> None:
     nodeclass = EC2NodeClass("default", role="KarpenterNodeRole-alpha")
     missing = PROFILE + profile_name(nodeclass, "alpha", REGION)
     assert may(region, "readiness", "iam:GetInstanceProfile", missing)
 
 
 @pytest.mark.parametrize("concern", ALL)
-def test_only_who_ends_nodes_terminates_and_only_the_clusters_own_instances(
+def test_only_concerns_that_end_nodes_terminate_and_only_the_clusters_own(
     region: Template, concern: str
 ) -> None:
     instance, statements = f"{EC2}:instance/i-1", region.statements(region.role_of(concern))
@@ -232,7 +230,7 @@ def test_only_who_ends_nodes_terminates_and_only_the_clusters_own_instances(
         ("DeleteNetworkInterface", "network-interface"),
     ],
 )
-def test_garbage_collection_ends_what_nodesmith_made_for_the_cluster_and_nothing_else(
+def test_garbage_collection_deletes_only_what_nodesmith_made_for_the_cluster(
     region: Template, action: str, kind: str
 ) -> None:
     resource = f"{EC2}:{kind}/1"
@@ -255,7 +253,7 @@ _OWNERSHIP = {
 }
 
 
-def test_instance_profiles_are_deleted_in_the_clusters_own_path_and_with_its_tags(region: Template) -> None:
+def test_instance_profiles_are_deleted_in_the_clusters_path_with_its_tags(region: Template) -> None:
     for concern in ALL:
         statements = region.statements(region.role_of(concern))
         for action in ("iam:DeleteInstanceProfile", "iam:RemoveRoleFromInstanceProfile"):

@@ -1,4 +1,4 @@
-"""What `nodesmith local` sets up is what the CDK deploys: the local side cannot import infra, hence this comparison."""
+"""`nodesmith local` matches what the CDK deploys. The local side cannot import infra, hence this comparison."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nodesmith_cli.local import deployment
 from tests.infra.templates import Template
 
 
-def test_the_local_functions_are_the_deployed_ones_but_for_the_catalogues(plain: Template) -> None:
+def test_the_local_functions_are_the_deployed_ones_except_catalog(plain: Template) -> None:
     deployed = {each["FunctionName"]: each for each in plain.of_type("Lambda::Function").values()}
     local = {f"nodesmith-{each.name}": each for each in deployment.FUNCTIONS}
 
@@ -22,7 +22,7 @@ def test_the_local_functions_are_the_deployed_ones_but_for_the_catalogues(plain:
     assert [each.name for each in deployment.CONCERNS] == [each.name for each in CLUSTER_CONCERNS]
 
 
-def test_local_events_are_retried_and_given_up_as_deployed_ones_are(plain: Template) -> None:
+def test_local_events_are_retried_and_given_up_like_deployed_ones(plain: Template) -> None:
     dead = names.queue_arn("eu-west-1", DEAD_LETTER_QUEUE_NAME)
     for each in plain.of_type("Lambda::EventInvokeConfig").values():
         assert each["MaximumRetryAttempts"] == deployment.RETRIES
@@ -31,7 +31,7 @@ def test_local_events_are_retried_and_given_up_as_deployed_ones_are(plain: Templ
         assert destination.rpartition(":")[2] == dead.rpartition(":")[2] == DEAD_LETTER_QUEUE_NAME
 
 
-def test_the_local_queue_hides_redelivers_and_buries_messages_as_the_deployed_one_does(
+def test_the_local_queue_behaves_like_the_deployed_one(
     plain: Template,
 ) -> None:
     queues = {each["QueueName"]: each for each in plain.of_type("SQS::Queue").values()}

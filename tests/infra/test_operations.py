@@ -1,4 +1,4 @@
-"""What docs/operations.md promises of the deployment."""
+"""What docs/operations.md promises about the deployment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_kind_of_finding_is_explained() -> None:
     assert set(re.findall(r"^\| `([A-Z]\w+)` \|", HEALTH, re.MULTILINE)) == KINDS.keys()
 
 
-def test_the_bill_counts_the_alarms_that_there_are(plain: Template) -> None:
+def test_the_bill_counts_the_deployed_alarms(plain: Template) -> None:
     assert f"{len(plain.of_type('CloudWatch::Alarm'))} alarms" in TEXT
     assert len(plain.of_type("CloudWatch::Alarm")) == ALARMS
 
@@ -37,17 +37,17 @@ def test_the_bill_counts_the_alarms_that_there_are(plain: Template) -> None:
 ROWS = re.findall(
     r"^\| *([\w ]*?) *\|[^*\n]* \| (\d+\.\d\d) \| (\d+\.\d\d) \| (\d+\.\d\d) \|$", TEXT, re.MULTILINE
 )
-"""of the bill: a service, empty for the alarms of CloudWatch, and three columns of USD"""
+"""Rows of the bill: a service, empty for CloudWatch's alarms, and three columns of USD."""
 
 
-def test_the_sums_of_the_bill_are_right() -> None:
+def test_the_totals_of_the_bill_are_correct() -> None:
     columns = list(zip(*ROWS, strict=True))[1:]
     totals = re.findall(r"\*\*(\d+\.\d\d)\*\*", TEXT)
     assert len(ROWS) == 7
     assert [f"{sum(map(float, column)):.2f}" for column in columns] == totals
 
 
-def test_the_bill_is_what_a_simulated_day_comes_to() -> None:
+def test_the_bill_matches_a_simulated_day() -> None:
     for column, counted in enumerate(idle_bills(BILLED_NODES, BILLED_HOURS), start=1):
         said: Counter[str] = Counter()
         for row in ROWS:
@@ -56,11 +56,11 @@ def test_the_bill_is_what_a_simulated_day_comes_to() -> None:
         assert sum(said.values()) == pytest.approx(sum(counted.values()), abs=0.02)
 
 
-def test_every_key_of_a_region_and_of_a_cluster_and_every_setting_is_told() -> None:
+def test_every_key_and_every_setting_is_documented() -> None:
     assert [key for key in (*REGION_KEYS, *CLUSTER_KEYS) if f"`{key}`" not in TEXT] == []
     assert [name for name in SETTINGS if f"`{name}`" not in TEXT] == []
 
 
-def test_the_version_of_the_cdk_command_is_the_one_that_is_run() -> None:
+def test_the_documented_version_of_the_cdk_command_is_the_one_that_runs() -> None:
     assert f"**{VERSION}**" in TEXT
     assert set(re.findall(r"aws-cdk@([\d.]+)", TEXT)) <= {VERSION}

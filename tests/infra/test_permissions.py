@@ -1,4 +1,4 @@
-"""What may be done: each function's role, asked as IAM would be."""
+"""What each function's role may do, as IAM evaluates it."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ SESSION = session("alpha", VPC)
 
 
 def may_for_alpha(template: Template, concern: str, action: str, resource: str, **context: Any) -> bool:
-    """Ask as alpha's session; condition keys are written with `__` for `:`."""
+    """Ask in alpha's session; write `__` for `:` in condition keys."""
     tags = {key.replace(":", "__", 1): value for key, value in SESSION.items()}
     return may(template, concern, action, resource, **tags, **context)
 
 
-# The calls that know no resources, or that Lambda itself makes: everything else names what it is about.
+# Calls without resource-level permissions, or that Lambda itself makes; all others name their resources.
 EVERYTHING = {
     "xray:PutTelemetryRecords",
     "xray:PutTraceSegments",
@@ -74,7 +74,7 @@ ATTACH_TO_VPC = {
 
 
 def roles(templates: dict[str, Template]) -> list[tuple[Template, str]]:
-    """Return all roles of all regions: the clusters have none of their own."""
+    """Return all roles of all regions; clusters have none of their own."""
     return [
         (template, id_)
         for template in templates.values()
@@ -93,13 +93,15 @@ def test_no_statement_has_a_wildcard_action_or_grants_by_exception(templates: di
         assert not statement.keys() & {"NotAction", "NotResource", "NotPrincipal"}
 
 
-def test_only_calls_that_know_no_resources_are_allowed_on_everything(templates: dict[str, Template]) -> None:
+def test_only_calls_without_resource_level_permissions_allow_all_resources(
+    templates: dict[str, Template],
+) -> None:
     for statement in all_statements(templates):
         if "*" in statement["Resource"] and statement["Effect"] == "Allow":
             assert set(statement["Action"]) <= EVERYTHING or set(statement["Action"]) == ATTACH_TO_VPC
 
 
-def test_describing_stops_at_the_region(region: Template) -> None:
+def test_describe_calls_are_limited_to_the_region(region: Template) -> None:
     for concern in ("provisioning", "interruption", "lifecycle", "termination", "garbagecollection"):
         assert may_for_alpha(region, concern, "ec2:DescribeInstances", "*", aws__RequestedRegion=REGION)
         assert not may_for_alpha(
@@ -111,9 +113,7 @@ def test_describing_stops_at_the_region(region: Template) -> None:
     "concern",
     [each for each in ALL if each != "observation"],
 )
-def test_a_function_reaches_its_clusters_partition_of_the_table_and_no_other(
-    region: Template, concern: str
-) -> None:
+def test_a_function_reaches_only_its_clusters_partition_of_the_table(region: Template, concern: str) -> None:
     for action in ("Query", "BatchGetItem", "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"):
         for cluster, expected in (("alpha", True), ("beta", False)):
             keys = [partition_key(cluster)]
@@ -122,12 +122,12 @@ def test_a_function_reaches_its_clusters_partition_of_the_table_and_no_other(
                 is expected
             )
         assert not may_for_alpha(region, concern, f"dynamodb:{action}", TABLE), (
-            "a call that names no key is none of ours"
+            "a call without keys must be denied"
         )
     assert not may_for_alpha(region, concern, "dynamodb:Scan", TABLE)
 
 
-def test_what_nodes_offer_is_read_by_who_buys_and_written_by_who_sees_them(region: Template) -> None:
+def test_buying_concerns_read_lessons_and_only_lifecycle_writes_them(region: Template) -> None:
     def may_on(concern: str, action: str, key: str) -> bool:
         return may_for_alpha(region, concern, f"dynamodb:{action}", TABLE, dynamodb__LeadingKeys=[key])
 
@@ -144,13 +144,13 @@ def test_what_nodes_offer_is_read_by_who_buys_and_written_by_who_sees_them(regio
         assert not may_on(concern, "PutItem", shared)
 
 
-def test_observation_has_no_way_to_the_ledger(region: Template) -> None:
+def test_observation_cannot_reach_the_ledger(region: Template) -> None:
     assert not may_for_alpha(
         region, "observation", "dynamodb:Query", TABLE, dynamodb__LeadingKeys=["CLUSTER#alpha"]
     )
 
 
-def test_each_function_writes_its_own_objects_only(region: Template) -> None:
+def test_each_function_writes_only_its_own_objects(region: Template) -> None:
     objects = [
         snapshot_key("alpha"),
         snapshot_key("beta"),
@@ -182,17 +182,17 @@ def test_each_function_writes_its_own_objects_only(region: Template) -> None:
 
 
 @pytest.mark.parametrize("concern", ALL)
-def test_each_function_reads_its_clusters_snapshot_and_learns_when_there_is_none(
+def test_each_function_reads_its_clusters_snapshot_and_gets_404_if_it_is_missing(
     region: Template, concern: str
 ) -> None:
     assert may_for_alpha(region, concern, "s3:GetObject", f"{BUCKET}/{snapshot_key('alpha')}", **OWN)
     assert not may_for_alpha(region, concern, "s3:GetObject", f"{BUCKET}/{snapshot_key('beta')}", **OWN)
     assert may_for_alpha(
         region, concern, "s3:ListBucket", BUCKET, **OWN
-    )  # without it S3 says 403 where it means 404
+    )  # without this permission, S3 answers 403 instead of 404
 
 
-def test_a_bucket_of_that_name_in_another_account_is_nobodys_to_use(templates: dict[str, Template]) -> None:
+def test_no_role_may_use_a_bucket_of_the_same_name_in_another_account(templates: dict[str, Template]) -> None:
     actions = ("s3:GetObject", "s3:ListBucket", "s3:PutObject")
     theirs = {"aws:ResourceAccount": "999988887777", "aws:PrincipalTag/eks-cluster-name": "alpha"}
     asked = 0
@@ -211,9 +211,7 @@ def test_a_bucket_of_that_name_in_another_account_is_nobodys_to_use(templates: d
 
 
 @pytest.mark.parametrize("concern", ALL)
-def test_a_function_may_wake_whom_its_controller_wakes_where_its_clusters_are_reached_from(
-    region: Template, concern: str
-) -> None:
+def test_a_function_may_wake_the_concerns_that_its_controller_wakes(region: Template, concern: str) -> None:
     controllers = ROOT / "layers/core/python/nodesmith/controllers"
     source = (controllers / f"{concern}.py").read_text()
     for part in (
@@ -221,10 +219,10 @@ def test_a_function_may_wake_whom_its_controller_wakes_where_its_clusters_are_re
         "moves.look",
         "moves.moves",
         "moves.validation",
-    ):  # which do some of its work
+    ):  # modules that do some of its work
         if f"controllers.{part} import" in source:
             source += (controllers / f"{part.replace('.', '/')}.py").read_text()
-    woken = set(re.findall(r"(?<!_turn\()Concern\.([A-Z]+)", source))
+    woken = set(re.findall(r"(?<!_lock\()Concern\.([A-Z]+)", source))
     woken |= {each.name for each in INFORMED if "INFORMED" in source}
     for place in ("", PRIVATE) if concern in TALKING else ("",):
         statements = region.statements(region.role_of(concern, place))
@@ -239,7 +237,7 @@ def test_a_function_may_wake_whom_its_controller_wakes_where_its_clusters_are_re
                 assert not allows(statements, "lambda:InvokeFunction", function)
 
 
-def test_dispatch_lists_registrations_and_wakes_every_concern_and_reaches_no_cluster(
+def test_dispatch_lists_registrations_and_wakes_concerns_but_reaches_no_cluster(
     region: Template,
 ) -> None:
     parameters = f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/nodesmith/clusters"
@@ -255,9 +253,7 @@ def test_dispatch_lists_registrations_and_wakes_every_concern_and_reaches_no_clu
 
 
 @pytest.mark.parametrize("concern", ALL)
-def test_a_function_reads_registrations_by_itself_and_never_in_a_session(
-    region: Template, concern: str
-) -> None:
+def test_a_function_reads_registrations_only_outside_sessions(region: Template, concern: str) -> None:
     parameters = f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter"
     for cluster in ("alpha", "beta"):
         registration = f"{parameters}/nodesmith/clusters/{cluster}"
@@ -266,7 +262,7 @@ def test_a_function_reads_registrations_by_itself_and_never_in_a_session(
     assert not may(region, concern, "ssm:GetParameters", f"{parameters}/password")
 
 
-def test_routing_reads_whose_an_instance_is_and_no_ledger_and_wakes_interruption_only(
+def test_routing_reads_indexes_but_no_ledger_and_wakes_only_interruption(
     region: Template,
 ) -> None:
     keys = [partition_key("alpha")]
@@ -282,7 +278,7 @@ def test_routing_reads_whose_an_instance_is_and_no_ledger_and_wakes_interruption
         assert may(region, "routing", "lambda:InvokeFunction", function) is (concern == "interruption")
 
 
-def test_images_are_looked_up_in_awss_own_parameters_unless_others_are_named(region: Template) -> None:
+def test_images_are_read_from_awss_public_parameters(region: Template) -> None:
     parameter = "arn:aws:ssm:eu-west-1:{}:parameter/{}"
     public = parameter.format("", "aws/service/eks/optimized-ami/1.33/amazon-linux-2023/recommended")
     assert may_for_alpha(region, "readiness", "ssm:GetParameter", public)
@@ -291,7 +287,9 @@ def test_images_are_looked_up_in_awss_own_parameters_unless_others_are_named(reg
     )
 
 
-def test_own_parameters_are_read_by_readiness_where_they_are_named(region: Template, plain: Template) -> None:
+def test_only_readiness_reads_the_accounts_parameters_that_cdk_json_names(
+    region: Template, plain: Template
+) -> None:
     for name in ("golden/image", "team-image"):
         parameter = f"arn:aws:ssm:eu-west-1:111122223333:parameter/{name}"
         assert [each for each in ALL if may_for_alpha(region, each, "ssm:GetParameter", parameter)] == [
@@ -303,14 +301,14 @@ def test_own_parameters_are_read_by_readiness_where_they_are_named(region: Templ
         assert not [each for each in ALL if may_for_alpha(plain, each, "ssm:GetParameter", parameter)]
 
 
-def test_the_cluster_is_described_by_those_who_talk_to_it(region: Template) -> None:
+def test_concerns_that_call_api_servers_describe_the_cluster(region: Template) -> None:
     cluster = "arn:aws:eks:eu-west-1:111122223333:cluster/"
     asking = [each for each in ALL if may_for_alpha(region, each, "eks:DescribeCluster", f"{cluster}alpha")]
     assert asking == list(TALKING)
     assert not [each for each in ALL if may_for_alpha(region, each, "eks:DescribeCluster", f"{cluster}beta")]
 
 
-def test_a_vpc_function_ends_interfaces_that_we_made_for_its_sessions_cluster_only_where_it_collects(
+def test_of_the_functions_in_vpcs_only_garbage_collection_deletes_interfaces(
     region: Template,
 ) -> None:
     action, interface = (
@@ -336,7 +334,7 @@ def test_a_vpc_function_ends_interfaces_that_we_made_for_its_sessions_cluster_on
 @pytest.mark.parametrize(
     ("partition", "region_name"), [("aws", "ap-southeast-99"), ("aws-us-gov", "us-gov-west-1")]
 )
-def test_roles_stay_within_iams_sizes_wherever_they_are(
+def test_roles_stay_within_iams_size_limits_in_every_partition(
     templates: dict[str, Template], partition: str, region_name: str
 ) -> None:
     def size(statements: list[dict[str, Any]]) -> int:
@@ -348,7 +346,7 @@ def test_roles_stay_within_iams_sizes_wherever_they_are(
         assert size(template.trust(role)) <= 2_048, role
 
 
-def test_a_functions_metrics_are_read_by_itself_and_the_forwarder_and_no_other(region: Template) -> None:
+def test_no_function_reads_another_functions_metrics(region: Template) -> None:
     for concern in ALL:
         for other in ALL:
             is_own = concern == other and concern in MEASURED

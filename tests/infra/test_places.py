@@ -1,4 +1,4 @@
-"""Ten clusters in three VPCs, some of them with public endpoints: each is served from where it can be reached."""
+"""Ten clusters in three VPCs, some with public endpoints: each is served from where it can be reached."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REGIONS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Template]:
-    """Return the templates of the region (by no name) and of the clusters, by name."""
+    """Return the templates of the clusters by name, and that of the region under the empty name."""
     folder: Path = tmp_path_factory.mktemp("places")
     clusters = [
         {"name": name, "region": REGION, "vpcId": "vpc-0a0a0a0a", **({"reachedFrom": vpc} if vpc else {})}
@@ -45,13 +45,13 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Template]:
 
 
 def served() -> Iterator[tuple[str, Concern, str]]:
-    """Yield each cluster's concerns, and where their functions run."""
+    """Yield each cluster's concerns, and the VPC in which their functions run."""
     for cluster, reached_from in REACHED_FROM.items():
         for concern in TICK_MINUTES:
             yield cluster, concern, function_vpc(concern, reached_from)
 
 
-def test_every_concern_of_every_cluster_has_its_function_where_the_cluster_is_reached_from(
+def test_every_concern_has_a_function_where_the_cluster_is_reached_from(
     templates: dict[str, Template],
 ) -> None:
     vpcs = REGIONS[REGION]["vpcs"]
@@ -61,15 +61,15 @@ def test_every_concern_of_every_cluster_has_its_function_where_the_cluster_is_re
         assert subnets == (vpcs[vpc]["subnetIds"] if vpc else []), (cluster, concern)
 
 
-def test_functions_of_one_place_serve_all_clusters_that_are_reached_from_there(
+def test_the_functions_of_one_place_serve_all_clusters_reached_from_there(
     templates: dict[str, Template],
 ) -> None:
     functions = templates[""].of_type("Lambda::Function")
     assert len(functions) == len(TICK_MINUTES) + 3 + len(VPCS) * len(TALKING)
-    assert len(templates[""].resources) < 500, "CloudFormation takes no more in a stack"
+    assert len(templates[""].resources) < 500, "the limit of a CloudFormation stack"
 
 
-def test_the_api_server_knows_the_functions_that_serve_its_cluster_and_no_others(
+def test_the_api_server_admits_only_the_functions_that_serve_its_cluster(
     templates: dict[str, Template],
 ) -> None:
     for cluster, reached_from in REACHED_FROM.items():
@@ -79,9 +79,7 @@ def test_the_api_server_knows_the_functions_that_serve_its_cluster_and_no_others
 
 
 @pytest.mark.parametrize("waker", ["forwarder", "dispatch", "provisioning", "interruption"])
-def test_who_runs_in_no_vpc_wakes_functions_wherever_a_cluster_is_reached_from(
-    templates: dict[str, Template], waker: str
-) -> None:
+def test_roles_outside_vpcs_wake_functions_in_every_vpc(templates: dict[str, Template], waker: str) -> None:
     region = templates[""]
     name = f"nodesmith-{waker}-{REGION}"
     statements = region.statements(region.role_named(name))

@@ -1,4 +1,4 @@
-"""What wakes whom: invocations, the queue of those that wait, ticks and EC2's events."""
+"""Invocations, the queue of delayed ones, ticks and EC2's events."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def mapping(template: Template) -> dict[str, Any]:
 
 
 def invocation_settings(template: Template, concern: str, vpc: str) -> dict[str, Any]:
-    """Return how a function's asynchronous invocations are kept and repeated."""
+    """Return the settings of a function's asynchronous invocations."""
     ids = {each["FunctionName"]: id_ for id_, each in template.of_type("Lambda::Function").items()}
     (found,) = (
         each
@@ -48,7 +48,7 @@ def invocation_settings(template: Template, concern: str, vpc: str) -> dict[str,
     return found
 
 
-def test_a_region_has_one_queue_that_waits_and_one_for_what_is_given_up_which_outlives_it(
+def test_a_region_has_a_waiting_queue_and_a_dead_letter_queue_that_keeps_messages_longer(
     region: Template,
 ) -> None:
     found = by_name(region)
@@ -59,7 +59,7 @@ def test_a_region_has_one_queue_that_waits_and_one_for_what_is_given_up_which_ou
     assert dead["MessageRetentionPeriod"] > waiting["MessageRetentionPeriod"]
 
 
-def test_a_message_is_hidden_for_six_runs_of_dispatch_and_kept_until_every_receive_has_failed(
+def test_a_message_outlasts_all_its_receives_and_is_hidden_for_six_timeouts(
     region: Template,
 ) -> None:
     _, waiting = by_name(region)["nodesmith-waiting"]
@@ -69,14 +69,14 @@ def test_a_message_is_hidden_for_six_runs_of_dispatch_and_kept_until_every_recei
     assert longest_delay + worst < waiting["MessageRetentionPeriod"]
 
 
-def test_runs_that_fail_are_tried_again_through_half_an_hour_and_often_while_a_notice_lasts() -> None:
+def test_failed_runs_are_retried_for_half_an_hour_and_six_times_within_a_notice() -> None:
     waits = [seconds for attempt in range(MOST_ATTEMPTS) if (seconds := retry_seconds(attempt)) is not None]
     assert sum(waits) >= 1800
     assert len([total for total in accumulate(waits) if total < NOTICE_SECONDS]) >= 6
 
 
 @pytest.mark.parametrize(("vpc", "concern"), [*PLACES, ("", "routing"), ("", "dispatch"), ("", "catalog")])
-def test_an_event_whose_run_dies_is_run_again_and_then_kept(region: Template, vpc: str, concern: str) -> None:
+def test_an_event_whose_run_dies_is_retried_and_then_kept(region: Template, vpc: str, concern: str) -> None:
     found = invocation_settings(region, concern, vpc)
     assert found["Qualifier"] == "live"
     assert (found["MaximumRetryAttempts"], found["MaximumEventAgeInSeconds"]) == (2, 21600)
@@ -84,7 +84,7 @@ def test_an_event_whose_run_dies_is_run_again_and_then_kept(region: Template, vp
     assert dead == f"arn:aws:sqs:{REGION}:{ACCOUNT}:nodesmith-dead"
 
 
-def test_every_function_has_an_alias_that_names_its_newest_version_and_versions_are_kept(
+def test_every_function_has_an_alias_of_its_newest_version_and_versions_are_kept(
     region: Template,
 ) -> None:
     functions = region.of_type("Lambda::Function")
@@ -98,7 +98,7 @@ def test_every_function_has_an_alias_that_names_its_newest_version_and_versions_
         assert version["DeletionPolicy"] == "Retain"
 
 
-def test_a_deployment_that_changes_anything_is_a_new_version_of_every_function(tmp_path: Path) -> None:
+def test_a_deployment_that_changes_anything_publishes_every_function(tmp_path: Path) -> None:
     def versions(name: str, content: str) -> set[str]:
         code = code_on_empty_layers(tmp_path / name / "layers")
         (code.layers["packing"] / "python" / "packing.txt").write_text(content)
@@ -113,7 +113,7 @@ def test_a_deployment_that_changes_anything_is_a_new_version_of_every_function(t
     assert not before & after
 
 
-def test_every_queue_is_encrypted_and_refuses_what_is_not_tls(region: Template) -> None:
+def test_every_queue_is_encrypted_and_requires_tls(region: Template) -> None:
     queues = region.of_type("SQS::Queue")
     policy = region.only("SQS::QueuePolicy")
     assert sorted(policy["Queues"]) == sorted(queues)
@@ -129,7 +129,7 @@ def test_every_queue_is_encrypted_and_refuses_what_is_not_tls(region: Template) 
     assert all(queue["SqsManagedSseEnabled"] is True for queue in queues.values())
 
 
-def test_what_waits_feeds_dispatch_without_limit_and_failures_come_back_alone(region: Template) -> None:
+def test_delayed_messages_feed_dispatch_and_only_failed_ones_come_back(region: Template) -> None:
     found = mapping(region)
     assert found["FunctionName"] == f"{LAMBDA}:nodesmith-dispatch:live"
     assert found["EventSourceArn"] == f"{by_name(region)['nodesmith-waiting'][0]}.Arn"
@@ -138,7 +138,7 @@ def test_what_waits_feeds_dispatch_without_limit_and_failures_come_back_alone(re
     assert not found.keys() & {"ScalingConfig", "MaximumBatchingWindowInSeconds"}
 
 
-def test_nobody_takes_messages_but_dispatch_and_only_those_that_wait(region: Template) -> None:
+def test_only_dispatch_receives_messages_and_only_from_the_waiting_queue(region: Template) -> None:
     takers = {
         function["FunctionName"]: statement["Resource"]
         for function in region.of_type("Lambda::Function").values()
@@ -148,7 +148,7 @@ def test_nobody_takes_messages_but_dispatch_and_only_those_that_wait(region: Tem
     assert takers == {"nodesmith-dispatch": [f"arn:aws:sqs:{REGION}:{ACCOUNT}:nodesmith-waiting"]}
 
 
-def test_schedules_wake_dispatch_every_minute_and_the_catalogue_every_twelve_hours(
+def test_schedules_wake_dispatch_every_minute_and_catalog_every_twelve_hours(
     region: Template,
 ) -> None:
     ticks = {
@@ -164,7 +164,7 @@ def test_schedules_wake_dispatch_every_minute_and_the_catalogue_every_twelve_hou
     }
 
 
-def test_a_tick_is_never_repeated(region: Template) -> None:
+def test_a_tick_is_never_retried(region: Template) -> None:
     for each in region.of_type("Scheduler::Schedule").values():
         assert each["Target"]["RetryPolicy"]["MaximumRetryAttempts"] == 0
 
@@ -188,7 +188,7 @@ def test_ticks_come_only_from_the_stacks_own_schedules(region: Template) -> None
     )
 
 
-def test_one_set_of_rules_for_all_clusters_passes_notices_on_as_they_are(region: Template) -> None:
+def test_one_set_of_rules_passes_notices_on_unchanged_for_all_clusters(region: Template) -> None:
     aliases = region.of_type("Lambda::Alias")
     (alias,) = (id_ for id_, each in aliases.items() if each["FunctionName"] == routing(region))
     rules = [
@@ -229,7 +229,7 @@ def routing(template: Template) -> str:
     return found
 
 
-def test_only_the_rules_invoke_a_function_by_its_own_policy_and_only_routing(region: Template) -> None:
+def test_only_the_rules_have_a_resource_policy_and_only_on_routing(region: Template) -> None:
     aliases = region.of_type("Lambda::Alias")
     allowed = list(region.of_type("Lambda::Permission").values())
     assert {aliases[each["FunctionName"]]["FunctionName"] for each in allowed} == {routing(region)}

@@ -1,4 +1,4 @@
-"""What is kept: the table and the bucket."""
+"""The table and the bucket."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_table_survives_mistakes(region: Template) -> None:
     assert {each["AttributeType"] for each in table["AttributeDefinitions"]} == {"S"}
 
 
-def test_the_table_knows_whose_an_instance_is_and_tells_no_more_of_it(region: Template) -> None:
+def test_the_tables_indexes_hold_only_keys(region: Template) -> None:
     indexes = region.only("DynamoDB::Table")["GlobalSecondaryIndexes"]
     assert {each["IndexName"]: each["KeySchema"] for each in indexes} == {
         name: [{"AttributeName": name, "KeyType": "HASH"}] for name in ("instance", "reservation")
@@ -33,13 +33,13 @@ def test_the_table_knows_whose_an_instance_is_and_tells_no_more_of_it(region: Te
     assert [each["Projection"] for each in indexes] == [{"ProjectionType": "KEYS_ONLY"}] * 2
 
 
-def test_table_and_bucket_outlive_the_stack_but_not_a_first_deployment_that_fails(region: Template) -> None:
+def test_table_and_bucket_outlive_the_stack_but_not_a_failed_first_deployment(region: Template) -> None:
     for kind in ("AWS::DynamoDB::Table", "AWS::S3::Bucket"):
         (found,) = (each for each in region.resources.values() if each["Type"] == kind)
         assert (found["DeletionPolicy"], found["UpdateReplacePolicy"]) == ("RetainExceptOnCreate", "Retain")
 
 
-def test_what_may_fail_is_made_before_the_protected_table_and_ticks_come_after_it(region: Template) -> None:
+def test_the_protected_table_is_created_after_everything_but_the_ticks(region: Template) -> None:
     (table,) = (id_ for id_, each in region.resources.items() if each["Type"] == "AWS::DynamoDB::Table")
     before = _before(region, table)
     later = {each["Type"] for id_, each in region.resources.items() if id_ not in {*before, table}}
@@ -55,7 +55,7 @@ def test_what_may_fail_is_made_before_the_protected_table_and_ticks_come_after_i
 
 
 def _before(template: Template, id_: str) -> set[str]:
-    """Return all resources that CloudFormation makes before a resource because of DependsOn."""
+    """Return all resources that CloudFormation creates before a resource because of DependsOn."""
     found: set[str] = set()
     open_ = [id_]
     while open_:
@@ -74,7 +74,7 @@ def test_the_buckets_name_is_in_the_accounts_own_namespace(region: Template) -> 
 
 
 @pytest.mark.parametrize("region", ["me-central-1", "me-south-1"])
-def test_where_s3_has_no_namespace_for_each_account_the_bucket_is_named_in_full(region: str) -> None:
+def test_the_bucket_is_named_in_full_where_s3_has_no_account_namespaces(region: str) -> None:
     stack = Stack(App(), "region", env=Environment(region=region))
     make_bucket(stack, region)
     (bucket,) = assertions.Template.from_stack(stack).find_resources("AWS::S3::Bucket").values()
@@ -95,7 +95,7 @@ def test_the_bucket_is_private_encrypted_and_versioned(region: Template) -> None
     assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
 
 
-def test_the_bucket_refuses_what_is_not_tls(region: Template) -> None:
+def test_the_bucket_requires_tls(region: Template) -> None:
     statements = region.only("S3::BucketPolicy")["PolicyDocument"]["Statement"]
     denied = [
         each["Condition"] for each in statements if each["Effect"] == "Deny" and each["Action"] == "s3:*"
@@ -105,7 +105,7 @@ def test_the_bucket_refuses_what_is_not_tls(region: Template) -> None:
     assert {each["Effect"] for each in statements} == {"Deny"}
 
 
-def test_replaced_snapshots_go_in_a_week_and_decisions_in_a_quarter(region: Template) -> None:
+def test_replaced_snapshots_expire_in_a_week_and_decisions_in_a_quarter(region: Template) -> None:
     rules = {each["Id"]: each for each in region.only("S3::Bucket")["LifecycleConfiguration"]["Rules"]}
     assert rules["replaced"]["NoncurrentVersionExpiration"] == {"NoncurrentDays": 7}
     assert "Prefix" not in rules["replaced"]

@@ -1,4 +1,4 @@
-"""A deployment with a canary: new code serves some clusters, what serves today goes on to serve the others."""
+"""A deployment with a canary: new code serves some clusters, and the current versions keep serving the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRIED = [name for name in ALL if name.rpartition("-")[2] not in ("catalog", "dis
 
 
 class Deployed:
-    """Lambda, as far as it is asked which version serves."""
+    """Lambda, reduced to the query for the version that serves."""
 
     def __init__(self, *functions: str, error: Exception | None = None) -> None:
         self._functions, self._error = functions, error
@@ -47,7 +47,7 @@ def synthesised(folder: Path, canary: Any, deployed: Deployed) -> Template:
 
 
 def versions(template: Template, alias: str) -> dict[str, str]:
-    """Return what an alias of each function names: a version's number, or the new version."""
+    """Return the target of an alias of each function: a version's number, or `new` for the new version."""
     functions = {id_: each["FunctionName"] for id_, each in template.of_type("Lambda::Function").items()}
     return {
         functions[each["FunctionName"]]: each["FunctionVersion"]
@@ -58,7 +58,7 @@ def versions(template: Template, alias: str) -> dict[str, str]:
     }
 
 
-def test_what_serves_today_goes_on_to_serve_and_the_new_version_is_on_trial(tmp_path: Path) -> None:
+def test_the_current_versions_keep_serving_while_the_new_ones_are_on_trial(tmp_path: Path) -> None:
     template = synthesised(tmp_path, "dev, staging", Deployed(*ALL))
 
     assert versions(template, "live") == dict.fromkeys(ALL, "7")
@@ -69,7 +69,7 @@ def test_what_serves_today_goes_on_to_serve_and_the_new_version_is_on_trial(tmp_
     assert read_trial(parameter["Value"]) == Trial(frozenset({"dev", "staging"}), release)
 
 
-def test_events_for_the_release_on_trial_are_kept_as_all_others(tmp_path: Path) -> None:
+def test_events_for_the_release_on_trial_are_kept_like_all_others(tmp_path: Path) -> None:
     template = synthesised(tmp_path, "dev", Deployed(*ALL))
     kept: dict[str, list[Any]] = {}
     for each in template.of_type("Lambda::EventInvokeConfig").values():
@@ -78,7 +78,7 @@ def test_events_for_the_release_on_trial_are_kept_as_all_others(tmp_path: Path) 
     assert all(each in kept["live"] for each in kept["canary"])
 
 
-def test_a_function_that_serves_nowhere_yet_serves_by_its_new_version(tmp_path: Path) -> None:
+def test_a_new_function_serves_with_its_new_version(tmp_path: Path) -> None:
     known = [name for name in ALL if name != "nodesmith-repair"]
     assert versions(synthesised(tmp_path, "dev", Deployed(*known)), "live") == {
         **dict.fromkeys(known, "7"),
@@ -86,8 +86,8 @@ def test_a_function_that_serves_nowhere_yet_serves_by_its_new_version(tmp_path: 
     }
 
 
-def test_without_a_canary_nothing_is_looked_up_and_all_serve_by_their_new_versions(tmp_path: Path) -> None:
-    template = synthesised(tmp_path, None, Deployed(error=AssertionError("nobody asks")))
+def test_without_a_canary_nothing_is_looked_up_and_new_versions_serve(tmp_path: Path) -> None:
+    template = synthesised(tmp_path, None, Deployed(error=AssertionError("must not be queried")))
     assert versions(template, "live") == dict.fromkeys(ALL, "new")
     assert versions(template, "canary") == {}
 
@@ -95,24 +95,25 @@ def test_without_a_canary_nothing_is_looked_up_and_all_serve_by_their_new_versio
 @pytest.mark.parametrize(
     ("deployed", "said"),
     [
-        (Deployed(), f"canary: nothing is deployed in {PLAIN_REGION}"),
-        (Deployed(error=NoCredentialsError()), f"canary: what serves in {PLAIN_REGION} cannot be looked up"),
+        (Deployed(), f"canary: no release is deployed in {PLAIN_REGION}"),
+        (
+            Deployed(error=NoCredentialsError()),
+            f"canary: cannot look up which versions serve in {PLAIN_REGION}",
+        ),
     ],
 )
-def test_a_trial_without_a_release_that_serves_is_refused(
-    tmp_path: Path, deployed: Deployed, said: str
-) -> None:
+def test_a_trial_without_a_deployed_release_is_refused(tmp_path: Path, deployed: Deployed, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         synthesised(tmp_path, "dev", deployed)
 
 
 @pytest.mark.parametrize("raw", ["dev,", "a b", "x", 7, ["dev"], "../dev"])
-def test_a_canary_that_names_no_clusters_is_refused_with_what_would_be_right(raw: Any) -> None:
+def test_a_canary_that_names_no_clusters_is_refused_with_an_example(raw: Any) -> None:
     with pytest.raises(ValueError, match="-c canary=dev,staging"):
         read_canary(raw)
 
 
-def test_a_function_hands_clusters_to_itself_only(plain: Template) -> None:
+def test_a_function_hands_clusters_only_to_itself(plain: Template) -> None:
     for name in TRIED:
         role = plain.function(name.removeprefix("nodesmith-"))["Role"].removesuffix(".Arn")
         arns = {arn for each in plain.statements(role) for arn in each["Resource"] if arn.endswith(":canary")}

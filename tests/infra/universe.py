@@ -1,6 +1,6 @@
-"""Whatever a function could ask AWS for: calls about things of one cluster, and about what all clusters share.
+"""The calls that a function could make: about resources of one cluster, and about shared resources.
 
-It is written down apart from the statements, so that a statement that allows more than it should finds its call here.
+The list is independent of the statements, so that a statement that allows too much matches a call here.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _DESCRIBED = (
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A cluster, as sessions name it."""
+    """A cluster as sessions name it."""
 
     name: str
     vpc_id: str
@@ -74,9 +74,9 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One question to IAM. `about` is for people. `whose` is a cluster's name, empty for what all clusters share.
+    """One query to IAM. `about` describes it. `whose` is a cluster's name, empty for shared resources.
 
-    `open_to` are the concerns that may ask it without a session, though it is about one cluster.
+    `open_to` are the concerns that may make the call without a session, although it is about one cluster.
     """
 
     action: str
@@ -88,7 +88,7 @@ class Call:
 
 
 def cluster_calls(of: Cluster, asking: Cluster) -> Iterator[Call]:
-    """Yield calls about one cluster's things; where `asking` is another, also those that mix the names of both."""
+    """Yield calls about one cluster's resources; if `asking` is another, also calls that mix the names of both."""
     yield from _kept(of, asking)
     yield from _launches(of, asking)
     yield from _existing(of, asking)
@@ -98,7 +98,7 @@ def cluster_calls(of: Cluster, asking: Cluster) -> Iterator[Call]:
     role, to_ec2 = f"{IAM}:role/KarpenterNodeRole-{of.name}", {"iam:PassedToService": "ec2.amazonaws.com"}
     yield Call("iam:PassRole", role, "role KarpenterNodeRole-<cluster>, to EC2", of.name, to_ec2)
     parameter = f"{SSM}{parameter_name(of.name)}"
-    # It has to be read before there can be a session.
+    # A session cannot start until the registration has been read.
     yield Call("ssm:GetParameters", parameter, "the registration", of.name, open_to=tuple(TICK_MINUTES))
     yield Call("ssm:PutParameter", parameter, "the registration", of.name)
     beats: Context = {"dynamodb:LeadingKeys": [forwarder_partition_key(of.name)]}
@@ -145,13 +145,15 @@ def _kept(of: Cluster, asking: Cluster) -> Iterator[Call]:
         )
         if len(keys) > 1:
             mixed: Context = {"dynamodb:LeadingKeys": keys}
-            yield Call(f"dynamodb:{action}", TABLE, "the ledger beside the asking one's", of.name, mixed)
+            yield Call(
+                f"dynamodb:{action}", TABLE, "the ledger together with the caller's own", of.name, mixed
+            )
 
 
 def tags(whose: str, cluster: str, managed_by: str = "", nodepool: str = "default") -> dict[str, str]:
-    """Return the condition keys of a cluster's tags, of the request or of the resource.
+    """Return the condition keys of a cluster's tags, on the request or on the resource (`whose`).
 
-    Nodesmith's may name another.
+    The tag that only nodesmith sets may name another cluster, `managed_by`.
     """
     return {
         f"aws:{whose}Tag/kubernetes.io/cluster/{cluster}": "owned",
@@ -164,7 +166,7 @@ def tags(whose: str, cluster: str, managed_by: str = "", nodepool: str = "defaul
 
 
 def _owners(of: Cluster, asking: Cluster, whose: str, nodepool: str = "default") -> Iterator[dict[str, str]]:
-    """Yield tags that name the cluster, and tags of which one names it and the other the cluster that asks."""
+    """Yield tags that all name the cluster, and mixed tags that name it and the cluster that asks."""
     yield tags(whose, of.name, nodepool=nodepool)
     if of != asking:
         yield tags(whose, of.name, asking.name, nodepool)
@@ -183,7 +185,7 @@ def _launches(of: Cluster, asking: Cluster) -> Iterator[Call]:
         for owned in _owners(of, asking, "Resource", nodepool):
             template = f"{EC2}:launch-template/lt-1"
             for action in LAUNCHING:
-                # What the request itself creates carries the tags of whoever asks.
+                # What the request itself creates carries the caller's tags.
                 asked = {**owned, **tags("Request", asking.name, nodepool=nodepool)}
                 yield Call(action, template, f"launch template of {why}", of.name, asked)
     for kind in ("subnet", "security-group"):
@@ -193,7 +195,7 @@ def _launches(of: Cluster, asking: Cluster) -> Iterator[Call]:
 
 
 def _existing(of: Cluster, asking: Cluster) -> Iterator[Call]:
-    """Yield calls about instances and the like that are there: ending them, naming them, taking them over."""
+    """Yield calls about existing resources: to end them, tag them, or take them over."""
     for owned in _owners(of, asking, "Resource"):
         for action, kind in _KIND_OF_DELETION.items():
             yield Call(action, f"{EC2}:{kind}/1", f"{kind} with the cluster's tags", of.name, owned)
@@ -218,11 +220,11 @@ def _profiles(of: Cluster) -> Iterator[Call]:
         yield Call(action, path, about, of.name, tags("Resource", of.name))
     yield Call("iam:GetInstanceProfile", path, about, of.name)
     missing = f"{IAM}:instance-profile/{of.name}_0123456789abcdef"
-    yield Call("iam:GetInstanceProfile", missing, "instance profile that is not there", of.name)
+    yield Call("iam:GetInstanceProfile", missing, "instance profile that does not exist", of.name)
 
 
 def shared_calls(role: str) -> Iterator[Call]:
-    """Yield calls about what no single cluster owns; `role` is the ARN of the role with which it is asked."""
+    """Yield calls about shared resources; `role` is the ARN of the calling role."""
     here: Context = {"aws:RequestedRegion": REGION}
     for kind in _DESCRIBED:
         yield Call(f"ec2:Describe{kind}", "*", "this region", context=here)
@@ -232,7 +234,7 @@ def shared_calls(role: str) -> Iterator[Call]:
         yield Call(action, f"{EC2}:capacity-reservation/cr-1", "any capacity reservation")
     learned: Context = {"dynamodb:LeadingKeys": [learned_partition_key(REGION)]}
     for each in LEDGER_ACTIONS:
-        yield Call(f"dynamodb:{each}", TABLE, "what nodes offer", context=learned)
+        yield Call(f"dynamodb:{each}", TABLE, "lessons from nodes", context=learned)
         own: Context = {"dynamodb:LeadingKeys": [health_partition_key("")]}
         yield Call(f"dynamodb:{each}", TABLE, "the region's health", context=own)
     for index in ("instance", "reservation"):
@@ -255,9 +257,9 @@ def shared_calls(role: str) -> Iterator[Call]:
 def _keys_and_images() -> Iterator[Call]:
     through: Mapping[str, str] = {"kms:ViaService": f"ec2.{REGION}.amazonaws.com"}
     for action in EBS_KEY_USES:
-        yield Call(action, VOLUME_KEY, "the region's key of volumes, through EC2", context=through)
+        yield Call(action, VOLUME_KEY, "the region's key for volumes, through EC2", context=through)
     for_aws: Context = {**through, "kms:GrantIsForAWSResource": "true"}
-    yield Call("kms:CreateGrant", VOLUME_KEY, "the region's key of volumes, through EC2", context=for_aws)
+    yield Call("kms:CreateGrant", VOLUME_KEY, "the region's key for volumes, through EC2", context=for_aws)
     public = f"arn:aws:ssm:{REGION}::parameter/aws/service/eks/optimized-ami/1.35/recommended"
     yield Call("ssm:GetParameter", public, "AWS's public parameters")
     for name in ("golden/image", "team-image"):
@@ -265,7 +267,7 @@ def _keys_and_images() -> Iterator[Call]:
 
 
 def _by_itself() -> Iterator[Call]:
-    """Yield what a function does by itself, and what Lambda does in its name."""
+    """Yield calls that a function makes without a session, and calls that Lambda makes on its behalf."""
     yield Call("ssm:GetParametersByPath", f"{SSM}{PARAMETERS}", "the list of registrations")
     for action in ("ssm:GetParameters", "ssm:PutParameter"):
         yield Call(action, f"{SSM}{CANARY_PARAMETER}", "the clusters on trial")

@@ -98,9 +98,9 @@ BROKEN = {
         _pool("weight: 10", "weight: 10\n  weight: 20"), "spec.weight: is given twice", 15
     ),
     "unknown anchor": Broken("kind: *nobody\n", "not YAML: found undefined alias", 1),
-    "anchor in itself": Broken("kind: &a [*a]\n", "is an alias inside of its own anchor", 1),
-    "billion laughs": Broken(LAUGHS, "aliases stand for more than 100000 values"),
-    "billion merges": Broken(MERGES, "aliases stand for more than 100000 values"),
+    "anchor in itself": Broken("kind: &a [*a]\n", "is an alias inside its own anchor", 1),
+    "billion laughs": Broken(LAUGHS, "aliases expand to more than 100000 values"),
+    "billion merges": Broken(MERGES, "aliases expand to more than 100000 values"),
     "brackets": Broken("[" * 10 * MIB, "nested too deeply", 1),
     "maps in maps": Broken("{a: " * (MIB // 2), "not JSON", 1),
     "dashes": Broken("- " * 5 * MIB, "nested too deeply", 1),
@@ -112,11 +112,11 @@ BROKEN = {
         "---\n{}\n" * (10 * MIB // 7), "more than 5,000 objects and mistakes"
     ),
     "zeroes": Broken(b"\0" * 10 * MIB, "not YAML"),
-    "random bytes": Broken(bytes(range(256)) * 4096, "not text in UTF-8: byte 128 is 0x80"),
-    "utf-16": Broken(POOL.encode("utf-16"), "not text in UTF-8: byte 0 is 0xff"),
+    "random bytes": Broken(bytes(range(256)) * 4096, "not UTF-8 text: byte 128 is 0x80"),
+    "utf-16": Broken(POOL.encode("utf-16"), "not UTF-8 text: byte 0 is 0xff"),
     "half a gzip": Broken(b"\x1f\x8b\x08\0\0\0\0\0\0\xff", "Compressed file ended before"),
     "hundreds of megabytes in one": Broken(
-        gzip.compress(b"\0" * MIB) * 256, "more than 67,108,864 bytes once it is uncompressed"
+        gzip.compress(b"\0" * MIB) * 256, "more than 67,108,864 bytes when uncompressed"
     ),
     "broken json": Broken('{"apiVersion": "v1" "kind": 1}\n', "not YAML", 1),
     "python": Broken(
@@ -124,7 +124,7 @@ BROKEN = {
     ),
     # not an object
     "empty": Broken("", "is empty"),
-    "comments only": Broken("# nothing\n", "holds no object"),
+    "comments only": Broken("# nothing\n", "contains no object"),
     "a list": Broken("- a\n- b\n", "expected an object, found", 1),
     "no kind": Broken("apiVersion: v1\nmetadata: {name: a}\n", "kind: is missing", 1),
     "no name": Broken("apiVersion: v1\nkind: Pod\nmetadata: {}\n", "metadata.name: is missing", 3),

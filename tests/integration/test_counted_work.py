@@ -19,7 +19,7 @@ from tests.moves import ON_DEMAND, settled, shrink
 from tests.world import World, pod_manifest
 
 
-class EventDeduplication:
+class Counted:
     """What was counted and measured since the last look."""
 
     def __init__(self, metrics: Metrics) -> None:
@@ -50,12 +50,12 @@ def test_nodepools_cost_what_their_instances_were_bought_for_until_ec2_is_told_t
     world.run(Concern.LIFECYCLE)
     (claim,) = world.store.claims.values()
     assert claim.price_hourly_usd > 0
-    ((about, usd),) = EventDeduplication(world.metrics).gauge("nodepools_cost_total")
+    ((about, usd),) = Counted(world.metrics).gauge("nodepools_cost_total")
     assert (about, usd) == ({"nodepool": "default"}, round(claim.price_hourly_usd, 6))
     shrink(world, 0)
     world.live(timedelta(minutes=5))
     assert not world.store.claims
-    assert EventDeduplication(world.metrics).gauge("nodepools_cost_total") == [({"nodepool": "default"}, 0)]
+    assert Counted(world.metrics).gauge("nodepools_cost_total") == [({"nodepool": "default"}, 0)]
 
 
 def test_pods_that_leave_a_node_are_counted_once_by_what_it_ends_for() -> None:
@@ -63,7 +63,7 @@ def test_pods_that_leave_a_node_are_counted_once_by_what_it_ends_for() -> None:
     (claim,) = world.store.claims.values()
     world.warn(claim.instance_id)
     world.live(timedelta(minutes=3))
-    told = EventDeduplication(world.metrics)
+    told = Counted(world.metrics)
     assert told.counter("pods_drained_total") == [({"reason": "SpotInterrupted"}, 3)]
 
 
@@ -72,9 +72,7 @@ def test_pods_of_a_node_that_somebody_deletes_leave_by_force() -> None:
     (claim,) = world.store.claims
     world.cluster.delete("NodeClaim", claim)
     world.live(timedelta(minutes=3))
-    assert EventDeduplication(world.metrics).counter("pods_drained_total") == [
-        ({"reason": "Forceful Termination"}, 2)
-    ]
+    assert Counted(world.metrics).counter("pods_drained_total") == [({"reason": "Forceful Termination"}, 2)]
 
 
 def test_pods_that_wait_are_told_by_zone_and_those_that_nothing_can_be_bought_for() -> None:
@@ -88,7 +86,7 @@ def test_pods_that_wait_are_told_by_zone_and_those_that_nothing_can_be_bought_fo
     world.add("never", resourceClaims=[{"name": "gpu", "resourceClaimName": "g"}])
     world.observe()
     world.run(Concern.PROVISIONING)
-    told = EventDeduplication(world.metrics)
+    told = Counted(world.metrics)
     by_zone = told.gauge("scheduler_pending_pods_by_effective_zone_count")
     assert {labels["zone"]: n for labels, n in by_zone} == {
         "flexible": 1,
@@ -101,7 +99,7 @@ def test_pods_that_wait_are_told_by_zone_and_those_that_nothing_can_be_bought_fo
     world.remove(["too-large", "nowhere", "never"])
     world.settle()
     world.run(Concern.PROVISIONING)
-    told = EventDeduplication(world.metrics)
+    told = Counted(world.metrics)
     assert told.gauge("scheduler_pending_pods_by_effective_zone_count") == []
     assert told.gauge("scheduler_unschedulable_pods_count") == [({"controller": "provisioner"}, 0)]
 
@@ -111,7 +109,7 @@ def test_offerings_that_ec2_would_not_launch_from_are_counted_by_zone_and_reason
     world.cloud.stock = {"*": 0}
     world.observe()
     world.run(Concern.PROVISIONING)
-    failures = EventDeduplication(world.metrics).counter("cloudprovider_instance_launch_failures_total")
+    failures = Counted(world.metrics).counter("cloudprovider_instance_launch_failures_total")
     assert {labels["reason"] for labels, _ in failures} == {"InsufficientInstanceCapacity"}
     assert {labels["zone"] for labels, _ in failures} <= set(builders.ZONES)
     subnets = world.store.load().nodeclasses["default"].subnets
@@ -147,7 +145,7 @@ def test_messages_are_counted_by_what_they_say_and_when_they_are_done_with() -> 
     )
     world.notices.keep_all(*said)
     handle_notices(interruption(world))
-    told = EventDeduplication(world.metrics)
+    told = Counted(world.metrics)
     assert told.counter("interruption_received_messages_total") == [
         ({"message_type": "instance_stopped"}, 1),
         ({"message_type": "no_op"}, 3),
@@ -170,7 +168,7 @@ def test_a_notice_of_which_a_claim_could_not_be_written_is_not_done_with() -> No
     world.notices.keep_all(builders.spot_warning(claim.instance_id, world.now))
     assert handle_notices(interruption(world)).again
     assert len(world.notices.pending()) == 1
-    assert EventDeduplication(world.metrics).counter("interruption_deleted_messages_total") == []
+    assert Counted(world.metrics).counter("interruption_deleted_messages_total") == []
 
 
 @pytest.mark.parametrize(
@@ -188,7 +186,7 @@ def test_a_node_that_ends_for_a_check_of_ec2s_is_counted_once(check: str, fate: 
     for _ in range(3):
         handle_notices(interruption(world))
     assert world.store.claims[claim.name].phase is Phase.TERMINATING
-    told = EventDeduplication(world.metrics)
+    told = Counted(world.metrics)
     assert told.counter("interruption_instance_status_unhealthy_total") == [({"category": category}, 1)]
 
 

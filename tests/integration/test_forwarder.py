@@ -287,7 +287,7 @@ def test_a_forwarder_that_cannot_write_its_snapshot_does_not_say_that_all_is_wel
         eventually(lambda: bool(stage.heartbeats.beats))
         stage.blobs.down = True
         created(stage.store, "nodepools", POOL)
-        eventually(lambda: "telling failed" in caplog.text)
+        eventually(lambda: "delivery failed" in caplog.text)
         beats = list(stage.heartbeats.beats)
         stage.clock.sleep(15)
         assert stage.heartbeats.beats == beats

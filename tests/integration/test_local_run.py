@@ -1,4 +1,4 @@
-"""The whole system once, through the command line: manifests in, bound pods, prices and reasons out."""
+"""The whole system once through the command line: manifests in; bound pods, prices and reasons out."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_price_of_the_run_is_that_of_its_nodes_and_marked_as_an_estimate(out
     assert all(node["priceEstimated"] for node in nodes)
 
 
-def test_the_timeline_tells_the_way_of_every_node_in_its_order(outcome: dict[str, Any]) -> None:
+def test_the_timeline_has_every_nodes_milestones_in_order(outcome: dict[str, Any]) -> None:
     claims: dict[str, list[str]] = {}
     for entry in outcome["timeline"]:
         if entry["object"].startswith("NodeClaim/"):
@@ -106,7 +106,7 @@ def test_no_function_failed_on_the_way(express: Result) -> None:
     assert "function" not in express.stderr.replace("starting the functions", "")
 
 
-def test_bad_objects_are_named_by_line_and_field_while_the_others_are_looked_at(tmp_path: Path) -> None:
+def test_bad_objects_are_named_by_line_and_field_while_the_others_are_processed(tmp_path: Path) -> None:
     file = tmp_path / "mixed.yaml"
     file.write_text(TOO_BIG)
 

@@ -1,5 +1,6 @@
-"""Problems to break the solver with, and references to hold its answers against; none shares code with `decisions`.
+"""Random problems for the solver, and references for its answers, which share no code with `decisions`.
 
-`firstfit` packs as Karpenter does, `lpbound` proves what no plan can undercut, `bruteforce` finds the best plan of a
-small problem, `drawing` makes problems that mix every kind of constraint, `planning` is the one way in to nodesmith.
+`firstfit` packs as Karpenter does, `lpbound` proves a lower bound on the price, `bruteforce` finds the best plan of a
+small problem, `drawing` generates problems that mix every kind of constraint, and `planning` is the interface to
+nodesmith.
 """

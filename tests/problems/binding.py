@@ -1,7 +1,7 @@
-"""What a plan leaves to the order of binding, which is kube-scheduler's own and which nobody tells.
+"""Checks that a plan holds in any order of binding, because kube-scheduler's order is not known in advance.
 
-Pods that have no spread wait for nobody and may all come first: each spread must hold for a pod that comes last. And
-whichever pods have come already, one of the others must be able to come next.
+Pods without a spread never wait, so they may all come first: each spread must hold for a pod that comes last. And
+whichever pods have come already, at least one of the rest must be able to come next.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.problems.supplies import CAPACITY, ZONE, Config, Supply, supply
 
 
 def uneven(problem: Problem, plan: Mapping[str, Any]) -> list[str]:
-    """Return the pods of a plan (as JSON) whose hard spreads do not hold once every pod is where the plan has it."""
+    """Return the pods of a plan (as JSON) whose hard spreads do not hold once every pod is where the plan places it."""
     cluster, running, placed = _outcome(problem, plan)
     found = []
     for pod, host in placed:
@@ -27,7 +27,7 @@ def uneven(problem: Problem, plan: Mapping[str, Any]) -> list[str]:
 
 
 def unsatisfied(problem: Problem, plan: Mapping[str, Any], orders: int = 5) -> list[str]:
-    """Return the pods that some orders of binding, drawn by the problem's seed, leave without the place they have."""
+    """Return the pods that cannot bind to their planned nodes in some order; the problem's seed draws the orders."""
     cluster, running, placed = _outcome(problem, plan)
     dice = random.Random(problem.seed)  # noqa: S311
     for _ in range(orders):
@@ -48,7 +48,7 @@ _Places = list[tuple[Pod, int]]
 
 
 def _outcome(problem: Problem, plan: Mapping[str, Any]) -> tuple[Cluster, _Places, _Places]:
-    """Return the nodes as they will be, the pods that run, and those of the plan, each with its node's number."""
+    """Return the nodes after the plan, the running pods, and the planned pods, each with the number of its node."""
     given = supply(problem)
     names = [node.labels[HOSTNAME] for node in given.nodes] + [node["name"] for node in plan["nodes"]]
     new = [_bought(given, node) for node in plan["nodes"]]

@@ -1,9 +1,8 @@
-"""The best plan of a small problem, by trying all: exact, slow, and sharing no code with what it judges.
+"""The best plan of a small problem by exhaustive search: exact, slow, and without code of what it judges.
 
-A plan is good when its nodes, all there from the start, take every pod in whatever order kube-scheduler, which nobody
-tells, tries them, under its rules, and its spreads hold in the end. As
-nodesmith and Karpenter do, a spread counts every domain in which a node for the pod could be bought, empty ones too; a
-new hostname is always one of them.
+A plan is valid if its nodes, all present from the start, accept every pod in any order in which kube-scheduler may try
+them, under its rules, and if its spreads hold in the end. As in nodesmith and Karpenter, a spread counts every domain
+in which a node for the pod could be bought, including empty ones; a new hostname is always one of them.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ from tests.problems.supplies import Config, Supply, key_of, supply
 
 _STEPS = 10_000
 _CENT = 1e-9
-"""prices nearer than this are the same"""
+"""Prices that differ by less than this count as equal."""
 
 
 class TooLarge(AssertionError):
-    """The problem has more plans than anybody wants to try."""
+    """The problem has too many plans to try."""
 
 
 @dataclass(slots=True)
 class Best:
-    """The cheapest full placement: its price, USD an hour, and for every pod the node that it goes to."""
+    """The cheapest full placement: its price in USD an hour, and the node of every pod."""
 
     price_hourly_usd: float
     hosts: dict[str, str]
 
 
 def best_plan(problem: Problem) -> Best | None:
-    """Find the cheapest plan that places every pod; None where there is none. Raises TooLarge after many steps."""
+    """Return the cheapest plan that places every pod, None if there is none. Raises TooLarge after too many steps."""
     given = supply(problem)
     search = _Search(given, sorted(given.pending, key=lambda pod: (given.alike[pod.key], pod.key)))
     search.place(0, [], 0)
@@ -42,7 +41,7 @@ def best_plan(problem: Problem) -> Best | None:
 
 @dataclass(slots=True)
 class _Group:
-    """Pods that share a node to be bought, and what that node may be."""
+    """Pods that share a new node, and what that node may be."""
 
     pods: list[Pod]
     configs: list[Config]
@@ -55,12 +54,12 @@ class _Search:
     best: Best | None = None
     steps: int = 0
     hosts: dict[str, int] = field(default_factory=dict)
-    """by pod, the number of its host: existing nodes first, then groups"""
+    """The number of each pod's host: existing nodes first, then groups."""
     repulsions: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    """by two kinds of pods, the keys over which one keeps away from the other"""
+    """For two kinds of pods, the topology keys over which one repels the other."""
 
     def place(self, index: int, groups: list[_Group], first: int) -> None:
-        """Place the pods from `index` on in every way; pods alike go to hosts in ascending order, from `first`."""
+        """Place the pods from `index` on in every way; identical pods go to hosts in ascending order, from `first`."""
         self._step()
         if self.best and sum(g.configs[0].price for g in groups) >= self.best.price_hourly_usd - _CENT:
             return
@@ -103,7 +102,7 @@ class _Search:
         return any(HOSTNAME in self._repulsion(pod, other) for other in others)
 
     def _buy(self, groups: list[_Group]) -> None:
-        """Choose for every group the node it becomes, cheapest first, so that limits and topology hold."""
+        """Choose a node for every group, cheapest first, within limits and topology."""
         choices = [self.given.worth_trying(group.configs) for group in groups]
         least = [sum(configs[0].price for configs in choices[n:]) for n in range(len(choices) + 1)]
         refused: set[tuple[tuple[str, ...], ...]] = set()
@@ -139,7 +138,7 @@ class _Search:
         self.best = Best(price, {key: names[host] for key, host in self.hosts.items()})
 
     def _clash(self, group: _Group, config: Config, other: _Group, bought: Config) -> bool:
-        """Return whether pods of two groups keep away from each other over a domain that their nodes would share."""
+        """Return whether pods of two groups repel each other over a domain that their nodes would share."""
         return any(
             key != HOSTNAME and key in config.labels and config.labels[key] == bought.labels.get(key)
             for one in group.pods
@@ -164,7 +163,7 @@ class _Search:
             raise TooLarge(f"problem {self.given.seed}")
 
     def _bindable(self, bought: Sequence[Config]) -> bool:
-        """Return whether every order of binding takes every pod to its host: of those left one can always go."""
+        """Return whether every order of binding takes every pod to its host: some remaining pod can always bind."""
         fresh = [
             Node({**c.labels, HOSTNAME: f"new-{n}"}, c.taints, c.node.free) for n, c in enumerate(bought)
         ]
@@ -190,14 +189,14 @@ class _Search:
         return bind(frozenset(self.hosts)) and all(self._is_even(cluster, pod) for pod in self.pods)
 
     def _is_even(self, cluster: Cluster, pod: Pod) -> bool:
-        """Return whether the spreads of a pod would let it where it is if all others were there before it."""
+        """Return whether a pod's spreads would allow its host if all other pods were bound before it."""
         others = [(p, self.hosts[p.key]) for p in self.pods if p is not pod]
         cluster.bound = [*self.given.running, *others]
         return is_even(cluster, pod, self.hosts[pod.key], self.given.domains[pod.key])
 
 
 def without_hopeless(problem: Problem) -> Problem:
-    """Leave out the waiting pods that no node could take even alone: they make every other pod's plan moot."""
+    """Leave out pending pods that fit no node even alone: with them, no plan would place every pod."""
     given = supply(problem)
     hosts = [*given.nodes, *(config.node for config in given.configs)]
     unschedulable = {

@@ -1,7 +1,7 @@
-"""Random problems that mix every kind of constraint: a small catalogue, NodePools, a cluster and pods that wait.
+"""Random problems that mix every kind of constraint: a small catalogue, NodePools, a cluster and pending pods.
 
-Seeded: a number names a problem for good, so that a failure is told by it. Most draws are plain, and each rare thing
-comes often enough that any two of them meet in a few hundred problems.
+A seed identifies a problem permanently, so a failure can be reported by its number. Most draws are plain, and each rare
+feature is frequent enough that any two of them meet within a few hundred problems.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ZONES = ("test-zone-1", "test-zone-2", "test-zone-3")
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """How large problems may be, and what is left out: soft wishes, and what changes which plan is the best."""
+    """How large problems may be, and what they leave out: preferences, and features that change which plan is best."""
 
     most_pods: int = 8
     most_shapes: int = 4
@@ -36,11 +36,11 @@ class Mix:
     soft: bool = True
     weights: bool = True
     rare: bool = False
-    """whether pods have what few have, see `rarities`"""
+    """Whether pods have rare features, see `rarities`."""
 
 
 SMALL = Mix(soft=False, weights=False)
-"""For brute force: what is wished for only, and NodePools' weights, would make the cheapest plan not the right one."""
+"""For brute force: with preferences or NodePool weights, the cheapest plan would not be the right one."""
 LARGE = Mix(most_pods=60, most_shapes=12)
 RARE = Mix(most_pods=16, most_shapes=6, rare=True)
 
@@ -55,7 +55,7 @@ class Problem:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """Read the catalogue."""
+        """The parsed catalogue."""
         found, problems = read_catalog_file(json.dumps(self.types).encode(), NOW)
         assert not problems, problems[0]
         return found
@@ -66,7 +66,7 @@ class Problem:
 
 
 def draw(seed: int, mix: Mix = SMALL) -> Problem:
-    """Draw the problem of this number."""
+    """Return the problem with this seed."""
     dice = random.Random(seed)  # noqa: S311
     zones = ZONES[: dice.choice((1, 2, 3, 3))]
     types = [_type(dice, number, zones) for number in range(dice.randint(1, mix.most_types))]

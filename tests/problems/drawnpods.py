@@ -1,4 +1,4 @@
-"""Pods of random problems: what they ask for, where they may go, and whom they want near or far."""
+"""Pods of random problems: their requests, their node constraints, and their rules about other pods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 @dataclass(slots=True)
 class Drawn:
-    """The pods of one problem as they come, and the volumes they bring."""
+    """The pods of one problem as they are drawn, and their volumes."""
 
     dice: random.Random
     zones: Sequence[str]
@@ -33,7 +33,7 @@ class Drawn:
     _claims: list[Manifest] = field(default_factory=list)
 
     def running(self, node: Manifest) -> Iterator[Manifest]:
-        """Yield a few small pods that run on a node, some of which keep others away."""
+        """Yield a few small pods that run on a node, some of which repel others."""
         name = node["metadata"]["name"]
         for number in range(self.dice.choice((0, 1, 2))):
             spec: Manifest = {"nodeName": name, "tolerations": [{"operator": "Exists"}]}
@@ -45,7 +45,7 @@ class Drawn:
             yield {**pod, "status": {"phase": "Running"}}
 
     def shape(self, number: int) -> Callable[[int], Manifest]:
-        """Draw what pods alike have in common; give the function that makes the n-th of them."""
+        """Draw what identical pods have in common; return a function that makes the n-th of them."""
         dice = self.dice
         requests = {
             "cpu": dice.choice(("100m", "250m", "500m", "800m", "1", "1500m", "3")),
@@ -193,7 +193,7 @@ class Drawn:
 
 
 def pods(drawn: Drawn, count: int, most_shapes: int) -> list[Manifest]:
-    """Draw so many pods of at most so many shapes."""
+    """Draw `count` pods of at most `most_shapes` shapes."""
     shapes = [drawn.shape(number) for number in range(min(count, drawn.dice.randint(1, most_shapes)))]
     makers = shapes + [drawn.dice.choice(shapes) for _ in range(count - len(shapes))]
     return [maker(index) for index, maker in enumerate(makers)]
@@ -222,7 +222,7 @@ def _storageclass(name: str, zones: Sequence[str]) -> Manifest:
 
 
 def _claimed(dice: random.Random, name: str, namespace: str, zones: Sequence[str]) -> list[Manifest]:
-    """Return a claim: bound to a volume in some zone, or still to be bound by its class."""
+    """Return a claim: bound to a volume in some zone, or not yet bound."""
     claim: Manifest = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",

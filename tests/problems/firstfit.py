@@ -1,8 +1,8 @@
-"""First-fit in Karpenter's manner, by resources alone: what nodesmith's prices are compared to in the same run.
+"""First fit as in Karpenter, by resources alone: the reference for nodesmith's prices in the same run.
 
-Pods go largest first (cpu, then memory). Each goes to the open node with the fewest pods on which it fits, as long as
-some type would hold them all; else it opens a node that may still become any type. Prices decide only at the end, when
-each node becomes the cheapest type that holds its pods.
+Pods are placed largest first (cpu, then memory). Each goes to the open node with the fewest pods on which it fits, as
+long as some type would hold them all; otherwise it opens a node that may still become any type. Prices matter only at
+the end, when each node becomes the cheapest type that holds its pods.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Vector = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A type with what it offers to pods and its lowest price, USD an hour."""
+    """A type with its allocatable resources and its lowest price in USD an hour."""
 
     name: str
     capacity: Vector
@@ -25,7 +25,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Bought:
-    """A node bought, and the pods on it."""
+    """A bought node, and the pods on it."""
 
     kind: Kind
     pods: tuple[Vector, ...]
@@ -39,14 +39,14 @@ class _Open:
 
 
 def first_fit(pods: Iterable[Vector], kinds: Sequence[Kind]) -> list[Kind]:
-    """Return the nodes bought, see `first_fit_nodes`."""
+    """Return the types of the bought nodes, see `first_fit_nodes`."""
     return [node.kind for node in first_fit_nodes(pods, kinds)]
 
 
 def first_fit_nodes(pods: Iterable[Vector], kinds: Sequence[Kind]) -> list[Bought]:
-    """Return the nodes bought. Vectors are cpu, memory, then anything else; a pod that no type holds is left out."""
+    """Return the bought nodes. Vectors are cpu, memory, then any others; a pod that fits no type is left out."""
     opened: list[_Open] = []
-    order: list[tuple[int, int]] = []  # of open nodes: pods on it, number
+    order: list[tuple[int, int]] = []  # for open nodes: number of pods, number of the node
     for pod in sorted(pods, key=lambda p: (-p[0], -p[1], p)):
         refused: set[Vector] = set()
         for place, (count, number) in enumerate(order):

@@ -1,9 +1,9 @@
-"""Consolidation in Karpenter's manner, beside which ours is measured: N nodes into one at most, first valid move wins.
+"""Consolidation as in Karpenter, the reference for ours: N nodes into at most one, and the first valid move wins.
 
-Candidates go by price per cost of eviction. Of their prefixes, up to a hundred nodes, bisection seeks the longest that
-fits into what stands and one new node, cheaper than they are; then single nodes are tried in the same order.
-Simulation and launch lists are nodesmith's own, as for large fleets, so that nothing but the search differs; but what
-is bought is one node for all, the cheapest that holds them, as in Karpenter's simulation, and no packing in several.
+Candidates are sorted by price per eviction cost. Among their prefixes of up to a hundred nodes, bisection finds the
+longest that fits into existing nodes and one new, cheaper node; then single nodes are tried in the same order.
+Simulation and launch lists are nodesmith's own, as for large fleets, so that only the search differs. However, one node
+is bought for all pods, the cheapest that holds them, as in Karpenter's simulation, instead of a packing into several.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _SPOT_TYPES = 15
 
 
 class OneNode(Fleet):
-    """A fleet in whose trials no more than one node is bought."""
+    """A fleet whose trials buy at most one node."""
 
     def _bought(self, assignment: Assignment, order: Order) -> Purchase:
         return super()._bought(replace(assignment, demands=_as_one(assignment.demands)), order)
 
 
 def _as_one(demands: list[Demand]) -> list[Demand]:
-    """Return one demand for the pods of all; leave them as they are where rules say who may share a node, or which."""
+    """Return one demand for all pods, or the demands unchanged if rules restrict who shares a node, or which node."""
     pods = tuple(pod for demand in demands for pod in demand.pods)
     if len(pods) < 2 or any(d != Demand(d.shape, d.pods) for d in demands):
         return demands
@@ -52,13 +52,13 @@ def _as_one(demands: list[Demand]) -> list[Demand]:
 def _is_wide_enough(
     sources: Sequence[Candidate], node: PlannedNode, templates: Mapping[str, Template]
 ) -> bool:
-    """Return whether so many types are cheaper as one spot node needs to be changed for another."""
+    """Return whether enough types are cheaper, if one spot node is replaced by another."""
     is_spot = [source.node.labels.get(CAPACITY_TYPE) == SPOT for source in sources] == [True]
     return not is_spot or for_spot(node, templates[node.claim.nodepool], _SPOT_TYPES) is not None
 
 
 def one_command(inputs: Inputs) -> Proposal | None:
-    """Return the first move that Karpenter's search would begin; None where it finds none."""
+    """Return the first move that Karpenter's search would begin, or None if it finds none."""
     under_way = Pass(inputs, _STEPS, fleet=OneNode)
     candidates = under_way.consolidatable()
     empty = [one for one in candidates if not one.pods]

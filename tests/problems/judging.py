@@ -1,4 +1,4 @@
-"""What becomes of a random problem: the plan for it, what the audit finds, and how it stands to the best there is."""
+"""Judges the plan for a random problem: by the audit, and against the best possible plan."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.problems.planning import inputs_of, planned, timed
 
 _LOSSES = 100.0
 _SAME = 1e-6
-"""prices this near, in USD an hour, are equal: plans are written with nine digits"""
+"""Prices in USD an hour that differ by less than this are equal: plans are written with nine digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One small problem beside brute force. `best` is None where no plan places every pod."""
+    """The result for one small problem, and that of brute force. `best` is None if no plan places every pod."""
 
     seed: int
     price_hourly_usd: float
@@ -34,17 +34,17 @@ class Judged:
 
     @property
     def is_missed(self) -> bool:
-        """True where all pods could have been placed and were not."""
+        """Whether all pods could have been placed and were not."""
         return self.best is not None and bool(self.unplaced)
 
     @property
     def is_comparable(self) -> bool:
-        """True where both place all pods, so that prices compare."""
+        """Whether both place all pods, so that prices compare."""
         return self.best is not None and not self.unplaced
 
     @property
     def ratio(self) -> float:
-        """The plan's price to the best one; 1 is optimal."""
+        """The plan's price divided by the best one; 1 is optimal."""
         assert self.best is not None
         if self.price_hourly_usd <= self.best.price_hourly_usd + _SAME:
             return 1.0
@@ -54,17 +54,17 @@ class Judged:
 
     @property
     def is_impossible(self) -> bool:
-        """True where the plan costs less than the best there is."""
+        """Whether the plan costs less than the best possible plan."""
         return self.best is not None and self.price_hourly_usd < self.best.price_hourly_usd - _SAME
 
     @property
     def is_overbound(self) -> bool:
-        """True where the plan says that nothing cheaper exists than something that does."""
+        """Whether the plan's lower bound exceeds the best possible price."""
         return self.best is not None and self.bound_hourly_usd > self.best.price_hourly_usd + _SAME
 
 
 def judged(seed: int, mix: Mix = SMALL) -> Judged | None:
-    """Hold the plan for a problem against brute force; None where that would take too long."""
+    """Compare the plan for a problem with brute force; return None if that would take too long."""
     problem = without_hopeless(draw(seed, mix))
     try:
         best = best_plan(problem)
@@ -75,14 +75,14 @@ def judged(seed: int, mix: Mix = SMALL) -> Judged | None:
 
 
 def rejudged(one: Judged, change: Callable[[Inputs], Inputs]) -> Judged:
-    """Hold the plan for a small problem, some of its inputs changed, against the best that is known of it."""
+    """Compare the plan for a small problem, with changed inputs, to the known best plan."""
     problem = without_hopeless(draw(one.seed))
     made = timed(change(inputs_of(problem.manifests, problem.catalog)))
     return Judged(one.seed, made.price_hourly_usd, made.bound_hourly_usd, made.unplaced, one.best)
 
 
 def with_risks(inputs: Inputs) -> Inputs:
-    """Let every pool of spot that is the cheapest of its type have interrupted us often."""
+    """Give each type's cheapest spot pool a history of many interruptions."""
     risks = {
         OfferingKey(SPOT, name, min(spot, key=lambda o: (o.price_hourly_usd, o.zone)).zone): Risk(
             _LOSSES, inputs.now
@@ -94,13 +94,13 @@ def with_risks(inputs: Inputs) -> Inputs:
 
 
 def found(seed: int, mix: Mix = LARGE) -> list[Violation]:
-    """Return what the audit has against the plan for a problem."""
+    """Return the audit's violations of the plan for a problem."""
     problem = draw(seed, mix)
     return audit(problem.manifests, problem.catalog, planned(problem.manifests, problem.catalog).plan)
 
 
 def digest(seeds: range, mix: Mix = LARGE) -> str:
-    """Return a fingerprint of the plans for these problems."""
+    """Return a digest of the plans for these problems."""
     content = hashlib.sha256()
     for seed in seeds:
         problem = draw(seed, mix)

@@ -1,7 +1,7 @@
-"""kube-scheduler's filters on what random problems hold, written once more from its documentation.
+"""kube-scheduler's filters for random problems, implemented independently from its documentation.
 
-Reads the dialect of `drawing` only: one container a pod, one term of each required pod affinity, volumes by claim.
-Amounts are in thousandths, so that cpu and memory are whole numbers alike.
+It supports only the manifests that `drawing` generates: one container per pod, one term per required pod affinity,
+volumes by claim. Amounts are in thousandths, so that cpu and memory are both integers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 @dataclass(frozen=True, eq=False)
 class Pod:
-    """One pod. `reach` are the alternatives that its volumes leave, each a list of expressions on node labels."""
+    """One pod. `reach` are the alternatives that its volumes allow, each a list of expressions on node labels."""
 
     key: str
     namespace: str
@@ -39,19 +39,19 @@ class Pod:
 
     @property
     def ports(self) -> set[int]:
-        """The host ports it takes."""
+        """The host ports that it uses."""
         found = (p for c in self.spec["containers"] for p in c.get("ports") or ())
         return {p["hostPort"] for p in found if p.get("hostPort")}
 
     def terms(self, kind: str) -> Sequence[Manifest]:
-        """Return required terms of podAffinity or podAntiAffinity."""
+        """Return the required terms of podAffinity or podAntiAffinity."""
         rules = (self.spec.get("affinity") or {}).get(kind) or {}
         return rules.get(_REQUIRED) or ()
 
 
 @dataclass(eq=False)
 class Node:
-    """One node: what is free on it before pods come, and how many volumes it may attach (None: any number)."""
+    """One node: its free resources before pods come, and how many volumes it may attach (None: any number)."""
 
     labels: Labels
     taints: Sequence[Manifest]
@@ -62,7 +62,7 @@ class Node:
 
 @dataclass
 class Cluster:
-    """Nodes, and pods on them by the number of their node. `namespaces` are labels by name."""
+    """Nodes, and pods with the number of their node. `namespaces` are labels by name."""
 
     nodes: list[Node]
     namespaces: Mapping[str, Labels]
@@ -71,18 +71,18 @@ class Cluster:
 
 @lru_cache(maxsize=4096)
 def amount(text: str) -> int:
-    """Read a quantity, in thousandths."""
+    """Parse a quantity, in thousandths."""
     unit = next(u for u in _UNITS if text.endswith(u))
     return int(Decimal(text.removesuffix(unit)) * _UNITS[unit] * 1000)
 
 
 def may_run(pod: Pod, labels: Labels, taints: Iterable[Manifest]) -> bool:
-    """Return whether labels, taints and volumes let the pod on a node, whatever its room."""
+    """Return whether labels, taints and volumes allow the pod on a node, whatever its free resources."""
     return tolerates(pod, taints) and _selects(pod, labels) and any(holds(each, labels) for each in pod.reach)
 
 
 def tolerates(pod: Pod, taints: Iterable[Manifest]) -> bool:
-    """Return whether no taint keeps the pod away."""
+    """Return whether the pod tolerates all taints."""
     tolerations = pod.spec.get("tolerations") or ()
     return all(
         taint["effect"] == "PreferNoSchedule" or any(_tolerated(taint, each) for each in tolerations)
@@ -103,16 +103,16 @@ def fits(pods: Sequence[Pod], node: Node) -> bool:
 
 
 def admits(cluster: Cluster, pod: Pod, host: int, domains: Mapping[int, Iterable[str]]) -> bool:
-    """Return whether pod affinities and spreads let the pod on a node now.
+    """Return whether pod affinities and spreads allow the pod on a node now.
 
-    `domains` are, by the number of a spread constraint, further domains that count though no node is in them yet.
+    `domains` are, by number of a spread constraint, further domains that count although they have no node yet.
     """
     near = _near_enough(cluster, pod, host) and _far_enough(cluster, pod, host)
     return near and is_even(cluster, pod, host, domains)
 
 
 def is_even(cluster: Cluster, pod: Pod, host: int, domains: Mapping[int, Iterable[str]]) -> bool:
-    """Return whether the spreads of a pod let it on a node now; `domains` as for `admits`."""
+    """Return whether the pod's spreads allow it on a node now; `domains` as for `admits`."""
     return all(
         _even_enough(cluster, pod, host, spread, domains.get(number, ()))
         for number, spread in enumerate(pod.spec.get("topologySpreadConstraints") or ())
@@ -121,7 +121,7 @@ def is_even(cluster: Cluster, pod: Pod, host: int, domains: Mapping[int, Iterabl
 
 
 def repels(pod: Pod, other: Pod, namespaces: Mapping[str, Labels]) -> list[str]:
-    """Return the topology keys over which the pod keeps away from another."""
+    """Return the topology keys over which the pod repels another."""
     return [t["topologyKey"] for t in pod.terms("podAntiAffinity") if _looks_at(pod, t, other, namespaces)]
 
 
@@ -165,9 +165,9 @@ def _even_enough(cluster: Cluster, pod: Pod, host: int, spread: Manifest, furthe
 
 
 def is_counted(pod: Pod, spread: Manifest, node: Node) -> bool:
-    """Return whether a spread of a pod looks at a node: it has the keys of all of them, and may be the pod's.
+    """Return whether a pod's spread counts a node: it has the keys of all spreads, and the pod may run on it.
 
-    Every node that is there has a hostname, and every other will.
+    Every existing node has a hostname, and every new one will.
     """
     hard = [s for s in pod.spec["topologySpreadConstraints"] if s["whenUnsatisfiable"] == "DoNotSchedule"]
     return (

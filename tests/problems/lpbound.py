@@ -1,10 +1,10 @@
-"""The price below which no plan can go, by column generation: the linear programme over all fillings of all types.
+"""A lower bound on the price of any plan, by column generation: the linear programme over all patterns of all types.
 
-A master programme chooses among fillings known so far; its dual values say what a pod of each shape is worth. For every
-type a small integer programme then looks for the filling worth most; one worth more than its type's price enters the
-master. Whatever the worths, dividing them by the largest ratio of worth to price over all types makes a valid bound
-(Farley), so a search cut short still proves something. For a trace it takes a minute or more, so the benchmarks keep
-what it found as constants.
+A master programme chooses among the patterns known so far; its dual prices are the worth of a pod of each shape. For
+every type, a small integer programme then finds the pattern with the highest worth; a pattern worth more than its
+type's price enters the master. Dividing any worths by the largest ratio of worth to price over all types makes a valid
+bound (Farley), so an interrupted search still proves one. A trace takes a minute or more, so the benchmarks keep the
+results as constants.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _ROUNDS = 400
 
 
 def lp_bound(asks: Sequence[tuple[Vector, int]], kinds: Sequence[Kind]) -> float:
-    """Return a price, USD an hour, that no nodes for all `asks` (what one pod takes, how many) can undercut.
+    """Return a price in USD an hour that no nodes for all `asks` (the size of one pod, how many) can undercut.
 
-    At most a two-thousandth below the linear programme's value, unless the rounds end first.
+    It is at most a two-thousandth below the linear programme's value, unless the rounds end first.
     """
     sizes, counts = [size for size, _ in asks], [count for _, count in asks]
     sold = undominated(kinds)
@@ -42,7 +42,7 @@ def lp_bound(asks: Sequence[tuple[Vector, int]], kinds: Sequence[Kind]) -> float
 
 
 def undominated(kinds: Sequence[Kind]) -> list[Kind]:
-    """Leave out types that another matches or beats in price and in all room."""
+    """Leave out types that another type equals or beats in price and in all resources."""
     kept: list[Kind] = []
     for kind in sorted(kinds, key=lambda k: (k.price, tuple(-r for r in k.capacity), k.name)):
         if not any(
@@ -72,7 +72,7 @@ def _master(
 def _fullest(
     sizes: Sequence[Vector], counts: Sequence[int], worths: Sequence[float], kind: Kind
 ) -> tuple[float, dict[int, int]]:
-    """Return what the best filling of a type is worth at the most, and a filling that comes near it."""
+    """Return an upper bound on the worth of a type's best pattern, and a pattern that comes near it."""
     model = _model()
     model.changeObjectiveSense(highspy.ObjSense.kMaximize)
     for _ in kind.capacity:

@@ -1,4 +1,4 @@
-"""The one way in: manifests and a catalogue to a plan, by the functions that `nodesmith plan` is made of."""
+"""The only interface to nodesmith: from manifests and a catalogue to a plan, with the functions of `nodesmith plan`."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan as its JSON says it, and the cpu seconds that the decision took."""
+    """A plan as JSON, and the cpu seconds that the decision took."""
 
     plan: dict[str, Any]
     cpu_seconds: float
 
     @property
     def price_hourly_usd(self) -> float:
-        """What its nodes cost together."""
+        """The total price of its nodes."""
         return float(self.plan["priceHourly"])
 
     @property
     def bound_hourly_usd(self) -> float:
-        """The price that, as it says, no plan can undercut."""
+        """The lower bound that it reports."""
         return float(self.plan["lowerBoundHourly"])
 
     @property
     def placed(self) -> dict[str, str]:
-        """Every pod that has a node, with that node's name."""
+        """Every placed pod, with the name of its node."""
         nodes = [(n["name"], n["pods"]) for n in self.plan["nodes"]]
         nodes += [(n["node"], n["pods"]) for n in self.plan["existing"]]
         return {pod: name for name, pods in nodes for pod in pods}
 
     @property
     def unplaced(self) -> dict[str, str]:
-        """Every pod that has none, with the reason."""
+        """Every unplaced pod, with the reason."""
         return {entry["pod"]: entry["reason"] for entry in self.plan["unplaced"]}
 
 
 def inputs_of(
     manifests: Iterable[Manifest], catalog: Catalog, settings: NodeSettings | None = None
 ) -> Inputs:
-    """Read manifests as `nodesmith plan` does; a fault in them is a fault of the test."""
+    """Read manifests as `nodesmith plan` does; assert that they have no faults."""
     documents = [Document(manifest, "problem", number) for number, manifest in enumerate(manifests)]
     read = read_manifests((), documents)
     assert not read.faults, read.faults[0]
@@ -57,12 +57,12 @@ def inputs_of(
 
 
 def planned(manifests: Iterable[Manifest], catalog: Catalog) -> Planned:
-    """Decide, and write the plan as JSON."""
+    """Decide, and return the plan as JSON with its cpu time."""
     return timed(inputs_of(manifests, catalog))
 
 
 def timed(inputs: Inputs) -> Planned:
-    """Decide on inputs that are read already; only the decision is timed."""
+    """Decide on parsed inputs; only the decision is timed."""
     started = time.process_time()
     plan = decide(inputs)
     seconds = time.process_time() - started

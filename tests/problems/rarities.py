@@ -1,6 +1,6 @@
-"""What pods of random problems seldom are: with sidecars and overhead, gated, choosy by revision, of some priority.
+"""Rare features for pods of random problems: sidecars, overhead, gates, matchLabelKeys, priorities and others.
 
-Drawn by dice of their own from a problem that is there, so that the problems without stay what they are.
+Drawn from an existing problem with a random generator of their own, so that problems without them stay unchanged.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def with_rarities(seed: int, manifests: Iterable[Manifest]) -> Iterator[Manifest]:
-    """Yield the problem's objects, some kinds of waiting pods with something rare about them."""
+    """Yield the problem's objects; some groups of pending pods get rare features."""
     for manifest in manifests:
         name = str(manifest["metadata"]["name"])
         if manifest["kind"] != "Pod" or manifest["spec"].get("nodeName"):
             yield manifest
             continue
-        dice = random.Random(f"{seed} {name.rpartition('-')[0]}")  # noqa: S311 (the same for pods alike)
+        dice = random.Random(f"{seed} {name.rpartition('-')[0]}")  # noqa: S311 (the same for identical pods)
         yield {**manifest, "spec": _spec(dice, copy.deepcopy(manifest["spec"]))}
 
 
@@ -52,7 +52,7 @@ def _spec(dice: random.Random, spec: Manifest) -> Manifest:
 
 
 def _setup(dice: random.Random) -> Manifest:
-    """Return an init container that ends before the pod starts, or nothing."""
+    """Return an init container that ends before the pod starts, or an empty dict."""
     if dice.random() < 0.9:
         return {}
     ports = [{"containerPort": 80, "hostPort": 80}]
@@ -68,7 +68,7 @@ def _sidecar(dice: random.Random) -> Manifest:
 
 
 def _narrow(spec: Manifest, also: Mapping[str, Any]) -> None:
-    """Ask one more thing of nodes, in each alternative."""
+    """Add one more expression to each alternative of the node affinity."""
     node = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     terms = node.setdefault(_REQUIRED, {"nodeSelectorTerms": [{}]})["nodeSelectorTerms"]
     for term in terms:

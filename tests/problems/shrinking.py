@@ -1,7 +1,7 @@
-"""The smallest problem that still shows a fault: what is told to whoever mends it.
+"""The smallest problem that still shows a fault, for the report of that fault.
 
-`python -m tests.problems.shrinking SEED KIND [small|large]` prints it; KIND is a kind of violation, or one of crash,
-missed, dearer, bound.
+`python -m tests.problems.shrinking SEED KIND [small|large]` prints it; KIND is a kind of violation, or crash, missed,
+dearer or bound.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FIELDS = (
 
 
 def shrunk(problem: Problem, still: Callable[[Problem], bool]) -> Problem:
-    """Leave out all that can be left out while `still` says that the fault is there."""
+    """Leave out as much as possible while `still` confirms the fault."""
     smaller = True
     while smaller:
         smaller = False
@@ -95,7 +95,7 @@ def shows(problem: Problem, kind: str) -> bool:
     try:
         inputs = inputs_of(problem.manifests, problem.catalog)
     except (NodesmithError, AssertionError, KeyError):
-        return False  # no problem any more: something that the rest refers to is gone
+        return False  # no longer a valid problem: something that the rest refers to is gone
     try:
         made = timed(inputs)
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError):

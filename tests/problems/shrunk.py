@@ -1,7 +1,7 @@
-"""Clusters whose work has shrunk: a random problem's plan carried out, then pods gone, others protected in every way.
+"""Clusters whose workload has shrunk: a random problem's plan, carried out, with pods removed and others protected.
 
-`violations` says what is wrong with moves that are proposed for one; it shares no code with the search, but for reading
-prices and manifests.
+`violations` lists what is wrong with the moves proposed for such a cluster; it shares only the parsing of prices and
+manifests with the search.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _BUDGETS = ("100%", "100%", "50%", "10%", "1", "2", "0")
 _POLICIES = ("WhenEmptyOrUnderutilized", "WhenEmptyOrUnderutilized", "Balanced", "WhenEmpty")
 _MIX = Mix(most_pods=24, most_shapes=5)
 FROM_ONE = 20
-"""clusters that are shrunk from one problem's plan, each in a way of its own"""
+"""How many clusters are shrunk, each differently, from one problem's plan."""
 _LEAST_SAVING = 0.02
 _SAME = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Manifests of what runs, and what there is to buy."""
+    """The manifests of a running cluster, and its catalogue."""
 
     manifests: tuple[Manifest, ...]
     catalog: Catalog
 
     def inputs(self) -> Inputs:
-        """Read it as `nodesmith plan --consolidate` does."""
+        """Read the cluster as `nodesmith plan --consolidate` does."""
         return fleet_of(inputs_of(self.manifests, self.catalog))
 
     def of_kind(self, kind: str) -> list[Manifest]:
@@ -58,7 +58,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class _Grown:
-    """A problem, the Nodes that its plan becomes, and the node of each pod that has one."""
+    """A problem, the Nodes of its carried-out plan, and the node of each placed pod."""
 
     problem: Problem
     nodes: tuple[Manifest, ...]
@@ -67,7 +67,7 @@ class _Grown:
 
 @lru_cache(maxsize=4)
 def _grown(seed: int) -> _Grown:
-    """Carry out the plan of the problem of this number: dear, so several clusters are shrunk from each."""
+    """Carry out the plan of a problem: that is expensive, so several clusters are shrunk from each."""
     problem = draw(seed, _MIX)
     made = planned(problem.manifests, problem.catalog)
     types = types_of(problem.catalog)
@@ -81,9 +81,11 @@ def _grown(seed: int) -> _Grown:
 
 
 def shrunk(seed: int, *, rebalancing: bool = False, drifting: bool = False) -> Cluster:
-    """Return the cluster of this number; all its NodePools that let pods be moved may ask for zones to be rebalanced.
+    """Return the cluster of this seed.
 
-    They may have changed their mind about spot since, so that nodes drift, those that lack the label too.
+    With `rebalancing`, all its NodePools that may move pods ask for zones to be rebalanced.
+
+    With `drifting`, they no longer allow spot, so that nodes drift, including those without the label.
     """
     grown = _grown(seed // FROM_ONE)
     dice = random.Random(seed)  # noqa: S311
@@ -163,12 +165,12 @@ def types_of(catalog: Catalog) -> dict[str, InstanceType]:
 
 
 def key_of(pod: Manifest) -> str:
-    """Name a pod as decisions do."""
+    """Return a pod's key, namespace/name, as decisions write it."""
     return f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata']['name']}"
 
 
 def moved(cluster: Cluster, found: Sequence[Proposal], inputs: Inputs, turn: int) -> Cluster:
-    """Return the cluster once moves have been carried out, each node bought as the cheapest thing it may be."""
+    """Return the cluster after these moves, with each new node as the cheapest of its options."""
     types, gone = types_of(cluster.catalog), _gone(found, inputs)
     written = plan_json(Plan(nodes=tuple(n for p in found for n in p.replacements)))["nodes"]
     names = {node["name"]: f"turn-{turn}-{number:03d}" for number, node in enumerate(written)}
@@ -201,7 +203,7 @@ def _gone(found: Iterable[Proposal], inputs: Inputs) -> frozenset[str]:
 
 
 def violations(cluster: Cluster, inputs: Inputs, found: Proposals) -> list[str]:
-    """Return everything that is wrong with what is proposed for a cluster."""
+    """Return everything that is wrong with the proposals for a cluster."""
     gone = _gone(found.proposals, inputs)
     return [
         *_of_sources(cluster, gone),
@@ -227,7 +229,7 @@ def _is_bound_to_node(pod: Manifest) -> bool:
 def _of_sources(cluster: Cluster, gone: frozenset[str]) -> Iterator[str]:
     for pod in _pods_on(cluster, gone):
         if (pod["metadata"].get("annotations") or {}).get(PROTECTED) == "true":
-            yield f"{key_of(pod)} is not to be disrupted"
+            yield f"{key_of(pod)} must not be disrupted"
 
 
 def _of_node_budgets(cluster: Cluster, inputs: Inputs, found: Sequence[Proposal]) -> Iterator[str]:
@@ -247,9 +249,9 @@ def _of_node_budgets(cluster: Cluster, inputs: Inputs, found: Sequence[Proposal]
                 ceil(int(n[:-1]) * nodes[name] / 100) if n.endswith("%") else int(n) for n in mine
             )
             if taken[reason] > most[reason]:
-                yield f"NodePool {name}: {taken[reason]} nodes go for {reason}, {most[reason]} may"
+                yield f"NodePool {name}: {taken[reason]} nodes are disrupted for {reason}, {most[reason]} allowed"
         if taken and taken.total() > max(most.values()):
-            yield f"NodePool {name}: {taken.total()} nodes go, {max(most.values())} may"
+            yield f"NodePool {name}: {taken.total()} nodes are disrupted, {max(most.values())} allowed"
 
 
 def _budgeted(reason: str) -> str:
@@ -270,11 +272,11 @@ def _of_pod_budgets(cluster: Cluster, gone: frozenset[str]) -> Iterator[str]:
     for budget in budgets:
         name, most = budget["metadata"]["name"], budget["status"]["disruptionsAllowed"]
         if touched[name] > most:
-            yield f"PodDisruptionBudget {name}: pods of {touched[name]} nodes go, {most} may"
+            yield f"PodDisruptionBudget {name}: pods of {touched[name]} nodes are evicted, {most} allowed"
 
 
 def _is_evicted(pod: Manifest) -> bool:
-    """Return whether a drain asks a pod to leave: not one that tolerates whatever its node is tainted with."""
+    """Return whether a drain evicts a pod: not if it tolerates every taint."""
     tolerations = pod["spec"].get("tolerations") or ()
     stays = any(t.get("operator") == "Exists" and not t.get("key") for t in tolerations)
     return not (stays or _is_bound_to_node(pod))
@@ -297,13 +299,13 @@ def _of_places(cluster: Cluster, inputs: Inputs, found: Sequence[Proposal]) -> I
             yield f"{sorted(mine ^ set(proposal.destinations))} have no place, or too many"
         for pod, place in proposal.destinations.items():
             if place not in bought | there:
-                yield f"{pod} is to go to {place}, which goes itself"
+                yield f"{pod} must move to {place}, which is disrupted itself"
     sources = Counter(name for proposal in found for name in proposal.sources)
     yield from (f"{name} is in two moves" for name, number in sources.items() if number > 1)
 
 
 def _of_limits(cluster: Cluster, found: Sequence[Proposal]) -> Iterator[str]:
-    """Sources count until they are gone, and replacements come before."""
+    """Yield exceeded limits; sources count until they are gone, and replacements come before."""
     types = types_of(cluster.catalog)
     for manifest in cluster.of_kind("NodePool"):
         name, limits = manifest["metadata"]["name"], parse_resources(manifest["spec"].get("limits"))
@@ -323,7 +325,7 @@ def _of_limits(cluster: Cluster, found: Sequence[Proposal]) -> Iterator[str]:
                     for node in mine
                 )
             if used > limit:
-                yield f"NodePool {name}: {used} {resource} beside its limit of {limit}"
+                yield f"NodePool {name}: {used} {resource} exceed its limit of {limit}"
 
 
 def _of_prices(cluster: Cluster, inputs: Inputs, found: Sequence[Proposal]) -> Iterator[str]:
@@ -335,9 +337,9 @@ def _of_prices(cluster: Cluster, inputs: Inputs, found: Sequence[Proposal]) -> I
         then = fsum(max(o.price_hourly_usd for o in n.request.overrides) for n in proposal.replacements)
         told = now - fsum(min(o.price_hourly_usd for o in n.request.overrides) for n in proposal.replacements)
         if abs(proposal.saving_hourly_usd - told) > _SAME:
-            yield f"{proposal.sources} is told to save {proposal.saving_hourly_usd}, and saves {told} at most"
+            yield f"{proposal.sources} claims to save {proposal.saving_hourly_usd}, and saves at most {told}"
         if then > now * (1 - _LEAST_SAVING) + _SAME:
-            yield f"{proposal.sources} cost {now}, what replaces them up to {then}"
+            yield f"{proposal.sources} cost {now}, their replacements up to {then}"
 
 
 def _price(cluster: Cluster, claim: Any) -> float:
@@ -349,7 +351,7 @@ def _price(cluster: Cluster, claim: Any) -> float:
 
 
 def _of_placing(cluster: Cluster, inputs: Inputs, found: Sequence[Proposal]) -> list[str]:
-    """Hand what would be to the audit: displaced pods wait, and the plan is where they go."""
+    """Return the audit's violations of the result: displaced pods count as pending, and the plan places them."""
     gone = _gone(found, inputs)
     moving = {pod for proposal in found for pod in proposal.destinations}
     left: list[Manifest] = []

@@ -1,4 +1,4 @@
-"""What a random problem offers: nodes that are there, pods that wait, and every node that could be bought."""
+"""What a random problem offers: existing nodes, pending pods, and every node that could be bought."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _OVERHEAD = {"cpu": amount("100m"), "memory": amount("10Mi")}
 
 @dataclass(frozen=True, eq=False)
 class Config:
-    """A node that could be bought: a type of a NodePool, bought one way, with one set of labels.
+    """A node that could be bought: a type of a NodePool with one capacity type, one zone and one set of labels.
 
-    `place` are the values of all labels that some pod looks at; `capacity` is what it takes of its NodePool's limits.
+    `place` are the values of all labels that some pod refers to; `capacity` counts against its NodePool's limits.
     """
 
     name: str
@@ -35,21 +35,21 @@ class Config:
 
     @property
     def labels(self) -> Labels:
-        """Its labels, but for the hostname."""
+        """Its labels, except the hostname."""
         return self.node.labels
 
     @property
     def taints(self) -> Sequence[Manifest]:
-        """Its NodePool's."""
+        """The taints of its NodePool."""
         return self.node.taints
 
 
 @dataclass
 class Supply:
-    """Everything a plan is made of. `running` are pods by the number of their node.
+    """All inputs of a plan. `running` are pods with the number of their node.
 
-    `alike` gives pods that are the same to a scheduler the same text; `domains` are, by pod and number of its spread,
-    the domains in which a node for it could be bought.
+    `alike` maps pods that are identical to a scheduler to the same text; `domains` are, by pod and number of its
+    spread, the domains in which a node for it could be bought.
     """
 
     seed: int
@@ -65,7 +65,7 @@ class Supply:
     domains: dict[str, dict[int, set[str]]] = field(default_factory=dict)
 
     def is_flexible(self, config: Config, among: Iterable[Config]) -> bool:
-        """Return whether enough types of its NodePool would do in its stead, bought the same way."""
+        """Return whether enough types of its NodePool could replace it, with the same capacity type."""
         least = self.least_types.get(config.nodepool, 1)
         if least < 2:
             return True
@@ -76,9 +76,9 @@ class Supply:
         )
 
     def worth_trying(self, configs: Sequence[Config]) -> list[Config]:
-        """Keep the cheapest of those that topology cannot tell apart, and all of a NodePool with limits.
+        """Return the cheapest of those that are equal in topology, and all of a NodePool with limits.
 
-        Where topology binds a node to its zone, only types sold there would do in its stead.
+        If topology binds a node to its zone, only types sold in that zone could replace it.
         """
         kept: dict[object, Config] = {}
         for config in configs:
@@ -92,7 +92,7 @@ class Supply:
         return list(kept.values())
 
     def _accounted(self, config: Config, among: Iterable[Config]) -> Config:
-        """Take of limits what the smallest types do that minValues need: any of them may be launched."""
+        """Count the largest of the smallest types that minValues requires: any of them may be launched."""
         least, way = self.least_types.get(config.nodepool, 1), config.labels[CAPACITY]
         alike = {
             c.kind: c.capacity
@@ -106,7 +106,7 @@ class Supply:
         return replace(config, capacity=taken)
 
     def within_limits(self, bought: Sequence[Config]) -> bool:
-        """Return whether the nodes together keep to their NodePools' limits."""
+        """Return whether the nodes together stay within their NodePools' limits."""
         return all(
             sum(c.capacity.get(name, 0) for c in bought if c.nodepool == pool) <= most
             for pool, limits in self.limits.items()
@@ -115,7 +115,7 @@ class Supply:
 
 
 def supply(problem: Problem) -> Supply:
-    """Read a problem."""
+    """Parse a problem."""
     volumes = _Volumes(problem)
     pods = {key_of(m): _pod(m, volumes) for m in problem.of_kind("Pod")}
     daemons = [_daemon(m) for m in problem.of_kind("DaemonSet")]
@@ -146,7 +146,7 @@ def supply(problem: Problem) -> Supply:
 
 
 def _domains(pod: Pod, configs: Sequence[Config]) -> dict[int, set[str]]:
-    """A node that could be bought counts, or does not, as if it were there: whatever its size, and its volumes."""
+    """Return the domains of a pod's spreads; nodes that could be bought count as existing, whatever their size."""
     every = pod.spec.get("topologySpreadConstraints") or ()
     return {
         n: {"fresh"}
@@ -231,7 +231,7 @@ def _pod(manifest: Manifest, volumes: _Volumes | None) -> Pod:
 
 
 class _Volumes:
-    """Where claims can be reached from."""
+    """The zones from which claims can be reached."""
 
     def __init__(self, problem: Problem) -> None:
         self._claims = {key_of(m): m for m in problem.of_kind("PersistentVolumeClaim")}

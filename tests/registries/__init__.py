@@ -1,1 +1,1 @@
-"""What `nodesmith image push` is tested against: a strict registry in this process, the CNCF's own, bases, wheels."""
+"""Test environments for `nodesmith image push`: a strict in-process registry, the CNCF's registry, bases, wheels."""

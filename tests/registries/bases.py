@@ -1,4 +1,4 @@
-"""A base image of a test's own, put into a registry by plain HTTP: nothing of what is tested here helps with it."""
+"""Base images for tests, uploaded with plain HTTP and without any of the code under test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def digest_of(content: bytes) -> str:
 
 
 def layer_of(files: Mapping[str, bytes]) -> tuple[bytes, str]:
-    """Return a packed layer, and the digest of what is in it."""
+    """Return a packed layer, and the digest of its uncompressed content."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as archive:
         for name, content in files.items():
@@ -36,13 +36,13 @@ def layer_of(files: Mapping[str, bytes]) -> tuple[bytes, str]:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A repository by its address: http://localhost:5000/v2/x/."""
+    """A repository, by its address, for example http://localhost:5000/v2/x/."""
 
     url: str
     login: tuple[str, str] | None = None
 
     def put_blob(self, content: bytes) -> dict[str, Any]:
-        """Store a blob, and give its descriptor without its type."""
+        """Store a blob, and return its descriptor without the media type."""
         digest = digest_of(content)
         begun = requests.post(f"{self.url}blobs/uploads/", auth=self.login, timeout=10)
         begun.raise_for_status()
@@ -52,7 +52,7 @@ class Remote:
         return {"digest": digest, "size": len(content)}
 
     def put_manifest(self, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Store a manifest under a tag, or under its digest where `name` is empty; give its descriptor."""
+        """Store a manifest under a tag, or under its digest if `name` is empty; return its descriptor."""
         content, kind = json.dumps(document).encode(), document["mediaType"]
         url = f"{self.url}manifests/{name or digest_of(content)}"
         headers = {"Content-Type": kind}
@@ -69,7 +69,7 @@ def put_base(
     docker: bool = False,
     files: Mapping[str, bytes] = {"etc/debian_version": b"13.5\n"},
 ) -> str:
-    """Store a base for some platforms under an index, of OCI's types or Docker's; give the index's digest."""
+    """Store a base for some platforms under an index, with OCI's or Docker's types; return the index's digest."""
     entries = []
     for platform in platforms:
         system, architecture = platform.split("/")

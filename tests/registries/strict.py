@@ -1,8 +1,8 @@
-"""A registry in this process that keeps the OCI distribution specification to the letter, and can be made to fail.
+"""An in-process registry that follows the OCI distribution specification strictly, and can be made to fail.
 
-Blobs are held against their digests and lengths; a manifest is taken only when all that it names is there. With `login`
-every request has to carry it; with `gives_tokens` it is taken by /token only, which gives a token for what is asked
-there, as Docker Hub does. `requests` lists what was asked: method and path.
+It checks blobs against their digests and lengths, and accepts a manifest only if everything that it references exists.
+With `login`, every request must carry it; with `gives_tokens`, only /token accepts it and returns a token for the
+requested scope, as Docker Hub does. `requests` lists the requests: method and path.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Stored:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is answered: a status, headers, a body."""
+    """An answer: status, headers and body."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Answer:
 
 
 class Refusal(Exception):
-    """An answer in the specification's form for errors."""
+    """An error answer in the specification's format."""
 
     def __init__(
         self, status: int, code: str, message: str = "", headers: Mapping[str, str] | None = None
@@ -58,7 +58,7 @@ class Refusal(Exception):
 
 @dataclass(slots=True)
 class Registry:
-    """What it holds, what it was asked, and what it does wrong: `broken` is asked first and may answer itself."""
+    """The registry's content, its requests, and its faults: `broken` is called first and may answer itself."""
 
     address: str = ""
     login: tuple[str, str] | None = None
@@ -70,15 +70,15 @@ class Registry:
     _uploads: int = 0
 
     def remote(self, repository: str) -> Remote:
-        """Return a repository to put a base into."""
+        """Return a repository to upload a base to."""
         return Remote(f"http://{self.address}/v2/{repository}/", self.login)
 
     def written(self) -> list[tuple[str, str]]:
-        """List the requests that write."""
+        """Return the requests that write."""
         return [asked for asked in self.requests if asked[0] in {"POST", "PUT", "PATCH"}]
 
     def document(self, repository: str, name: str) -> Any:
-        """Return a manifest, or a blob of JSON, by tag or digest."""
+        """Return a manifest or a JSON blob, by tag or digest."""
         stored = self.repositories[repository]
         name = stored.tags.get(name, name)
         return json.loads(stored.manifests[name][1] if name in stored.manifests else stored.blobs[name])
@@ -106,7 +106,7 @@ class Registry:
         return self._manifest(repository, name, headers.get("Accept", ""))
 
     def _admit(self, method: str, url: SplitResult, authorization: str) -> None:
-        """Let nobody in without the login, or without a token that has the scope."""
+        """Reject requests without the login, or without a token for the required scope."""
         if self.gives_tokens and url.path != "/token":
             asked = _PATH.fullmatch(url.path)
             action = "pull" if method in {"GET", "HEAD"} else "pull,push"
@@ -180,7 +180,7 @@ class Registry:
 
 @contextmanager
 def running(*, certificates: Path | None = None, **how: Any) -> Iterator[Registry]:
-    """Run one on a free port of the loopback address; with TLS where a folder has serving.crt and serving.key."""
+    """Run a registry on a free loopback port; with TLS if `certificates` holds serving.crt and serving.key."""
     registry = Registry(**how)
 
     class Handler(BaseHTTPRequestHandler):
@@ -195,7 +195,7 @@ def running(*, certificates: Path | None = None, **how: Any) -> Iterator[Registr
                 answer = registry.answer(self.command, self.path, self.headers, body)  # type: ignore[arg-type]
             except Refusal as refusal:
                 answer = refusal.answer
-            if answer.status == 0:  # the connection breaks
+            if answer.status == 0:  # break the connection
                 self.close_connection = True
                 return
             self.send_response(answer.status)

@@ -1,4 +1,4 @@
-"""Wheels of a test's own, and the pins of them: small ones, or what is installed here packed again."""
+"""Wheels for tests and their pins: small ones, or installed packages packed again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}
 def make_wheel(
     folder: Path, name: str, files: Mapping[str, bytes], *, version: str = "1.0", tag: str = "py3-none-any"
 ) -> Path:
-    """Make a wheel with these files."""
+    """Make a wheel with these files, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path, info = folder / f"{name}-{version}-{tag}.whl", f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -32,7 +32,7 @@ def make_wheel(
 
 
 def pack_installed(folder: Path, names: Sequence[str]) -> list[Path]:
-    """Pack what is installed beside the tests into wheels for this Python and machine."""
+    """Pack installed packages into wheels for this Python and machine."""
     return [_pack(folder, name) for name in names]
 
 
@@ -40,7 +40,7 @@ def _pack(folder: Path, name: str) -> Path:
     package = distribution(name)
     tags = re.findall(r"^Tag: (\S+?)-(\S+?)-(\S+)$", package.read_text("WHEEL") or "", re.MULTILINE)
     tag = "-".join(".".join(sorted(set(each))) for each in zip(*tags, strict=True))
-    tag = tag.replace("-linux_", "-manylinux_2_17_")  # what was built on this machine runs on it
+    tag = tag.replace("-linux_", "-manylinux_2_17_")  # a build of this machine runs on this machine
     files = {
         str(file): Path(str(package.locate_file(file))).read_bytes()
         for file in package.files or ()

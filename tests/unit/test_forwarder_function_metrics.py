@@ -1,4 +1,4 @@
-"""What the forwarder tells of the functions: read from their objects while somebody asks, and kept while it cannot."""
+"""The functions' metrics in the forwarder: read from their objects on request, and kept while S3 is unreachable."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Scene:
         return seconds
 
     def hold(self, concern: Concern, metrics: Metrics) -> None:
-        """Let the object of a concern be this."""
+        """Store these metrics as the object of a concern."""
         self.bucket.objects[metrics_key("east", concern)] = MetricsObject(metrics.take()).to_bytes()
 
     def decided(self, times: int) -> None:
@@ -73,7 +73,7 @@ class Scene:
         return self.bucket.asked[metrics_key("east", concern)]
 
 
-def test_before_any_function_has_run_every_series_is_named_and_nothing_is_counted() -> None:
+def test_before_any_function_has_run_every_series_exists_and_counts_nothing() -> None:
     text = Scene().text()
     assert [line.split()[2] for line in text.splitlines() if "# TYPE" in line] == [
         f"karpenter_{name}" for name in SERIES
@@ -84,7 +84,7 @@ def test_before_any_function_has_run_every_series_is_named_and_nothing_is_counte
     ]
 
 
-def test_what_a_function_has_written_is_told_and_grows() -> None:
+def test_what_a_function_has_written_is_exposed_and_grows() -> None:
     scene = Scene()
     scene.decided(3)
     assert f"{LINE} 3\n" in scene.text()
@@ -93,7 +93,7 @@ def test_what_a_function_has_written_is_told_and_grows() -> None:
     assert f"{LINE} 4\n" in scene.text()
 
 
-def test_objects_are_read_only_when_somebody_asks_and_not_with_each_question() -> None:
+def test_objects_are_read_only_on_request_and_not_on_every_request() -> None:
     scene = Scene()
     assert not scene.bucket.asked
     for _ in range(10):
@@ -122,7 +122,7 @@ def test_an_object_that_has_not_changed_is_not_sent_again() -> None:
     assert f"{LINE} 3\n" in scene.text()
 
 
-def test_what_several_concerns_say_of_one_metric_is_told_together() -> None:
+def test_one_metric_of_several_concerns_is_merged() -> None:
     scene = Scene()
     for concern, controller in ((Concern.PROVISIONING, "provisioner"), (Concern.DISRUPTION, "disruption")):
         metrics = Metrics()
@@ -133,7 +133,7 @@ def test_what_several_concerns_say_of_one_metric_is_told_together() -> None:
     assert sorted(dict(labels)["controller"] for labels in errors.series) == ["disruption", "provisioner"]
 
 
-def test_a_gauge_shows_what_was_measured_last() -> None:
+def test_a_gauge_shows_the_latest_measurement() -> None:
     scene = Scene()
     for nodes in (4, 2):
         metrics = Metrics()
@@ -155,7 +155,7 @@ def test_a_gauge_shows_what_was_measured_last() -> None:
     ],
     ids=["S3 is away", "the object is gone", "the object is garbage", "the object is too large"],
 )
-def test_whatever_becomes_of_an_object_what_it_said_last_is_told(trouble: object) -> None:
+def test_the_last_content_is_exposed_whatever_happens_to_an_object(trouble: object) -> None:
     scene = Scene()
     scene.decided(3)
     scene.text()
@@ -181,7 +181,7 @@ def test_trouble_with_an_object_is_logged_once(caplog: pytest.LogCaptureFixture)
     assert "metrics of disruption: " in caplog.text
 
 
-def test_an_answer_does_not_wait_long_for_s3_and_nobody_asks_it_twice_at_once() -> None:
+def test_an_answer_does_not_wait_long_for_s3_and_reads_do_not_overlap() -> None:
     scene = Scene()
     scene.decided(3)
     scene.bucket.hangs = released = Event()

@@ -1,4 +1,4 @@
-"""The probes, and the log."""
+"""The probes and the log format."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_check_without_a_fault_is_ok(port: int) -> None:
     assert ask(port, "/healthz") == (200, "ok\n")
 
 
-def test_a_fault_is_unavailable_and_says_why(port: int) -> None:
+def test_a_fault_is_unavailable_with_its_reason(port: int) -> None:
     assert ask(port, "/readyz") == (503, "last snapshot: none yet\n")
 
 
@@ -47,7 +47,7 @@ def test_a_path_without_a_check_is_not_found(port: int) -> None:
     assert ask(port, "/secrets")[0] == 404
 
 
-def test_a_connection_that_says_nothing_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodesmith_forwarder.health.PATIENCE_SECONDS", 0.1)
     server = serve_health(0, {})
     try:

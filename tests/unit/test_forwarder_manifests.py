@@ -1,4 +1,4 @@
-"""What `kubectl apply -k forwarder/` installs: everything it lists, as few rights as the code uses, no root."""
+"""What `kubectl apply -k forwarder/` installs: every listed manifest, only the rights that the code uses, no root."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def settings_file() -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("folder", "others"), [(FORWARDER / "base", set()), (FORWARDER, {"base"})])
-def test_every_manifest_is_listed_and_everything_listed_is_there(folder: Path, others: set[str]) -> None:
+def test_every_manifest_is_listed_and_every_listed_one_exists(folder: Path, others: set[str]) -> None:
     (kustomization,) = load(folder / "kustomization.yaml")
     beside = folder if folder.name == "base" else folder / "crds"
     there = {str(path.relative_to(folder)) for path in beside.glob("*.yaml")} - {"kustomization.yaml"}
@@ -75,7 +75,7 @@ def test_forwarder_and_observation_function_share_the_readers_role() -> None:
     ]
 
 
-def test_the_names_are_those_that_the_stack_gives_an_identity_to() -> None:
+def test_the_names_match_the_stacks_pod_identity_association() -> None:
     access = (ROOT / "infra" / "access.py").read_text()
     account = find("ServiceAccount")["metadata"]
     assert f'FORWARDER_NAMESPACE = "{account["namespace"]}"' in access
@@ -84,7 +84,7 @@ def test_the_names_are_those_that_the_stack_gives_an_identity_to() -> None:
     assert pod_spec()["serviceAccountName"] == account["name"]
 
 
-def test_the_settings_file_names_every_setting_that_is_needed_and_disruptions_queue() -> None:
+def test_the_settings_file_names_every_required_setting() -> None:
     settings = settings_file()
     with pytest.raises(Rejected) as caught:
         read_forwarder_settings(settings)
@@ -93,7 +93,7 @@ def test_the_settings_file_names_every_setting_that_is_needed_and_disruptions_qu
     read_forwarder_settings({name: value or "x" for name, value in settings.items()})
 
 
-def test_the_pod_fits_the_restricted_security_standard_and_writes_to_no_file() -> None:
+def test_the_pod_meets_the_restricted_security_standard_and_writes_no_files() -> None:
     spec = pod_spec()
     (container,) = spec["containers"]
     assert spec["securityContext"]["runAsNonRoot"] is True
@@ -108,7 +108,7 @@ def test_the_pod_fits_the_restricted_security_standard_and_writes_to_no_file() -
     assert "volumes" not in spec
 
 
-def test_pods_reach_nothing_of_the_forwarder_but_its_probes_and_metrics() -> None:
+def test_pods_reach_only_the_forwarders_probes_and_metrics() -> None:
     policy = find("NetworkPolicy")["spec"]
     labels = find("Deployment")["spec"]["template"]["metadata"]["labels"]
     assert policy["podSelector"]["matchLabels"].items() <= labels.items()
@@ -118,7 +118,7 @@ def test_pods_reach_nothing_of_the_forwarder_but_its_probes_and_metrics() -> Non
     )
 
 
-def test_the_forwarders_rights_name_neither_secrets_nor_configmaps() -> None:
+def test_no_role_grants_access_to_secrets_or_configmaps() -> None:
     for name in ("nodesmith-reader", "nodesmith-writer"):
         for rule in find("ClusterRole", name)["rules"]:
             assert not {"secrets", "configmaps", "*"} & {
@@ -134,7 +134,7 @@ def test_the_pod_does_not_stay_on_a_node_that_is_being_disrupted() -> None:
         assert toleration["key"] != "karpenter.sh/disrupted"
 
 
-def test_the_image_holds_what_is_copied_and_nothing_else() -> None:
+def test_the_image_contains_only_what_is_copied() -> None:
     sources = {
         line.split()[1]
         for line in (FORWARDER / "Dockerfile").read_text().splitlines()
@@ -146,7 +146,7 @@ def test_the_image_holds_what_is_copied_and_nothing_else() -> None:
     assert all((ROOT / source).exists() for source in sources)
 
 
-def test_the_overlay_beside_auto_mode_is_the_whole_without_the_shared_crds() -> None:
+def test_the_overlay_for_auto_mode_omits_only_the_shared_crds() -> None:
     folder = ROOT / "overlays" / "shared-crds"
     (overlay,) = load(folder / "kustomization.yaml")
     assert [(folder / each).resolve() for each in overlay["resources"]] == [FORWARDER.resolve()]
@@ -165,15 +165,15 @@ def policies(kind: str) -> list[dict[str, Any]]:
     return [document for document in documents if document["kind"] == kind]
 
 
-def test_admission_policies_hold_the_functions_and_nobody_else() -> None:
-    """A condition that fails would refuse the writes of everybody, so it must not fail where there is no name."""
+def test_admission_policies_apply_to_the_functions_only() -> None:
+    """A match condition that fails would reject everyone's writes, so it must not fail for a missing username."""
     expression = "request.userInfo.?username.orValue('').startsWith('nodesmith:writer:')"
     condition = {"name": "writer", "expression": expression}
     for policy in policies("ValidatingAdmissionPolicy"):
         spec = policy["spec"]
         assert (spec["failurePolicy"], spec["matchConditions"]) == ("Fail", [condition])
         assert "paramKind" not in spec, (
-            "a policy with parameters is evaluated once for each of them, for everybody"
+            "a policy with parameters is evaluated once for each of them, for all users"
         )
 
 
@@ -187,7 +187,7 @@ def test_every_admission_policy_is_bound_and_denies() -> None:
     assert set(map(tuple, bound.values())) == {("Deny", "Audit")}
 
 
-def test_bindings_name_the_users_of_the_cluster_that_the_settings_file_names() -> None:
+def test_bindings_name_the_users_of_the_cluster_in_the_settings_file() -> None:
     (kustomization,) = load(FORWARDER / "kustomization.yaml")
     (replacement,) = kustomization["replacements"]
     assert replacement["source"]["fieldPath"] == "data.CLUSTER_NAME"

@@ -1,4 +1,4 @@
-"""What Prometheus reads: Karpenter's names, told from what the watches see."""
+"""The metrics for Prometheus: Karpenter's names, from what the watches see."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LINE = re.compile(r'[a-z_0-9]+(\{([a-z_0-9]+="[^"]*",?)*\})? [-+0-9.e]+')
 
 
 class Scene:
-    """A world that began at `BEGAN`, and the text that Prometheus gets."""
+    """A world that began at `BEGAN`, and its metrics as text."""
 
     def __init__(self) -> None:
         self.time = BEGAN
@@ -48,14 +48,14 @@ class Scene:
         return written([*counted, *gauges(observed, self.time)])
 
     def series(self, name: str) -> dict[str, float]:
-        """Return the series of a metric: labels as they are written, and the value."""
+        """Return the series of a metric: labels as written → value."""
         full = name if name.startswith("operator_") else f"karpenter_{name}"
         lines = [line for line in self.text().splitlines() if re.match(rf"{full}[{{ ]", line)]
         return {line.rpartition(" ")[0].removeprefix(full): float(line.split()[-1]) for line in lines}
 
 
 ENDING = ("Drained", "Unknown", "AwaitingReconciliation")
-"""A condition that a NodeClaim shows from the moment its end begins."""
+"""A condition that a NodeClaim has as soon as its end begins."""
 
 
 def nodeclaim(
@@ -87,7 +87,7 @@ def a_node(made: str = "2026-11-22T03:00:40Z", **about: Any) -> dict[str, Any]:
     return manifest
 
 
-def test_a_nodeclaim_is_counted_when_it_is_made_disrupted_drained_and_gone() -> None:
+def test_a_nodeclaim_is_counted_when_created_disrupted_drained_and_terminated() -> None:
     scene = Scene()
     ends = {"deletionTimestamp": "2026-11-22T03:10:00Z"}
     cause, drained = ("DisruptionReason", "True", "Underutilized"), ("Drained", "True", "Drained")
@@ -120,7 +120,7 @@ def placed(name: str, owner: str = "ReplicaSet") -> dict[str, Any]:
     return pod
 
 
-def test_pods_that_a_disruption_moves_are_counted_when_it_begins() -> None:
+def test_pods_that_a_disruption_affects_are_counted_when_it_begins() -> None:
     scene = Scene()
     node = a_node()
     scene.put(NODES, node)
@@ -140,7 +140,7 @@ def test_pods_that_a_disruption_moves_are_counted_when_it_begins() -> None:
     assert scene.series("pods_disruption_initiated_total") == {where: 2}
 
 
-def test_a_nodeclaim_says_which_disruption_it_was_made_for_and_a_users_own_does_not_count() -> None:
+def test_a_nodeclaim_counts_by_its_disruption_and_a_users_own_does_not_count() -> None:
     scene = Scene()
     ours = {
         "nodesmith.dev/decision": "d-1",
@@ -153,7 +153,7 @@ def test_a_nodeclaim_says_which_disruption_it_was_made_for_and_a_users_own_does_
     assert scene.series("nodeclaims_created_total") == {where: 1}
 
 
-def test_how_long_an_instance_took_to_go_is_told_once_ec2_was_asked_to_end_it() -> None:
+def test_instance_termination_is_timed_once_ec2_was_asked_to_terminate_it() -> None:
     scene = Scene()
     for status in ("Unknown", "True"):
         ending = nodeclaim("2026-11-22T03:00:10Z", ("InstanceTerminating", status, "InstanceTerminating"))
@@ -166,7 +166,7 @@ def test_how_long_an_instance_took_to_go_is_told_once_ec2_was_asked_to_end_it() 
     assert scene.series(f"{name}_sum") == {'{nodepool="web"}': 60.5}
 
 
-def test_it_says_whether_it_sees_all_that_it_watches() -> None:
+def test_a_gauge_shows_whether_all_kinds_are_up_to_date() -> None:
     scene = Scene()
     assert scene.series("cluster_state_synced") == {"": 1}
     scene.world.mark(NODES, current=False)
@@ -182,14 +182,14 @@ def test_it_says_whether_it_sees_all_that_it_watches() -> None:
         (("Registered", "False", "RegistrationTimeout"), "registration_timeout"),
     ],
 )
-def test_reasons_of_disruptions_are_karpenters_words(condition: tuple[str, str, str], reason: str) -> None:
+def test_reasons_of_disruptions_are_karpenters(condition: tuple[str, str, str], reason: str) -> None:
     scene = Scene()
     scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", condition, ENDING))
     (labels,) = scene.series("nodeclaims_disrupted_total")
     assert f'reason="{reason}"' in labels
 
 
-def test_what_somebody_deletes_by_hand_is_no_disruption() -> None:
+def test_a_deletion_by_a_user_is_no_disruption() -> None:
     scene = Scene()
     scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", ("DisruptionReason", "True", "Deleted"), ENDING))
     assert scene.series("nodeclaims_disrupted_total") == {}
@@ -205,14 +205,14 @@ def test_a_node_that_a_move_has_taken_is_not_disrupted_before_its_end_begins() -
     assert list(scene.series("nodeclaims_disrupted_total").values()) == [1]
 
 
-def test_what_was_there_before_was_made_by_nobody() -> None:
+def test_objects_older_than_the_process_do_not_count_as_created() -> None:
     scene = Scene()
     scene.put(NODECLAIMS, nodeclaim("2026-11-22T02:59:59Z"))
     scene.put(NODES, a_node("2026-11-22T02:59:59Z"))
     assert scene.series("nodeclaims_created_total") == scene.series("nodes_created_total") == {}
 
 
-def test_a_node_is_counted_when_it_registers_and_when_it_goes() -> None:
+def test_a_node_is_counted_when_it_registers_and_when_it_terminates() -> None:
     scene = Scene()
     registered = a_node()
     joined = a_node(
@@ -243,7 +243,7 @@ def test_a_pod_counts_once_when_it_is_bound() -> None:
     assert scene.series("pods_bound_duration_seconds_sum") == {"": 45}
 
 
-def test_nodes_show_what_they_offer_and_what_is_asked_of_them() -> None:
+def test_nodes_show_their_allocatable_resources_and_their_pods_requests() -> None:
     scene = Scene()
     scene.put(NODES, a_node())
     pod = deployment_pod(0, DICE, "node-1")
@@ -292,7 +292,7 @@ def test_nodepools_show_usage_limits_and_conditions() -> None:
     )
     assert scene.series("nodepools_usage")['{nodepool="web",resource_type="cpu"}'] == 12.5
     assert scene.series("nodepools_limit") == {'{nodepool="x",resource_type="cpu"}': 8}, (
-        "one that nobody can read"
+        "an unreadable quantity is left out"
     )
     (ready, _) = scene.series("operator_nodepool_status_condition_count")
     assert 'name="web",namespace="",reason="NodeClassNotFound",status="False",type="Ready"' in ready
@@ -307,7 +307,9 @@ def ready(status: str, since: str) -> dict[str, Any]:
 def test_a_condition_that_changes_is_counted_and_timed() -> None:
     scene = Scene()
     scene.put(NODEPOOLS, ready("False", "2026-11-22T02:59:00Z"))
-    assert scene.series("operator_nodepool_status_condition_transitions_total") == {}, "it was there before"
+    assert scene.series("operator_nodepool_status_condition_transitions_total") == {}, (
+        "the object is older than the process"
+    )
     scene.put(NODEPOOLS, ready("True", "2026-11-22T03:01:00Z"))
     scene.time = datetime(2026, 11, 22, 3, 2, 0, tzinfo=UTC)
     changed = scene.series("operator_nodepool_status_condition_transitions_total")
@@ -318,14 +320,14 @@ def test_a_condition_that_changes_is_counted_and_timed() -> None:
     assert ages == {'{name="web",namespace="",reason="IsTrue",status="True",type="Ready"}': 60}
 
 
-def test_conditions_of_nodeclaims_say_whose_they_are() -> None:
+def test_conditions_of_nodeclaims_have_their_nodepool_as_a_label() -> None:
     scene = Scene()
     scene.put(NODECLAIMS, nodeclaim("2026-11-22T03:00:10Z", ("Launched", "True", "Launched")))
     (labels,) = scene.series("operator_nodeclaim_status_condition_transitions_total")
     assert 'karpenter_sh_nodepool="web"' in labels
 
 
-def test_an_object_that_ends_says_for_how_long_and_then_how_long_it_took() -> None:
+def test_a_deletion_shows_its_age_and_then_its_duration() -> None:
     scene = Scene()
     ending = a_node(deletionTimestamp="2026-11-22T03:20:00Z")
     scene.put(NODES, ending)
@@ -360,14 +362,14 @@ def test_a_pod_counts_as_starting_until_it_is_ready_for_the_first_time() -> None
     assert scene.series("pods_startup_duration_seconds_sum") == {"": 45}
 
 
-def test_pods_that_never_start_are_not_remembered() -> None:
+def test_pods_that_never_start_are_forgotten() -> None:
     scene = Scene()
     scene.put(PODS, pod_of("Pending"))
     scene.world.drop(PODS, pod_of("Pending"))
     assert scene.series("pods_unstarted_time_seconds") == {}
 
 
-def test_pods_say_where_they_are_and_whose_they_are() -> None:
+def test_pods_show_their_location_and_owner() -> None:
     scene = Scene()
     scene.put(NODES, a_node())
     scene.put(PODS, pod_of("Pending", node_name="node-1"))
@@ -387,7 +389,7 @@ def test_pods_say_where_they_are_and_whose_they_are() -> None:
         assert part in labels
 
 
-def test_a_phase_alone_is_no_change_that_wakes_anybody() -> None:
+def test_a_new_phase_alone_wakes_nothing() -> None:
     scene = Scene()
     scene.put(PODS, pod_of("Pending", node_name="node-1"))
     scene.world.take()
@@ -398,7 +400,7 @@ def test_a_phase_alone_is_no_change_that_wakes_anybody() -> None:
     assert [pod.phase for pod in taken[1].pods] == ["Running"]
 
 
-def test_nodepools_show_what_budgets_allow_and_what_counts_against_them() -> None:
+def test_nodepools_show_allowed_disruptions_and_nodes_that_count_against_budgets() -> None:
     scene = Scene()
     pool = nodepool_manifest()
     pool["spec"]["disruption"] = {"budgets": [{"nodes": "1"}, {"nodes": "0", "reasons": ["Drifted"]}]}
@@ -413,7 +415,7 @@ def test_nodepools_show_what_budgets_allow_and_what_counts_against_them() -> Non
     assert set(scene.series("nodepools_nodes_consuming_budgets").values()) == {2}
 
 
-def test_it_says_for_how_long_it_has_not_seen_all_that_it_watches() -> None:
+def test_a_gauge_shows_how_long_a_kind_has_not_been_up_to_date() -> None:
     scene = Scene()
     scene.world.mark(NODES, current=False)
     scene.time = BEGAN + timedelta(seconds=20)
@@ -422,7 +424,7 @@ def test_it_says_for_how_long_it_has_not_seen_all_that_it_watches() -> None:
     assert scene.series("cluster_state_unsynced_time_seconds") == {"": 0}
 
 
-def test_every_line_is_one_that_prometheus_reads() -> None:
+def test_every_line_is_valid_for_prometheus() -> None:
     scene = Scene()
     scene.put(NODECLAIMS, nodeclaim())
     scene.put(NODES, a_node())
@@ -441,7 +443,7 @@ def test_labels_are_escaped_and_buckets_add_up() -> None:
     assert text.splitlines()[-1].endswith("} 4")
 
 
-def test_quantiles_are_those_of_the_last_ten_minutes_and_sums_of_all() -> None:
+def test_quantiles_cover_the_last_ten_minutes_and_sums_everything() -> None:
     summary = Summary()
     for minute, seconds in ((0, 100), (8, 1), (9, 2), (10, 3), (11, 4)):
         summary.observe(seconds, BEGAN + timedelta(minutes=minute))
@@ -455,7 +457,7 @@ def test_quantiles_are_those_of_the_last_ten_minutes_and_sums_of_all() -> None:
     assert 'karpenter_spans{quantile="1"} NaN' in late
 
 
-def test_prometheus_reads_them_beside_the_probes() -> None:
+def test_metrics_are_served_on_the_port_of_the_probes() -> None:
     server = serve_health(0, {}, Scene().text)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=60) as answer:

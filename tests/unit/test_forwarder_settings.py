@@ -1,4 +1,4 @@
-"""The forwarder's settings, and what it says about wrong ones."""
+"""The forwarder's settings, and the messages for wrong ones."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def test_the_defaults_are_karpenters() -> None:
     assert (settings.health_port, settings.log_level) == (8081, "INFO")
 
 
-def test_the_vpc_in_which_functions_reach_the_api_server_is_told_by_name() -> None:
+def test_the_vpc_from_which_functions_reach_the_api_server_is_set_by_name() -> None:
     assert read_forwarder_settings({**GOOD, "REACHED_FROM": "private"}).reached_from == "private"
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("2s", 2), ("500ms", 0.5), ("1.5s", 1.5), ("1m", 60)])
-def test_durations_are_written_as_karpenter_writes_them(text: str, seconds: float) -> None:
+def test_durations_have_karpenters_format(text: str, seconds: float) -> None:
     settings = read_forwarder_settings({**GOOD, "BATCH_IDLE_DURATION": text})
     assert settings.pace.idle == timedelta(seconds=seconds)
 
 
-def test_every_fault_is_named_with_its_value_and_what_would_be_right() -> None:
+def test_every_fault_names_the_value_and_what_is_expected() -> None:
     wrong = {
         **GOOD,
         "BUCKET_NAME": "",
@@ -53,7 +53,7 @@ def test_every_fault_is_named_with_its_value_and_what_would_be_right() -> None:
     assert "LOG_LEVEL='loud': must be one of debug, info, error" in text
 
 
-def test_the_program_says_what_is_not_set_and_ends_with_status_2(
+def test_the_program_names_missing_settings_and_exits_with_status_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in GOOD:

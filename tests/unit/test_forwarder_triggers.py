@@ -1,4 +1,4 @@
-"""Whom a change wakes."""
+"""Which concerns a change wakes."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from tests.storage import attachment, claim, storage_class, volume
 def woken(
     kind: WatchedKind, *states: Manifest | None, awaited: str = "", ending: Collection[str] = ()
 ) -> set[Concern]:
-    """Return who is woken by the last of the states; None is the object's removal.
+    """Return the concerns that the last of the states wakes; None is the object's removal.
 
-    A pod waits for the claim `awaited`.
+    A pod waits for the volume claim `awaited`.
     """
     topics = topics_of(kind, *states, awaited=awaited, ending=ending)
-    assert topics is None or None in topics, "whatever changed must reach the snapshot"
+    assert topics is None or None in topics, "every change must reach the snapshot"
     return {topic for topic in topics or () if topic is not None}
 
 
 def topics_of(
     kind: WatchedKind, *states: Manifest | None, awaited: str = "", ending: Collection[str] = ()
 ) -> list[Topic] | None:
-    """Return the topics of the last of the states; None where it changes nothing."""
+    """Return the topics of the last of the states; None if it changes nothing."""
     mirror, change = Mirror(kind), None
     for before, state in zip((None, *states), states, strict=False):
         change = mirror.put(state) if state is not None else mirror.drop(before or {})
@@ -72,20 +72,20 @@ def test_a_pod_found_unschedulable_wakes_provisioning() -> None:
 
 
 @pytest.mark.parametrize("after", [pod("n1"), None])
-def test_a_pod_that_is_bound_or_gone_wakes_nobody(after: Manifest | None) -> None:
+def test_a_pod_that_is_bound_or_gone_wakes_nothing(after: Manifest | None) -> None:
     assert woken(PODS, pod(), after) == set()
 
 
-def test_a_pod_that_changes_nothing_a_decision_reads_is_no_change() -> None:
+def test_a_pod_change_that_no_decision_reads_is_ignored() -> None:
     assert woken(PODS, pod(), pod(annotations={"seen-by": "somebody"})) == set()
 
 
-def test_daemon_pods_wake_nobody() -> None:
+def test_daemonset_pods_wake_nothing() -> None:
     owner = {"kind": "DaemonSet", "name": "logs", "uid": "u", "controller": True}
     assert woken(PODS, pod(ownerReferences=[owner])) == set()
 
 
-def test_nodes_that_come_change_or_go_wake_lifecycle() -> None:
+def test_nodes_that_appear_change_or_disappear_wake_lifecycle() -> None:
     machine = node(1, rolled(1))
     tainted = copy.deepcopy(machine)
     tainted["spec"]["taints"] = [{"key": "a", "effect": "NoSchedule"}]
@@ -94,18 +94,18 @@ def test_nodes_that_come_change_or_go_wake_lifecycle() -> None:
     assert woken(NODES, machine, None) == {Concern.LIFECYCLE}
 
 
-def test_a_nodes_heartbeat_wakes_nobody() -> None:
+def test_a_nodes_heartbeat_wakes_nothing() -> None:
     machine = node(1, rolled(1))
     later = copy.deepcopy(machine)
     later["status"]["conditions"][0]["lastHeartbeatTime"] = "2027-01-01T00:00:00Z"
     assert woken(NODES, machine, later) == set()
 
 
-def test_a_users_new_claim_wakes_readiness_too_which_reads_it_before_it_is_launched() -> None:
+def test_a_users_new_nodeclaim_also_wakes_readiness() -> None:
     assert woken(NODECLAIMS, custom(expireAfter="720h")) == {Concern.LIFECYCLE, Concern.READINESS}
 
 
-def test_a_claims_spec_wakes_lifecycle_and_its_status_nobody() -> None:
+def test_a_nodeclaims_spec_wakes_lifecycle_and_its_status_nothing() -> None:
     claim = custom(expireAfter="720h")
     claim["metadata"]["annotations"] = {"nodesmith.dev/decision": "20261121T120000Z-test"}
     status = {"status": {"conditions": [{"type": "Launched", "status": "True"}]}}
@@ -114,7 +114,7 @@ def test_a_claims_spec_wakes_lifecycle_and_its_status_nobody() -> None:
 
 
 @pytest.mark.parametrize("kind", [NODEPOOLS, NODECLASSES])
-def test_a_spec_of_a_pool_or_class_wakes_readiness_and_its_status_what_waits_for_it(
+def test_a_pools_or_classs_spec_wakes_readiness_and_its_status_provisioning(
     kind: WatchedKind,
 ) -> None:
     status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
@@ -123,7 +123,7 @@ def test_a_spec_of_a_pool_or_class_wakes_readiness_and_its_status_what_waits_for
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown", "True"])
-def test_a_nodeclass_that_is_not_ready_wakes_lifecycle_which_deletes_nodeclaims_that_users_have_made_of_it(
+def test_a_nodeclass_that_is_not_ready_wakes_lifecycle(
     status: str,
 ) -> None:
     said = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
@@ -131,25 +131,25 @@ def test_a_nodeclass_that_is_not_ready_wakes_lifecycle_which_deletes_nodeclaims_
     assert found == {Concern.PROVISIONING} | ({Concern.LIFECYCLE} if status == "False" else set())
 
 
-def test_a_nodeclass_that_goes_wakes_lifecycle_too() -> None:
+def test_a_deleted_nodeclass_also_wakes_lifecycle() -> None:
     everybody = {Concern.READINESS, Concern.PROVISIONING, Concern.LIFECYCLE}
     assert woken(NODECLASSES, custom(), with_metadata(custom(), **LEAVING)) == everybody
     assert woken(NODECLASSES, custom(), None) == everybody
     assert woken(NODEPOOLS, custom(), None) == {Concern.READINESS, Concern.PROVISIONING}
 
 
-def test_what_a_pool_counts_wakes_nobody() -> None:
+def test_a_pools_counts_wake_nothing() -> None:
     counted = {"status": {"nodes": 1, "resources": {"cpu": "4"}}}
     assert woken(NODEPOOLS, custom(weight=1), {**custom(weight=1), **counted}) == set()
 
 
-def test_a_daemonset_is_only_for_the_snapshot() -> None:
+def test_a_daemonset_only_goes_into_the_snapshot() -> None:
     template = {"spec": {"containers": [{"name": "a"}]}}
     manifest = {"metadata": {"name": "logs", "namespace": "kube-system"}, "spec": {"template": template}}
     assert woken(DAEMONSETS, manifest) == set()
 
 
-def test_a_claim_that_a_pod_waits_for_wakes_provisioning_and_any_other_nobody() -> None:
+def test_only_a_volume_claim_that_a_pod_waits_for_wakes_provisioning() -> None:
     unbound, bound = claim("data"), claim("data", bound_to="pv-1")
     assert woken(VOLUME_CLAIMS, unbound, awaited="default/data") == {Concern.PROVISIONING}
     assert woken(VOLUME_CLAIMS, unbound, bound, awaited="default/data") == {Concern.PROVISIONING}
@@ -157,7 +157,7 @@ def test_a_claim_that_a_pod_waits_for_wakes_provisioning_and_any_other_nobody() 
     assert woken(VOLUME_CLAIMS, unbound, None, awaited="default/data") == set()
 
 
-def test_a_volume_wakes_provisioning_if_it_is_for_an_awaited_claim_or_for_any() -> None:
+def test_a_volume_for_an_awaited_claim_or_for_any_claim_wakes_provisioning() -> None:
     free, kept = volume("pv-1", phase="Available"), volume("pv-1", claim="default/data")
     assert woken(VOLUMES, free) == {Concern.PROVISIONING}
     assert woken(VOLUMES, kept, awaited="default/data") == {Concern.PROVISIONING}
@@ -165,12 +165,12 @@ def test_a_volume_wakes_provisioning_if_it_is_for_an_awaited_claim_or_for_any() 
     assert woken(VOLUMES, free, None) == set()
 
 
-def test_a_storage_class_that_comes_or_changes_wakes_provisioning() -> None:
+def test_a_new_or_changed_storage_class_wakes_provisioning() -> None:
     assert woken(STORAGE_CLASSES, storage_class("gp3")) == {Concern.PROVISIONING}
     assert woken(STORAGE_CLASSES, storage_class("gp3"), None) == set()
 
 
-def test_a_namespace_wakes_provisioning_when_its_labels_change_and_not_when_it_comes_or_goes() -> None:
+def test_a_namespace_wakes_provisioning_only_when_its_labels_change() -> None:
     plain, teamed = {"metadata": {"name": "shop"}}, {"metadata": {"name": "shop", "labels": {"team": "a"}}}
     assert woken(NAMESPACES, plain) == set()
     assert woken(NAMESPACES, plain, teamed) == {Concern.PROVISIONING}
@@ -202,11 +202,13 @@ def test_a_node_that_is_deleted_or_disrupted_wakes_termination() -> None:
     disrupted = {**MACHINE, "spec": {**MACHINE["spec"], "taints": [taint]}}
     for after in (with_metadata(MACHINE, **LEAVING), disrupted):
         assert woken(NODES, MACHINE, after) == {Concern.LIFECYCLE, Concern.TERMINATION}
-        assert woken(NODES, after) == {Concern.LIFECYCLE, Concern.TERMINATION}, "as a forwarder finds it"
+        assert woken(NODES, after) == {Concern.LIFECYCLE, Concern.TERMINATION}, (
+            "as a new forwarder first sees it"
+        )
         assert woken(NODES, after, None) == {Concern.LIFECYCLE, Concern.TERMINATION}
 
 
-def test_what_is_being_deleted_wakes_lifecycle_only_when_that_begins_and_when_it_has_gone() -> None:
+def test_a_deletion_wakes_lifecycle_only_at_its_beginning_and_its_end() -> None:
     going, claim = with_metadata(MACHINE, **LEAVING), with_metadata(custom(expireAfter="720h"), **LEAVING)
     further = with_metadata(going, labels={"a": "b"})
     assert woken(NODES, going, further) == {Concern.TERMINATION}
@@ -214,13 +216,13 @@ def test_what_is_being_deleted_wakes_lifecycle_only_when_that_begins_and_when_it
     assert woken(NODECLAIMS, claim, with_metadata(claim, labels={"a": "b"})) == {Concern.TERMINATION}
 
 
-def test_a_node_whose_claim_ends_wakes_termination_with_whatever_becomes_of_it() -> None:
+def test_any_change_of_a_node_whose_claim_ends_wakes_termination() -> None:
     labelled = with_metadata(MACHINE, labels={"a": "b"})
     assert woken(NODES, MACHINE, labelled) == {Concern.LIFECYCLE}
     assert woken(NODES, MACHINE, labelled, ending=[NAME]) == {Concern.LIFECYCLE, Concern.TERMINATION}
 
 
-def test_a_claims_deletion_wakes_termination_and_what_we_write_into_its_status_nobody() -> None:
+def test_a_nodeclaims_deletion_wakes_termination_and_its_status_nothing() -> None:
     before = custom(expireAfter="720h")
     deleting = with_metadata(before, **LEAVING)
     status = {"conditions": [{"type": "Drained", "status": "Unknown"}]}
@@ -233,18 +235,18 @@ def test_a_claims_deletion_wakes_termination_and_what_we_write_into_its_status_n
     [None, pod(NAME, **LEAVING), {**pod(NAME), "status": {"phase": "Succeeded"}}, unready(pod(NAME))],
     ids=["gone", "being deleted", "at its end", "not ready"],
 )
-def test_a_pod_that_leaves_a_node_that_ends_wakes_termination(after: Manifest | None) -> None:
+def test_a_pod_that_leaves_an_ending_node_wakes_termination(after: Manifest | None) -> None:
     assert woken(PODS, pod(NAME), after, ending=[NAME]) == {Concern.TERMINATION}
     assert Concern.TERMINATION not in (topics_of(PODS, pod(NAME), after, ending=["another"]) or ())
 
 
-def test_a_pod_that_may_be_disrupted_after_all_wakes_termination() -> None:
+def test_a_pod_that_loses_do_not_disrupt_wakes_termination() -> None:
     kept = pod(NAME, annotations={"karpenter.sh/do-not-disrupt": "true"})
     assert woken(PODS, kept, pod(NAME), ending=[NAME]) == {Concern.TERMINATION}
     assert woken(PODS, kept, pod(NAME), ending=["another"]) == {Concern.DISRUPTION}
 
 
-def test_a_pod_that_is_not_ready_any_more_while_it_ends_can_wait() -> None:
+def test_a_terminating_pod_that_becomes_unready_can_wait() -> None:
     ends = pod(NAME, **LEAVING)
     assert topics_of(PODS, ends, unready(ends), ending=[NAME]) == []
 
@@ -264,14 +266,14 @@ def test_a_budget_that_allows_more_wakes_termination_while_a_node_ends() -> None
     assert woken(BUDGETS, more, ending=[NAME]) == set()
 
 
-def test_what_a_budget_counts_can_wait_while_no_node_ends() -> None:
+def test_a_budgets_counts_can_wait_while_no_node_ends() -> None:
     assert topics_of(BUDGETS, allowing(1), allowing(2)) == []
     assert topics_of(BUDGETS, allowing(1), allowing(0)) == []
     assert topics_of(BUDGETS, allowing(0), allowing(0, maxUnavailable="50%")) == [None]
 
 
 @pytest.mark.parametrize("after", [allowing(1), None])
-def test_a_budget_that_has_allowed_nothing_wakes_disruption_when_it_does(after: Manifest | None) -> None:
+def test_a_budget_that_begins_to_allow_disruptions_wakes_disruption(after: Manifest | None) -> None:
     assert topics_of(BUDGETS, allowing(0), after) == [None, Concern.DISRUPTION]
 
 
@@ -280,23 +282,23 @@ def test_a_budget_that_has_allowed_nothing_wakes_disruption_when_it_does(after: 
     [None, pod(NAME, **LEAVING), {**pod(NAME), "status": {"phase": "Succeeded"}}],
     ids=["gone", "being deleted", "at its end"],
 )
-def test_a_pod_that_leaves_a_node_that_stays_wakes_disruption(after: Manifest | None) -> None:
+def test_a_pod_that_leaves_a_remaining_node_wakes_disruption(after: Manifest | None) -> None:
     assert woken(PODS, pod(NAME), after) == {Concern.DISRUPTION}
 
 
-def test_a_pod_that_asks_for_less_wakes_disruption() -> None:
+def test_a_pod_with_smaller_requests_wakes_disruption() -> None:
     smaller = copy.deepcopy(pod(NAME))
     smaller["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1m"}}
     assert woken(PODS, pod(NAME), smaller) == {Concern.DISRUPTION}
 
 
-def test_a_daemonsets_pod_that_leaves_and_one_that_is_gone_after_it_was_deleted_free_no_node() -> None:
+def test_a_daemonsets_pod_and_an_already_deleted_pod_free_no_node() -> None:
     owner = {"kind": "DaemonSet", "name": "logs", "uid": "u", "controller": True}
     assert woken(PODS, pod(NAME, ownerReferences=[owner]), None) == set()
     assert woken(PODS, pod(NAME, **LEAVING), pod(NAME, **LEAVING, labels={"a": "b"})) == set()
 
 
-def test_a_node_that_may_be_disrupted_after_all_or_works_again_wakes_disruption() -> None:
+def test_a_node_that_loses_do_not_disrupt_or_is_ready_again_wakes_disruption() -> None:
     kept = with_metadata(MACHINE, annotations={"karpenter.sh/do-not-disrupt": "true"})
     assert woken(NODES, kept, MACHINE) == {Concern.LIFECYCLE, Concern.DISRUPTION}
     assert woken(NODES, MACHINE, kept) == {Concern.LIFECYCLE}
@@ -304,26 +306,26 @@ def test_a_node_that_may_be_disrupted_after_all_or_works_again_wakes_disruption(
     assert Concern.DISRUPTION not in woken(NODES, kept, MACHINE, ending=[NAME])
 
 
-def test_a_node_that_no_move_takes_any_more_wakes_disruption() -> None:
+def test_a_node_whose_move_is_abandoned_wakes_disruption() -> None:
     taint = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
     disrupted = {**MACHINE, "spec": {**MACHINE["spec"], "taints": [taint]}}
     assert woken(NODES, disrupted, MACHINE) == {Concern.LIFECYCLE, Concern.TERMINATION, Concern.DISRUPTION}
     assert Concern.DISRUPTION not in woken(NODES, MACHINE, disrupted)
 
 
-def test_a_volume_that_has_left_a_node_that_ends_wakes_termination() -> None:
+def test_a_volume_detached_from_an_ending_node_wakes_termination() -> None:
     held = attachment("pv-1", NAME)
     assert woken(ATTACHMENTS, held, None, ending=[NAME]) == {Concern.TERMINATION}
     assert topics_of(ATTACHMENTS, held, ending=[NAME]) == [None]
 
 
-def test_volumes_of_nodes_that_stay_concern_nobody() -> None:
+def test_volumes_of_remaining_nodes_wake_nothing() -> None:
     held = attachment("pv-1", NAME)
     assert topics_of(ATTACHMENTS, held) == []
     assert topics_of(ATTACHMENTS, held, None, ending=["another"]) == []
 
 
-def test_nodepools_and_nodeclaims_of_auto_mode_wake_nobody_and_take_no_snapshot() -> None:
+def test_auto_modes_nodepools_and_nodeclaims_wake_nothing_and_cause_no_snapshot() -> None:
     pool = foreign.auto_mode_nodepool("system")
     other = {**pool, "status": {}, "spec": {**pool["spec"], "weight": 1}}
     mirror, claims = Mirror(NODEPOOLS), Mirror(NODECLAIMS)
@@ -332,7 +334,7 @@ def test_nodepools_and_nodeclaims_of_auto_mode_wake_nobody_and_take_no_snapshot(
     assert claims.put(foreign.nodeclaim("a", "system", instance="i-1")) is None
 
 
-def test_a_nodepool_that_is_given_to_another_nodeclass_group_still_wakes_readiness() -> None:
+def test_a_nodepool_that_changes_to_another_nodeclass_group_wakes_readiness() -> None:
     assert Concern.READINESS in woken(
         NODEPOOLS,
         custom(template={"spec": {"nodeClassRef": {"group": "karpenter.k8s.aws"}}}),

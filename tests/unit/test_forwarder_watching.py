@@ -1,4 +1,4 @@
-"""One watch, step by step, against an API server that follows a script."""
+"""One watch, step by step, against a scripted API server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.clusters import Manifest, node, rolled
 
 
 class Stop(Event):
-    """Counts the waits instead of waiting, and stops after so many."""
+    """Counts the waits instead of waiting, and stops after `after` of them."""
 
     def __init__(self, after: int) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Stop(Event):
 
 @dataclass
 class Scripted(ApiServer):
-    """Answers lists and watches from scripts; an exception in a script is raised. `asked` are versions watched from."""
+    """Answers lists and watches from scripts and raises their exceptions. `asked` are the versions of watches."""
 
     lists: list[list[Manifest] | Exception] = field(default_factory=list)
     watches: list[list[bytes] | Exception] = field(default_factory=list)
@@ -84,7 +84,7 @@ def machine(number: int) -> Manifest:
     }
 
 
-def test_a_watch_goes_on_from_the_last_version_it_saw_also_of_a_bookmark() -> None:
+def test_a_watch_resumes_from_the_last_version_including_bookmarks() -> None:
     server = Scripted([[machine(1)]], [[event("ADDED", 107, machine(2))], [event("BOOKMARK", 250)], []])
     world, _ = watched(server, 3)
     assert server.asked == ["100", "107", "250"]
@@ -92,7 +92,7 @@ def test_a_watch_goes_on_from_the_last_version_it_saw_also_of_a_bookmark() -> No
     assert names(world) == {"n1", "n2"}
 
 
-def test_an_expired_version_in_the_stream_is_listed_again() -> None:
+def test_an_expired_version_in_the_stream_causes_a_new_list() -> None:
     gone = b'{"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}'
     server = Scripted([[machine(1), machine(2)], [machine(2)]], [[gone], []])
     world, _ = watched(server, 2)
@@ -100,44 +100,44 @@ def test_an_expired_version_in_the_stream_is_listed_again() -> None:
     assert names(world) == {"n2"}
 
 
-def test_an_expired_list_is_begun_again() -> None:
+def test_an_expired_list_is_restarted() -> None:
     server = Scripted([Expired("too slow"), [machine(1)]], [[]])
     world, _ = watched(server, 2)
     assert names(world) == {"n1"}
 
 
-def test_a_stream_cut_in_the_middle_of_an_event_goes_on_from_the_event_before() -> None:
+def test_a_stream_cut_within_an_event_resumes_from_the_event_before() -> None:
     whole = event("ADDED", 107, machine(2))
     server = Scripted([[machine(1)]], [[whole, event("ADDED", 108, machine(3))[:-20]], []])
     watched(server, 2)
     assert server.asked == ["100", "107"]
 
 
-def test_a_version_that_comes_to_nothing_three_times_is_given_up() -> None:
+def test_a_version_that_fails_three_times_is_given_up() -> None:
     server = Scripted([[]], [Transient("504"), Transient("504"), Transient("504"), []])
     watched(server, 4)
     assert server.asked == ["100", "100", "100", "200"]
 
 
-def test_waits_grow_to_half_a_minute_at_most() -> None:
+def test_waits_grow_to_at_most_half_a_minute() -> None:
     _, stop = watched(Scripted([Transient("down")]), 12)
     assert 0.25 <= stop.waits[0] <= 0.5
     assert all(earlier <= 2.0 * later for earlier, later in zip(stop.waits, stop.waits[1:], strict=False))
     assert 15 <= stop.waits[-1] <= 30
 
 
-def test_a_kind_that_cannot_be_seen_from_the_beginning_is_said_so_and_said_again(
+def test_a_kind_that_cannot_be_watched_is_logged_at_first_and_repeatedly(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
         world, _ = watched(Scripted([Transient("403 Forbidden: nodes")]), 21)
     assert [record.getMessage() for record in caplog.records] == [
-        "Node: cannot be seen: 403 Forbidden: nodes"
+        "Node: cannot be watched: 403 Forbidden: nodes"
     ] * 3
     assert "Node" in world.missing
 
 
-def test_a_kind_without_its_crd_is_up_to_date_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_kind_without_its_crd_is_up_to_date_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         world, stop = watched(Scripted([NotServed("404")]), 5, NODEPOOLS)
     assert "NodePool" not in world.missing
@@ -147,12 +147,12 @@ def test_a_kind_without_its_crd_is_up_to_date_and_said_once(caplog: pytest.LogCa
     assert all(8 <= wait <= 10 for wait in stop.waits)
 
 
-def test_a_built_in_kind_that_is_not_served_is_not_taken_as_empty() -> None:
+def test_a_built_in_kind_that_is_not_served_does_not_count_as_empty() -> None:
     world, _ = watched(Scripted([NotServed("404")]), 2)
     assert "Node" in world.missing
 
 
-def test_no_snapshot_is_taken_while_a_kind_is_out_of_sight() -> None:
+def test_no_snapshot_is_taken_while_a_kind_is_not_up_to_date() -> None:
     world, _ = watched(Scripted([[machine(1)]], [[]]), 1)
     assert world.missing
     assert world.take() is None

@@ -1,4 +1,4 @@
-"""Batching, minute by minute: when news is told."""
+"""Batching: when news is delivered."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_no_window_is_due_when_there_is_no_news() -> None:
     assert windows.take(at(100)) == {}
 
 
-def test_a_window_closes_a_second_after_the_last_new_thing() -> None:
+def test_a_window_closes_a_second_after_the_last_new_item() -> None:
     windows = Windows(Pace())
     windows.note(PODS, "a", at(0))
     windows.note(PODS, "b", at(0.9))
@@ -32,7 +32,7 @@ def test_a_window_closes_a_second_after_the_last_new_thing() -> None:
     assert windows.next_due() is None
 
 
-def test_a_thing_that_is_in_the_window_already_does_not_hold_it_open() -> None:
+def test_an_item_already_in_the_window_does_not_hold_it_open() -> None:
     windows = Windows(Pace())
     windows.note(PODS, "a", at(0))
     windows.note(PODS, "a", at(0.9))
@@ -47,7 +47,7 @@ def test_a_window_closes_after_ten_seconds_however_much_news_comes() -> None:
     assert windows.take(at(10)) == {PODS: 100}
 
 
-def test_news_for_one_does_not_keep_another_waiting() -> None:
+def test_news_for_one_topic_does_not_delay_another() -> None:
     windows = Windows(Pace())
     windows.note(PODS, "a", at(0))
     for tenth in range(20):
@@ -71,7 +71,7 @@ def test_the_pace_is_a_setting() -> None:
     assert windows.next_due() == at(4)
 
 
-def test_a_drain_is_told_of_within_half_a_second_however_much_of_it_there_is() -> None:
+def test_news_of_a_drain_is_delivered_within_half_a_second() -> None:
     windows = Windows(Pace())
     windows.note(ENDS, "a", at(0))
     assert windows.next_due() == at(0.2)
@@ -81,7 +81,7 @@ def test_a_drain_is_told_of_within_half_a_second_however_much_of_it_there_is() -
     assert windows.take(at(0.5)) == {ENDS: 5}
 
 
-def test_a_node_that_came_is_told_of_within_two_seconds_however_many_others_come_and_go() -> None:
+def test_news_of_a_node_is_delivered_within_two_seconds() -> None:
     windows = Windows(Pace())
     for tenth in range(20):
         windows.note(NODES, f"node-{tenth}", at(tenth / 10))
@@ -89,7 +89,7 @@ def test_a_node_that_came_is_told_of_within_two_seconds_however_many_others_come
     assert windows.take(at(2)) == {NODES: 20}
 
 
-def test_pods_that_leave_nodes_are_told_of_after_a_second_and_those_that_follow_five_seconds_later() -> None:
+def test_windows_for_disruption_are_at_least_five_seconds_apart() -> None:
     windows = Windows(Pace())
     windows.note(LEAVING, "a", at(0))
     assert windows.take(at(1)) == {LEAVING: 1}
@@ -100,13 +100,13 @@ def test_pods_that_leave_nodes_are_told_of_after_a_second_and_those_that_follow_
     assert windows.next_due() == at(21)
 
 
-def test_a_pace_that_is_brisker_than_a_drains_holds_for_drains_too() -> None:
+def test_a_pace_faster_than_a_drains_also_applies_to_drains() -> None:
     windows = Windows(Pace(timedelta(seconds=0.1), timedelta(seconds=0.2)))
     windows.note(ENDS, "a", at(0))
     assert windows.next_due() == at(0.1)
 
 
-def test_news_for_nobody_is_told_with_the_first_snapshot_that_is_written_anyway() -> None:
+def test_news_for_the_snapshot_alone_goes_into_the_next_snapshot() -> None:
     windows = Windows(Pace())
     windows.note(PODS, "a", at(0))
     windows.note(None, "a", at(0.9))

@@ -1,4 +1,4 @@
-"""What the watches have seen decides whom a change wakes: who waits for a volume, and which nodes end."""
+"""How the world's state decides which concerns a change wakes: awaited volumes, and nodes that end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.storage import Manifest, claim, pod_with, storage_class, volume
 
 
 class StillClock:
-    """A clock that stands still until it is moved."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.time = datetime(2026, 1, 1, tzinfo=UTC)
@@ -38,7 +38,7 @@ class StillClock:
 
 
 class Seen:
-    """A world of which everything is current, and whom what happens in it wakes."""
+    """A world with all kinds up to date, and the concerns that changes in it wake."""
 
     def __init__(self) -> None:
         self.clock = StillClock()
@@ -50,7 +50,7 @@ class Seen:
         self.world.put(kind, manifests)
 
     def woken(self) -> Mapping[Topic, int]:
-        """Return the topics of the windows that have closed since the last time, and forget them."""
+        """Return the topics of the windows that have closed since the last call, and forget them."""
         self.clock.time += timedelta(seconds=30)
         taken = self.world.take()
         assert taken is not None
@@ -72,13 +72,13 @@ def test_binding_the_claim_of_a_pending_pod_wakes_provisioning(seen: Seen) -> No
     assert seen.woken() == {Concern.PROVISIONING: 1}
 
 
-def test_binding_a_claim_that_no_pending_pod_mounts_wakes_nobody(seen: Seen) -> None:
+def test_binding_a_claim_that_no_pending_pod_mounts_wakes_nothing(seen: Seen) -> None:
     seen.put(VOLUME_CLAIMS, claim("other", bound_to="pv"))
     assert seen.woken() == {}
 
 
 @pytest.mark.parametrize("end", ["bound", "gone"])
-def test_a_claim_wakes_nobody_once_its_pod_is_bound_or_gone(seen: Seen, end: str) -> None:
+def test_a_claim_wakes_nothing_once_its_pod_is_bound_or_gone(seen: Seen, end: str) -> None:
     if end == "bound":
         seen.put(PODS, pod_with("data", nodeName="n1"))
     else:
@@ -95,7 +95,7 @@ def test_a_claim_wakes_as_long_as_one_of_its_pods_is_pending(seen: Seen) -> None
     assert seen.woken() == {Concern.PROVISIONING: 1}
 
 
-def test_a_volume_made_for_the_node_that_the_scheduler_chose_wakes_nobody_on_its_way(seen: Seen) -> None:
+def test_a_volume_provisioned_for_the_selected_node_wakes_nothing(seen: Seen) -> None:
     chosen = {"volume.kubernetes.io/selected-node": "n1"}
     seen.put(VOLUME_CLAIMS, claim("data", annotations=chosen))
     seen.put(VOLUMES, volume("pv", "us-east-1a", claim="default/data"))
@@ -103,14 +103,14 @@ def test_a_volume_made_for_the_node_that_the_scheduler_chose_wakes_nobody_on_its
     assert seen.woken() == {}
 
 
-def test_a_volume_that_could_not_be_made_on_the_chosen_node_wakes_provisioning(seen: Seen) -> None:
+def test_a_volume_that_cannot_be_provisioned_on_the_selected_node_wakes_provisioning(seen: Seen) -> None:
     seen.put(VOLUME_CLAIMS, claim("data", annotations={"volume.kubernetes.io/selected-node": "n1"}))
     seen.put(VOLUME_CLAIMS, claim("data"))
     assert seen.woken() == {Concern.PROVISIONING: 1}
 
 
 class Ends:
-    """A node with two pods, and its NodeClaim, of which one or the other is deleted and comes back."""
+    """A node with two pods, and its NodeClaim; either can be deleted and restored."""
 
     def __init__(self) -> None:
         self.seen = Seen()
@@ -129,7 +129,7 @@ class Ends:
         self.seen.woken()
 
     def is_told_of_a_pod(self) -> bool:
-        """Return whether termination is woken by a pod that is gone; there is the same one again afterwards."""
+        """Return whether the end of a pod wakes termination; restore the pod afterwards."""
         self.seen.world.drop(PODS, self.pods[0])
         woken = self.seen.woken()
         self.seen.put(PODS, self.pods[0])
@@ -137,7 +137,7 @@ class Ends:
         return Concern.TERMINATION in woken
 
 
-def test_a_pods_end_wakes_termination_while_its_node_or_claim_is_deleted_and_only_then() -> None:
+def test_a_pods_end_wakes_termination_only_while_its_node_or_claim_is_deleted() -> None:
     ends = Ends()
     assert not ends.is_told_of_a_pod()
     for kind, manifest in ((NODES, ends.machine), (NODECLAIMS, ends.claim)):
@@ -147,7 +147,7 @@ def test_a_pods_end_wakes_termination_while_its_node_or_claim_is_deleted_and_onl
         assert not ends.is_told_of_a_pod()
 
 
-def test_a_node_ends_as_long_as_either_of_node_and_claim_says_so() -> None:
+def test_a_node_ends_as_long_as_its_node_or_claim_is_deleted() -> None:
     ends = Ends()
     ends.put(NODES, ends.machine, deleted=True)
     ends.put(NODECLAIMS, ends.claim, deleted=True)
@@ -166,7 +166,7 @@ def departure(seen: Seen, name: str) -> int | None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "done", "missing from a new list"])
-def test_when_a_pod_has_gone_from_its_node_is_remembered_as_long_as_the_node_is_there(how: str) -> None:
+def test_a_pods_departure_time_is_kept_as_long_as_its_node_exists(how: str) -> None:
     ends = Ends()
     pod, moment = ends.pods[0], int(ends.seen.clock.time.timestamp())
     assert departure(ends.seen, ends.name) is None
@@ -182,7 +182,7 @@ def test_when_a_pod_has_gone_from_its_node_is_remembered_as_long_as_the_node_is_
     assert departure(ends.seen, ends.name) is None
 
 
-def test_pods_of_daemonsets_and_pods_without_a_node_leave_nothing_behind() -> None:
+def test_pods_of_daemonsets_and_pods_without_a_node_leave_no_departure() -> None:
     ends = Ends()
     owner = {"kind": "DaemonSet", "name": "logs", "uid": "u", "controller": True}
     daemon, waiting = deployment_pod(1, rolled(3), ends.name), deployment_pod(1, rolled(4))

@@ -64,15 +64,15 @@ class Delayed:
         return [(seconds, each["cluster"], each.get("attempt", 0)) for seconds, _, _, each in self.put_off]
 
 
-class EventDeduplication(Telemetry):
+class RecordingTelemetry(Telemetry):
     """Notes what a function says of clusters."""
 
     def __init__(self, cluster: str = "", lines: list[str] | None = None) -> None:
         super().__init__("lifecycle", cluster)
         self.cluster, self.lines = cluster, [] if lines is None else lines
 
-    def of(self, cluster: str) -> EventDeduplication:
-        return EventDeduplication(cluster, self.lines)
+    def of(self, cluster: str) -> RecordingTelemetry:
+        return RecordingTelemetry(cluster, self.lines)
 
     def rejected(self, message: str) -> None:
         self._symptoms["Rejected"] = message
@@ -89,7 +89,7 @@ class Looks:
         self.parts, self.errors = parts, errors
         self.composed: list[str] = []
         self.seen: list[str] = []
-        self.told = EventDeduplication()
+        self.told = RecordingTelemetry()
         self.delayed = Delayed()
 
     def __call__(self, own: ClusterParts) -> handlers.Run:

@@ -176,7 +176,7 @@ def test_a_record_comes_back_as_it_was_written() -> None:
 # Looking, and telling of changes
 
 
-class EventDeduplication:
+class PublishedEvents:
     def __init__(self) -> None:
         self.changes: list[tuple[str, str, str, str]] = []
 
@@ -227,14 +227,14 @@ class Kept:
 
 
 def test_a_look_at_a_region_in_which_all_is_well_writes_nothing() -> None:
-    kept, told = Kept(well()), EventDeduplication()
+    kept, told = Kept(well()), PublishedEvents()
 
     assert check_health(HealthCheck(kept, Waiting(), told, OnTrial()), [EAST], {}, NOW) == []
     assert (kept.writes, told.changes) == (0, [])
 
 
 def test_what_goes_wrong_and_what_is_well_again_is_told_of_once() -> None:
-    kept, told = Kept(with_record(Record("east", "lifecycle", LONG_AGO))), EventDeduplication()
+    kept, told = Kept(with_record(Record("east", "lifecycle", LONG_AGO))), PublishedEvents()
     check = HealthCheck(kept, Waiting(), told, OnTrial())
     for _ in range(2):
         assert len(check_health(check, [EAST], {}, NOW)) == 1
@@ -247,7 +247,7 @@ def test_what_goes_wrong_and_what_is_well_again_is_told_of_once() -> None:
 
 
 def test_messages_that_were_given_up_and_registrations_that_cannot_be_read_are_findings() -> None:
-    check = HealthCheck(Kept(well()), Waiting(2), EventDeduplication(), OnTrial())
+    check = HealthCheck(Kept(well()), Waiting(2), PublishedEvents(), OnTrial())
 
     found = check_health(check, [EAST], {"west": "no JSON"}, NOW)
 
@@ -263,7 +263,7 @@ def test_a_cluster_is_known_from_the_first_look_that_finds_it_registered_and_for
 ):
     kept = Kept(well())
     kept.since = {"": LONG_AGO}
-    check = HealthCheck(kept, Waiting(), EventDeduplication(), OnTrial())
+    check = HealthCheck(kept, Waiting(), PublishedEvents(), OnTrial())
 
     check_health(check, [EAST], {}, NOW)
     assert kept.since == {"": LONG_AGO, "east": NOW}
@@ -491,7 +491,7 @@ def test_a_trial_ends_where_its_release_fails_for_a_cluster_and_is_told_of_until
 ) -> None:
     on_trial = OnTrial(Trial(frozenset({"east"}), "2-b"))
     others = [each for each in well() if each.concern != "lifecycle"]
-    check = HealthCheck(Kept([*others, record]), Waiting(), EventDeduplication(), on_trial)
+    check = HealthCheck(Kept([*others, record]), Waiting(), PublishedEvents(), on_trial)
 
     for _ in range(2):
         found = [each.said for each in check_health(check, [EAST], {}, NOW) if each.kind == "TrialEnded"]

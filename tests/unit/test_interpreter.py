@@ -102,8 +102,8 @@ def test_suites_are_said_not_to_have_been_tried_where_lambdas_python_is_missing(
 
     assert lambdapython.main(["tests/unit"]) == 0
 
-    assert "NOT tried on what Lambda runs" in capsys.readouterr().err
-    assert (machine / "build" / "not-tried").read_text().startswith("no Python 3.14 is on this machine")
+    assert "NOT tried on Lambda's Python" in capsys.readouterr().err
+    assert (machine / "build" / "not-tried").read_text().startswith("this machine has no Python 3.14")
 
 
 def go_module(machine: Path, monkeypatch: pytest.MonkeyPatch, sum_: str) -> None:

@@ -43,7 +43,7 @@ def test_a_layer_keeps_what_functions_import_and_nothing_else(wheels: Path) -> N
     }
 
 
-def test_every_service_that_the_code_makes_a_client_of_is_in_the_vendor_layer() -> None:
+def test_every_service_that_the_code_calls_is_in_the_vendor_layer() -> None:
     sources = [*(ROOT / "layers/core/python").rglob("*.py"), *(ROOT / "functions").rglob("*.py")]
     used = {service for path in sources for service in CLIENT.findall(path.read_text())}
     assert used <= build.SERVICES
@@ -53,7 +53,7 @@ def test_every_service_whose_operations_are_kept_is_in_the_vendor_layer() -> Non
     assert OPERATIONS.keys() <= build.SERVICES
 
 
-def test_the_layers_carry_what_the_tests_ran_on() -> None:
+def test_the_layers_contain_the_versions_that_the_tests_ran_on() -> None:
     tested = build.pins("run")
     for name in ("lambda", "lambda-kubernetes", "lambda-packing", "forwarder"):
         deployed = build.pins(name)
@@ -70,7 +70,7 @@ def test_pins_are_read_with_all_their_hashes() -> None:
     assert pin.count("--hash=sha256:") == 2
 
 
-def test_the_core_layer_is_built_once_and_again_when_a_module_changes(
+def test_the_core_layer_is_rebuilt_only_when_a_module_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     core = tmp_path / "core"
@@ -92,7 +92,7 @@ def test_the_core_layer_is_built_once_and_again_when_a_module_changes(
     assert not (layer / "kept").exists()
 
 
-def test_a_layer_that_was_not_compiled_is_built_again_once_its_python_is_there(
+def test_an_uncompiled_layer_is_rebuilt_once_its_python_is_available(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = build.Machine("3.99", "any")
@@ -116,7 +116,7 @@ def test_layers_over_the_limit_are_refused(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "module.py").write_bytes(b"#" * 2**20)
     build.check_size({"vendor": tmp_path})
     monkeypatch.setattr(build, "LIMIT_MIB", 0.5)
-    with pytest.raises(SystemExit, match="more than Lambda"):
+    with pytest.raises(SystemExit, match="exceed Lambda"):
         build.check_size({"vendor": tmp_path})
 
 

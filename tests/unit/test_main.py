@@ -57,7 +57,7 @@ print("imported:", *sys.modules)
         (["local", "--help"], "interrupt"),
         (["plan", "--help"], "--filename"),
         (["image", "push", "--help"], "--password-stdin"),
-        (["local", "interrupt", "any"], "nothing runs"),
+        (["local", "interrupt", "any"], "no local system runs"),
         (["explain", "pod", "any"], "no decisions are kept"),
         (["validate", "-f", "nothing.yaml"], "No such file"),
         (["convert", "-f", "nothing.yaml"], "nothing to convert: nothing.yaml hold no object"),

@@ -73,7 +73,7 @@ def on_the_page(part: str) -> list[str]:
     return [name for row in rows for name in re.findall(r"`([a-z_0-9*]+)`", row)]
 
 
-ABOVE, BELOW = PAGE.split("## What Karpenter has and the forwarder does not")
+ABOVE, BELOW = PAGE.split("## Unsupported Karpenter series")
 
 
 def test_every_series_of_karpenters_is_answered_but_those_that_are_named_here() -> None:

@@ -1,6 +1,6 @@
-"""Metrics for Prometheus under Karpenter's names, told from what the watches see and what the functions say.
+"""Metrics for Prometheus under Karpenter's names, from what the watches see and the functions report.
 
-`tally` counts what happens, `gauges` measures what is there, `functions` reads what only the functions know, and
+`tally` counts events, `gauges` measures the current state, `functions` reads what only the functions know, and
 `exposition` writes it all as text. See docs/metrics.md.
 """
 

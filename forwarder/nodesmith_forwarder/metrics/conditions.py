@@ -1,4 +1,4 @@
-"""Conditions of objects, and how long they take to go, under the names of operatorpkg that Karpenter answers with."""
+"""Objects' conditions, and how long deletions take, under the names that Karpenter has from operatorpkg."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ KINDS = {
     NODECLASSES.name: "ec2nodeclass",
     NODES.name: "node",
 }
-"""The kinds that Karpenter measures, by their place in `Observed`, each with its word in the metrics' names"""
+"""The kinds that Karpenter measures, by their place in `Observed`, each with its word in the metrics' names."""
 BUCKETS = (*(0.5 * 2**step for step in range(15)), math.inf)
-"""Upper ends, in seconds: half a second, doubled, up to 2.3 hours"""
+"""Upper bounds in seconds: half a second, doubled up to 2.3 hours."""
 _ADDED = {
     NODECLAIMS.name: (NODECLASS, NODEPOOL),
     NODES.name: (NODECLASS, NODEPOOL, INITIALIZED),
 }
-"""Labels of objects that their series have too"""
+"""Labels of objects that also appear in their series."""
 _PER_LABEL = str.maketrans("/.-", "___")
 
 
 def condition_gauges(observed: Observed, now: datetime) -> Iterator[Family]:
-    """Yield, for each kind, the conditions that objects have, for how long, and how long objects have been ending."""
+    """Yield, for each kind, the objects' conditions, the age of each condition, and the age of each deletion."""
     for place, kind in KINDS.items():
         counts: dict[Labels, float] = {}
         ages: dict[Labels, float] = {}
@@ -53,16 +53,16 @@ def condition_gauges(observed: Observed, now: datetime) -> Iterator[Family]:
             if deleted is not None:
                 ending[labelled(**about)] = (now - deleted).total_seconds()
         name = f"operator_{kind}"
-        text = f"Conditions of objects of this kind: {kind}."
+        text = f"The conditions of {kind} objects; always 1."
         yield Family(f"{name}_status_condition_count", "gauge", text, counts)
-        text = "For how long they have had their status."
+        text = "How long each condition has had its current status."
         yield Family(f"{name}_status_condition_current_status_seconds", "gauge", text, ages)
-        text = "How long ago their deletion was asked for."
+        text = "How long ago the deletion of each object was requested."
         yield Family(f"{name}_termination_current_time_seconds", "gauge", text, ending)
 
 
 class Transitions:
-    """Counts conditions that change, and times objects that go. Not safe for several threads at once."""
+    """Counts changes of conditions and measures how long deletions take. Not thread-safe."""
 
     def __init__(self) -> None:
         self._changes: dict[str, Counter[Labels]] = {kind: Counter() for kind in KINDS.values()}
@@ -70,7 +70,7 @@ class Transitions:
         self._ends: dict[str, dict[Labels, Histogram]] = {kind: {} for kind in KINDS.values()}
 
     def note(self, change: Change, now: datetime, *, is_new: bool) -> None:
-        """Note a change of an object. One that was there before us has no transitions at first sight."""
+        """Record a change of an object. An object older than this process has no transitions when first seen."""
         place, before, after = change.kind.name, change.before, change.after
         if place not in KINDS or _is_foreign(place, after or before):
             return
@@ -83,17 +83,17 @@ class Transitions:
             self._note_conditions(kind, added, before, after)
 
     def families(self) -> Iterator[Family]:
-        """Yield what was counted, copied."""
+        """Yield a copy of what was counted."""
         for kind in KINDS.values():
             name = f"operator_{kind}"
             changes = dict(self._changes[kind])
-            text = "Conditions that came or changed their status, by the new one."
+            text = "Conditions that appeared or changed their status, by the new status."
             yield Family(f"{name}_status_condition_transitions_total", "counter", text, changes)
-            text = "How long conditions kept a status that they have left."
+            text = "How long conditions had a status before it changed."
             yield Family(
                 f"{name}_status_condition_transition_seconds", "histogram", text, _copied(self._spans[kind])
             )
-            text = "From the deletion of an object until it is gone."
+            text = "Time from the deletion of an object until it is gone."
             yield Family(f"{name}_termination_duration_seconds", "histogram", text, _copied(self._ends[kind]))
 
     def _note_conditions(

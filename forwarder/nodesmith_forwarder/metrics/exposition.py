@@ -17,32 +17,32 @@ _UNPREFIXED = "operator_"
 QUANTILES = (0, 0.5, 0.9, 0.99, 1)
 RECENT = timedelta(minutes=10)
 MOST_RECENT = 2000
-"""Durations that quantiles are taken from: the newest of many."""
+"""The maximum number of durations for quantiles; the newest are kept."""
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 @dataclass(slots=True)
 class Summary:
-    """Durations in seconds, of one set of labels, with quantiles of those of the last ten minutes."""
+    """Durations in seconds of one set of labels, with quantiles over the last ten minutes."""
 
     recent: deque[tuple[datetime, float]] = field(default_factory=lambda: deque(maxlen=MOST_RECENT))
     count: int = 0
     total_seconds: float = 0.0
 
     def observe(self, seconds: float, now: datetime) -> None:
-        """Add one."""
+        """Add one duration."""
         self.recent.append((now, seconds))
         self.count += 1
         self.total_seconds += seconds
 
     def copy(self, now: datetime) -> Summary:
-        """Return one that does not grow with this, of what is recent now."""
+        """Drop durations that are no longer recent, and return an independent copy of the rest."""
         while self.recent and now - self.recent[0][0] > RECENT:
             self.recent.popleft()
         return Summary(self.recent.copy(), self.count, self.total_seconds)
 
     def quantiles(self) -> Iterator[tuple[float, float]]:
-        """Yield the quantiles that Karpenter's summaries have, with their seconds; NaN where nothing is recent."""
+        """Yield the quantiles that Karpenter's summaries have, with their seconds; NaN if no duration is recent."""
         values = sorted(seconds for _, seconds in self.recent)
         for quantile in QUANTILES:
             rank = max(0, math.ceil(quantile * len(values)) - 1)
@@ -51,7 +51,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric and all its series, by labels. `name` is without Karpenter's prefix, which `operator_` ones lack."""
+    """One metric and all its series by labels. `name` omits Karpenter's prefix, which names with `operator_` lack."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram", "summary"]
@@ -60,7 +60,7 @@ class Family:
 
 
 def written(families: Iterable[Family]) -> str:
-    """Write families in order, and their series by their labels."""
+    """Return the text of the families in order, with their series sorted by labels."""
     return "".join(f"{line}\n" for family in families for line in _lines(family))
 
 

@@ -1,4 +1,4 @@
-"""What the functions have counted and measured, read from the objects that they keep it in while somebody asks."""
+"""The functions' counts and measurements, read from the objects that hold them whenever metrics are requested."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ LOG = logging.getLogger(__name__)
 LARGEST_BYTES = 2**20
 OFTEN, SELDOM = timedelta(seconds=30), timedelta(minutes=2)
 LOOKED_AT_OFTEN = frozenset({Concern.PROVISIONING, Concern.DISRUPTION, Concern.TERMINATION})
-"""Every look is paid for; of the other concerns there is seldom news."""
+"""Every read costs money; the other concerns seldom have news."""
 PATIENCE_SECONDS = 1.0
-"""How long an answer waits for S3; what comes later is in the next."""
+"""How long an answer waits for S3; later results appear in the next answer."""
 _FROM_THE_BEGINNING: Mapping[str, Mapping[Labels, float]] = {
     "voluntary_disruption_consolidation_timeouts_total": {
         labelled(consolidation_type=kind): 0 for kind in ("multi", "single")
     },
 }
-"""Counters that are there before anything is counted, as in Karpenter"""
+"""Counters that exist before anything is counted, as in Karpenter."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """An object as it was last read. Where there is none, or it cannot be read, it is what it was before."""
+    """An object as it was last read. If it is missing or unreadable, the previous content stays."""
 
     looked_at: datetime
     tag: str = NONE_THERE
@@ -45,7 +45,7 @@ class _Kept:
 
 
 class FunctionMetrics:
-    """The metrics of a cluster's functions. Safe for several threads."""
+    """The metrics of a cluster's functions. Thread-safe."""
 
     def __init__(self, blobs: VersionedBlobs, cluster: str, clock: Clock) -> None:
         self._blobs, self._cluster, self._clock = blobs, cluster, clock
@@ -57,12 +57,12 @@ class FunctionMetrics:
         self._reading: Thread | None = None
 
     def text(self) -> str:
-        """Return all series as text, those of offerings too; looks for news where that is due."""
+        """Return all series as text, including those of offerings; read new ones if that is due."""
         families = self.families()
         return written(families) + self._offerings.text
 
     def families(self) -> list[Family]:
-        """Return all series but those of offerings, as the functions last told them; looks for news where due."""
+        """Return all series except those of offerings, as last read; read new ones if that is due."""
         with self._lock:
             if not (self._reading and self._reading.is_alive()) and (
                 self._due() or self._are_offerings_due()

@@ -1,4 +1,4 @@
-"""What there is at this moment, measured as Karpenter measures it: nodes and what they hold, NodePools, conditions."""
+"""The current state, measured as Karpenter does: nodes and their pods, NodePools, conditions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SHOWN = (
     "karpenter.k8s.aws/instance-family",
     "karpenter.k8s.aws/instance-size",
 )
-"""Labels of a Node that its series have, each by the last part of its name in snake case."""
+"""Labels of a Node that appear in its series, each under the last part of its name in snake case."""
 _OF_PODS_NODE = {
     "nodepool": NODEPOOL,
     "zone": "topology.kubernetes.io/zone",
@@ -49,25 +49,25 @@ _OF_PODS_NODE = {
     "instance_type": "node.kubernetes.io/instance-type",
 }
 _GO_NAMES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""What Go, and so Karpenter, calls architectures that the kernel calls otherwise"""
+"""The names that Go, and so Karpenter, uses for architectures with another name in the kernel."""
 _MILLI = 1000
 
 
 def gauges(observed: Observed, now: datetime) -> Iterator[Family]:
-    """Measure what the watches show."""
+    """Yield the gauges of what the watches show."""
     nodepools = [pool for pool in observed.nodepools if not is_foreign(pool)]
     yield from _of_nodes(observed, now)
     yield from _of_nodepools(nodepools)
-    yield _gauge("cluster_state_node_count", "Nodes there are.", {(): len(observed.nodes)})
+    yield _gauge("cluster_state_node_count", "Number of Nodes.", {(): len(observed.nodes)})
     pending = sum(pod.is_provisionable for pod in observed.pods)
     yield _gauge(
-        "scheduler_queue_depth", "Pods that wait for a node.", {labelled(controller="provisioner"): pending}
+        "scheduler_queue_depth", "Pods waiting for a node.", {labelled(controller="provisioner"): pending}
     )
     yield from condition_gauges(observed, now)
     yield from _of_budgets(nodepools, observed, now)
     yield from _of_pods(observed, now)
     built = labelled(version=__version__, goarch=_GO_NAMES.get(machine(), machine()))
-    yield _gauge("build_info", "The version that runs, and on which architecture; always 1.", {built: 1})
+    yield _gauge("build_info", "The running version and its architecture; always 1.", {built: 1})
 
 
 def _gauge(name: str, text: str, series: Mapping[Labels, float]) -> Family:
@@ -104,20 +104,24 @@ def _of_nodes(observed: Observed, now: datetime) -> Iterator[Family]:
         made = moment(node, "creationTimestamp")
         if made is not None:
             ages[about] = (now - made).total_seconds()
-    yield _gauge("nodes_allocatable", "What Nodes offer to pods, in cores, bytes, counts.", offered)
-    yield _gauge("nodes_system_overhead", "What Nodes keep for themselves.", overhead)
     yield _gauge(
-        "nodes_total_pod_requests", "What the pods of Nodes ask for, those of DaemonSets too.", asked
+        "nodes_allocatable", "The allocatable resources of Nodes, in cores, bytes or counts.", offered
     )
-    yield _gauge("nodes_total_daemon_requests", "What the pods of DaemonSets on Nodes ask for.", daemons)
+    yield _gauge("nodes_system_overhead", "The capacity of Nodes that is not allocatable.", overhead)
     yield _gauge(
-        "nodes_total_pod_limits", "What the pods of Nodes may take, those of DaemonSets too.", limited
+        "nodes_total_pod_requests", "The requests of pods on Nodes, including those of DaemonSets.", asked
     )
-    text = "What the pods of DaemonSets on Nodes may take."
+    yield _gauge("nodes_total_daemon_requests", "The requests of DaemonSets' pods on Nodes.", daemons)
+    yield _gauge(
+        "nodes_total_pod_limits", "The limits of pods on Nodes, including those of DaemonSets.", limited
+    )
+    text = "The limits of DaemonSets' pods on Nodes."
     yield _gauge("nodes_total_daemon_limits", text, limited_daemons)
-    yield _gauge("nodes_current_lifetime_seconds", "How old Nodes are.", ages)
+    yield _gauge("nodes_current_lifetime_seconds", "The age of Nodes.", ages)
     shares = {labelled(resource_type=r): 100 * used[r] / amount for r, amount in there.items() if amount > 0}
-    yield _gauge("cluster_utilization_percent", "What pods ask for, of what Nodes offer.", shares)
+    yield _gauge(
+        "cluster_utilization_percent", "The requests of pods, as a percentage of what is allocatable.", shares
+    )
 
 
 def _of_nodepools(nodepools: Iterable[Mapping[str, Any]]) -> Iterator[Family]:
@@ -129,14 +133,14 @@ def _of_nodepools(nodepools: Iterable[Mapping[str, Any]]) -> Iterator[Family]:
         for series, given in ((usage, used), (limits, allowed)):
             for resource, value in _values(_amounts(given)):
                 series[labelled(nodepool=name, resource_type=resource)] = value
-    yield _gauge("nodepools_usage", "What the nodes of NodePools have.", usage)
-    yield _gauge("nodepools_limit", "What NodePools may have.", limits)
+    yield _gauge("nodepools_usage", "The resources of the nodes of NodePools.", usage)
+    yield _gauge("nodepools_limit", "The limits of NodePools.", limits)
 
 
 def _of_budgets(
     nodepools: Iterable[Mapping[str, Any]], observed: Observed, now: datetime
 ) -> Iterator[Family]:
-    """Measure what budgets allow at once, and the nodes that count against them, by reason as Karpenter writes it."""
+    """Yield the disruptions that budgets allow, and the nodes that count against them, by Karpenter's reasons."""
     going = ending_nodes(observed.nodes, observed.nodeclaims)
     counted: Counter[str] = Counter()
     disrupted: Counter[str] = Counter()
@@ -154,8 +158,10 @@ def _of_budgets(
             at_once = allowed(pool.disruption.budgets, reason, counted[name], 0, now)
             most[labels] = 0 if pool.disruption.fault else counted[name] if at_once is None else at_once
             consuming[labels] = disrupted[name]
-    yield _gauge("nodepools_allowed_disruptions", "Nodes that budgets let go at once.", most)
-    text = "Nodes that are being disrupted, or not Ready."
+    yield _gauge(
+        "nodepools_allowed_disruptions", "How many nodes budgets allow to be disrupted at once.", most
+    )
+    text = "Nodes that are being disrupted or are not Ready."
     yield _gauge("nodepools_nodes_consuming_budgets", text, consuming)
 
 
@@ -182,8 +188,8 @@ def _of_pods(observed: Observed, now: datetime) -> Iterator[Family]:
         if not pod.node:
             about = labelled(name=pod.name, namespace=pod.namespace)
             unbound[about] = now.timestamp() - pod.created
-    yield _gauge("pods_state", "Pods that run or wait, with where they are; always 1.", states)
-    yield _gauge("pods_unbound_time_seconds", "For how long pods have waited for a node.", unbound)
+    yield _gauge("pods_state", "Running and pending pods, with their location; always 1.", states)
+    yield _gauge("pods_unbound_time_seconds", "How long pods have been waiting for a node.", unbound)
 
 
 @lru_cache(maxsize=4096)
@@ -215,7 +221,7 @@ def _node_labels(node: Mapping[str, Any]) -> Labels:
     return labelled(node_name=node["metadata"]["name"], managed=managed, **shown)
 
 
-@lru_cache(maxsize=4096)  # pods that are alike have one text
+@lru_cache(maxsize=4096)  # identical pods share one text
 def _requests(shape: str) -> Resources:
     try:
         return parse_shape(json.loads(shape)).requests
@@ -232,7 +238,7 @@ def _limits(text: str) -> Resources:
 
 
 def _amounts(given: Any) -> Resources:
-    """Read a resource list; what people wrote so that nobody can read it is left out."""
+    """Parse a resource list; a list that cannot be parsed counts as empty."""
     try:
         return parse_resources(given if isinstance(given, Mapping) else {})
     except QuantityError:
@@ -240,6 +246,6 @@ def _amounts(given: Any) -> Resources:
 
 
 def _values(amounts: Resources) -> Iterator[tuple[str, float]]:
-    """Yield amounts as Karpenter does: cpu in cores, all others as they are."""
+    """Yield amounts as Karpenter does: cpu in cores, all others unchanged."""
     for resource, amount in amounts.items():
         yield resource, amount / _MILLI if resource == CPU else float(amount)

@@ -1,4 +1,4 @@
-"""What metrics read of a watched object. What measures must not break what watches: nothing here raises."""
+"""What metrics read from watched objects. Nothing here raises, so that metrics cannot break the watches."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from nodesmith.observation.observed import UNREADABLE
 
 
 def moment(obj: Mapping[str, Any], field: str) -> datetime | None:
-    """Return a time of an object's metadata; None where there is none."""
+    """Return a time from an object's metadata, or None if there is none."""
     return time_of(obj.get("metadata") or {}, field)
 
 
 def time_of(part: Mapping[str, Any], field: str) -> datetime | None:
-    """Return a time that a part of an object holds; None where there is none that can be read."""
+    """Return a time from a part of an object, or None if it is missing or unreadable."""
     try:
         return parse_time(part[field])
     except UNREADABLE:
@@ -24,7 +24,7 @@ def time_of(part: Mapping[str, Any], field: str) -> datetime | None:
 
 
 def conditions_of(obj: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    """Return an object's conditions; none where there is no object."""
+    """Return an object's conditions; empty if there is no object."""
     return list(((obj or {}).get("status") or {}).get("conditions") or ())
 
 
@@ -34,5 +34,5 @@ def is_true(obj: Mapping[str, Any] | None, kind: str) -> bool:
 
 
 def says_true(condition: Mapping[str, Any], kind: str) -> bool:
-    """Return whether a condition is of this type and True."""
+    """Return whether a condition has this type and is True."""
     return condition.get("type") == kind and condition.get("status") == "True"

@@ -1,4 +1,4 @@
-"""What NodePools may buy, with prices: thousands of series that seldom change, so their text is kept and not they."""
+"""What NodePools may buy, with prices: thousands of series that seldom change, so only their text is kept."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _OFFERING = "cloudprovider_instance_type_offering_"
 PRICE, AVAILABLE = f"{_OFFERING}price_estimate", f"{_OFFERING}available"
 CPU, MEMORY = "cloudprovider_instance_type_cpu_cores", "cloudprovider_instance_type_memory_bytes"
 HELP = {
-    PRICE: "What an instance type costs an hour in a zone, by capacity type, of those that NodePools may buy.",
-    AVAILABLE: "Whether EC2 has had it when it was last asked for: 0 for a while after it had none.",
+    PRICE: "The hourly price of each instance type that NodePools may buy, by zone and capacity type.",
+    AVAILABLE: "Whether EC2 had the offering at the last request: 0 for a while after it had none.",
     CPU: "The vCPUs of instance types that NodePools may buy.",
     MEMORY: "The memory of instance types that NodePools may buy.",
 }
 
 
 class OfferingMetrics:
-    """The series of one cluster, as text: of the object that was last read."""
+    """The series of one cluster as text, from the object that was last read."""
 
     def __init__(self, blobs: VersionedBlobs, cluster: str) -> None:
         self._blobs, self._key = blobs, on_sale_key(cluster)
@@ -30,7 +30,7 @@ class OfferingMetrics:
         self.text = _written({})
 
     def read(self) -> None:
-        """Read what has changed. Raises Transient, and Rejected for what cannot be read, which is read once."""
+        """Read the object if it has changed. Raises Transient, and Rejected once for an unreadable version."""
         found = self._blobs.read(self._key, self._tag, LARGEST_BYTES)
         if found.data is not None:
             self._tag = found.tag
@@ -38,7 +38,7 @@ class OfferingMetrics:
 
 
 def _written(types: OnSale) -> str:
-    """Write all series; names and zones have no character that would have to be escaped."""
+    """Return the text of all series; names and zones contain no characters that need escaping."""
     names = sorted(types)
     offered = [(name, offering) for name in names for offering in types[name].offerings]
 

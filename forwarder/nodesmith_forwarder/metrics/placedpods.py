@@ -1,4 +1,4 @@
-"""How many pods a node has that would need another one if it went."""
+"""How many pods on each node would need another node if it ended."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _OF_THEIR_NODE = frozenset({"DaemonSet", "Node"})
 
 
 class PlacedPods:
-    """Counts pods by Node as changes tell it. Those of DaemonSets, static ones and those that end do not count."""
+    """Counts pods by Node from changes. DaemonSets' pods, static pods and terminating pods do not count."""
 
     def __init__(self) -> None:
         self._pods: Counter[str] = Counter()
         self._nodes: dict[str, str] = {}
-        """Names of Nodes by provider id"""
+        """Names of Nodes by provider id."""
 
     def note(self, change: Change) -> None:
-        """Note a change of a pod or a Node; others say nothing of it."""
+        """Record a change of a pod or a Node; ignore other kinds."""
         if change.kind == PODS:
             for pod, step in ((change.before, -1), (change.after, 1)):
                 if pod is not None and _would_need_another(pod):
@@ -35,7 +35,7 @@ class PlacedPods:
                 self._nodes[_provider_id(change.after.get("spec"))] = change.key
 
     def on_node_of(self, nodeclaim: Mapping[str, Any]) -> int:
-        """Count those on the Node of a NodeClaim; none where it has no Node."""
+        """Return the count for the Node of a NodeClaim; 0 if it has no Node."""
         provider_id = _provider_id(nodeclaim.get("status"))
         return self._pods[self._nodes.get(provider_id, "")] if provider_id else 0
 

@@ -1,6 +1,6 @@
-"""What has happened since the forwarder began, counted as Karpenter counts it.
+"""What has happened since the forwarder started, counted as Karpenter counts it.
 
-An object that was there before counts as made by nobody; Prometheus expects counters to begin anew with a process.
+Objects older than the process do not count as created; Prometheus expects a new process's counters to start at 0.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from nodesmith_forwarder.metrics.objects import conditions_of, is_true, moment, 
 from nodesmith_forwarder.metrics.placedpods import PlacedPods
 
 _BY_HAND = frozenset({"Deleted", "Unclaimed"})
-"""Causes of ends that are no disruption of ours."""
+"""Reasons for ends that are not disruptions by nodesmith."""
 _GIVEN_UP = frozenset({"InsufficientCapacity", "LaunchTimeout", "RegistrationTimeout"})
 _CAUSES = {"InstanceTerminated": "garbage_collected", "SpotInterrupted": "spot_interrupted"}
 _HELP = {
-    "nodeclaims_created_total": "NodeClaims that nodesmith made, by reason and NodePool.",
-    "nodeclaims_terminated_total": "NodeClaims gone, by NodePool, capacity type and zone.",
+    "nodeclaims_created_total": "NodeClaims that nodesmith created, by reason and NodePool.",
+    "nodeclaims_terminated_total": "NodeClaims terminated, by NodePool, capacity type and zone.",
     "nodeclaims_disrupted_total": "NodeClaims that nodesmith ended, by reason, NodePool and capacity type.",
     "pods_disruption_initiated_total": "Pods on nodes that nodesmith ended, by reason, NodePool and capacity type.",
     "nodes_created_total": "Nodes registered, by NodePool and zone.",
-    "nodes_terminated_total": "Nodes gone, by NodePool and zone.",
-    "nodes_drained_total": "Nodes of which all pods have left, by NodePool.",
-    "nodeclaims_termination_duration_seconds": "From the deletion of a NodeClaim until it is gone.",
-    "nodeclaims_instance_termination_duration_seconds": "From the end of a NodeClaim's instance until that is gone.",
-    "nodes_termination_duration_seconds": "From the deletion of a Node until it is gone.",
-    "nodes_lifetime_duration_seconds": "From the creation of a Node until it is gone.",
-    "pods_bound_duration_seconds": "From the creation of a pod until it is bound to a node.",
-    "pods_startup_duration_seconds": "From the creation of a pod until it is ready for the first time.",
+    "nodes_terminated_total": "Nodes terminated, by NodePool and zone.",
+    "nodes_drained_total": "Nodes that were drained, by NodePool.",
+    "nodeclaims_termination_duration_seconds": "Time from the deletion of a NodeClaim until it is gone.",
+    "nodeclaims_instance_termination_duration_seconds": "Time that the termination of a NodeClaim's instance takes.",
+    "nodes_termination_duration_seconds": "Time from the deletion of a Node until it is gone.",
+    "nodes_lifetime_duration_seconds": "Time from the creation of a Node until it is gone.",
+    "pods_bound_duration_seconds": "Time from the creation of a pod until it is bound to a node.",
+    "pods_startup_duration_seconds": "Time from the creation of a pod until it is ready for the first time.",
 }
 _SUMMARIES = frozenset({"nodes_termination_duration_seconds", "pods_startup_duration_seconds"})
 
 
 class Tally:
-    """Counts changes of what is watched. Not safe for several threads at once."""
+    """Counts changes of watched objects. Not thread-safe."""
 
     def __init__(self, began: datetime) -> None:
         self._began = began
@@ -54,10 +54,10 @@ class Tally:
         self._transitions = Transitions()
         self._placed = PlacedPods()
         self._starting: dict[str, int] = {}
-        """When pods were made that have been seen Pending, and not ready since; in seconds since 1970"""
+        """Creation times, in seconds since 1970, of pods that were seen Pending and have not been ready since."""
 
     def note(self, change: Change, now: datetime) -> None:
-        """Count a change that was seen at this moment."""
+        """Count a change seen at `now`."""
         self._placed.note(change)
         if change.kind == NODECLAIMS:
             self._nodeclaim(change.before, change.after, now)
@@ -69,7 +69,7 @@ class Tally:
             self._transitions.note(change, now, is_new=self._is_new(change.after or change.before))
 
     def families(self, now: datetime) -> list[Family]:
-        """Return what was counted, copied, and for how long pods have been starting."""
+        """Return a copy of what was counted, and how long pods have been starting."""
         counters = [Family(name, "counter", _HELP[name], dict(at)) for name, at in self._counts.items()]
         spans = {name: {key: span.copy() for key, span in at.items()} for name, at in self._spans.items()}
         counters += [Family(name, "histogram", _HELP[name], at) for name, at in spans.items()]
@@ -83,7 +83,7 @@ class Tally:
         for key, made in self._starting.items():
             namespace, _, name = key.partition("/")
             series[labelled(name=name, namespace=namespace)] = now.timestamp() - made
-        text = "For how long pods have been there that are not ready for the first time."
+        text = "The age of pods that have not been ready yet."
         return Family("pods_unstarted_time_seconds", "gauge", text, series)
 
     def _nodeclaim(self, before: Any, after: Any, now: datetime) -> None:
@@ -153,7 +153,7 @@ class Tally:
             self._spans[name].setdefault(labels, Histogram()).observe(max(0.0, seconds))
 
     def _is_new(self, obj: Mapping[str, Any]) -> bool:
-        """Return whether an object was made since we began; times of objects are whole seconds."""
+        """Return whether an object was created since the process began; creation times are whole seconds."""
         made = moment(obj, "creationTimestamp")
         return made is not None and made >= self._began.replace(microsecond=0)
 
@@ -164,7 +164,7 @@ def _labels(obj: Mapping[str, Any], **keys: str) -> Labels:
 
 
 def _disruptions(claim: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield why a NodeClaim is disrupted, or was given up, in Karpenter's words. One that does not end yet may stay."""
+    """Yield Karpenter's reasons why a NodeClaim ends or was given up. One that does not end yet may still stay."""
     conditions = conditions_of(claim)
     is_ending = any(condition.get("type") == "Drained" for condition in conditions)
     for condition in conditions:

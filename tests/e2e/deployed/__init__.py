@@ -1,10 +1,12 @@
 """The functions exactly as the CDK app deploys them, on moto. A wrong setting in `infra/` shows up here.
 
 Everything is read off the synthesised template: queues, mappings, aliases, rules, schedules, variables, layers, roles,
-access entries. `assembly` makes the template, `stacks` names things, `resources`, `functions`, `invocations` and
-`mappings` play them, `access` tells who is who, `calls` records what is done by which role, `faults` does harm.
+access entries. `assembly` makes the template, `stacks` names things, `resources`, `functions`, `versions`,
+`invocations` and `mappings` play them, `access` tells who is who, `calls` records what is done by which role, `faults`
+does harm.
 """
 
+from tests.e2e.deployed.assembly import Release
 from tests.e2e.deployed.deployment import NOT_RUN, Deployed
 from tests.e2e.deployed.faults import Faults
 from tests.e2e.deployed.functions import NOT_IMITATED as FUNCTION_PROPERTIES_NOT_IMITATED
@@ -16,4 +18,5 @@ __all__ = [
     "TYPES_NOT_IMITATED",
     "Deployed",
     "Faults",
+    "Release",
 ]

@@ -11,9 +11,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -23,7 +23,28 @@ from layers.vendor.build import THIS_MACHINE, build, stamp_of
 
 ROOT = Path(__file__).resolve().parents[3]
 BUILT = ROOT / "build" / "e2e"
-_KEPT = 8  # assemblies of older sources, which a run may still be using; 100 MB each
+FUNCTIONS = ROOT / "functions"
+_KEPT = 12  # assemblies of older sources, which a run may still be using; 100 MB each
+
+
+_taken: dict[str, Path] = {}
+"""Assets by the names that their contents give them, in the assembly in which this process found each first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What is deployed: the folder of the functions, and which clusters it serves on trial; it serves all for none."""
+
+    functions: Path = FUNCTIONS
+    canary: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The AWS that the app asks for the versions which serve: the way to it, and what it will say, by function."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    live: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +67,10 @@ class Assembly:
         return (self.folder / f"nodesmith-{self.region}.template.json").read_text()
 
     def asset(self, key: str) -> Path:
-        """Return the folder that is uploaded as the object `key` of the bootstrap bucket."""
+        """Return the folder that is uploaded as the object `key` of the bootstrap bucket.
+
+        What several releases have in common is one folder, so that one Python with all imported does for all of them.
+        """
         files: dict[str, Any] = {}
         for manifest in self.folder.glob("*.assets.json"):
             files |= json.loads(manifest.read_text())["files"]
@@ -55,11 +79,17 @@ class Assembly:
             for each in files.values()
             if key in {place["objectKey"] for place in each["destinations"].values()}
         }
-        return self.folder / path
+        return _taken.setdefault(path, self.folder / path)
 
 
-def synthesised(clusters: Sequence[str], region: str, options: Mapping[str, Any] | None = None) -> Assembly:
-    """Synthesise for some clusters; `options` are what cdk.json says of the region.
+def synthesised(
+    clusters: Sequence[str],
+    region: str,
+    options: Mapping[str, Any] | None = None,
+    release: Release = Release(),
+    account: Account = Account(),
+) -> Assembly:
+    """Synthesise a release for some clusters; `options` are what cdk.json says of the region.
 
     Takes 5 s (Node has to start), or nothing while sources and context are those of an assembly that is kept.
     """
@@ -69,16 +99,18 @@ def synthesised(clusters: Sequence[str], region: str, options: Mapping[str, Any]
             {"name": name, "region": region, "vpcId": placeholder_vpc(number)}
             for number, name in enumerate(clusters)
         ],
+        **({"canary": ",".join(release.canary)} if release.canary else {}),
     }
+    live = account.live if release.canary else {}
     BUILT.mkdir(parents=True, exist_ok=True)
     with _alone(BUILT / "assemblies.lock"):
         layers = _layers()
-        folder = BUILT / "assemblies" / _digest(context, layers)
+        folder = BUILT / "assemblies" / _digest([context, live], release.functions, layers)
         if not folder.is_dir():
             _forget_old(folder.parent)
             draft = folder.with_suffix(".draft")
             shutil.rmtree(draft, ignore_errors=True)
-            _synthesise(context, layers, draft)
+            _synthesise(context, release.functions, layers, draft, account.environment)
             draft.rename(folder)
         folder.touch()
     return Assembly(folder, tuple(clusters), region)
@@ -95,31 +127,41 @@ def _layers() -> Mapping[str, Path]:
     return build(BUILT / "layers", THIS_MACHINE)
 
 
-def _synthesise(context: Mapping[str, Any], layers: Mapping[str, Path], output: Path) -> None:
+def _synthesise(
+    context: Mapping[str, Any],
+    functions: Path,
+    layers: Mapping[str, Path],
+    output: Path,
+    environment: Mapping[str, str],
+) -> None:
     folders = {name: str(folder) for name, folder in layers.items()}
-    arguments = [json.dumps(context), json.dumps(folders), str(output)]
+    arguments = [json.dumps(context), str(functions), json.dumps(folders), str(output)]
     paths = os.pathsep.join(map(str, (ROOT, ROOT / "layers" / "core" / "python")))
     subprocess.run(
         [sys.executable, "-m", "tests.e2e.synthesise", *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, **environment, "PYTHONPATH": paths},
         stdout=sys.stderr,
         check=True,
     )
 
 
-def _digest(context: Mapping[str, Any], layers: Mapping[str, Path]) -> str:
-    """Name an assembly by all that it is made from."""
-    sources = [*(ROOT / "infra").glob("*.py"), *(ROOT / "functions").glob("*/*.py")]
-    sources += [
+def _digest(said: Sequence[Any], functions: Path, layers: Mapping[str, Path]) -> str:
+    """Name an assembly by all that it is made from; `said` is what is not in files."""
+    sources = [
+        *(ROOT / "infra").glob("*.py"),
         ROOT / "cdk.json",
         ROOT / "requirements" / "infra.txt",
         ROOT / "layers/core/python/nodesmith/settings.py",
         ROOT / "layers/core/python/nodesmith/registration.py",
     ]
     sources += [stamp_of(layer) for layer in layers.values()]
-    digests = {str(path.relative_to(ROOT)): sha256(path.read_bytes()).hexdigest() for path in sources}
-    return sha256(json.dumps([context, digests], sort_keys=True).encode()).hexdigest()[:16]
+    digests = [_digests(sources, ROOT), _digests(functions.glob("*/*.py"), functions)]
+    return sha256(json.dumps([said, digests], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _digests(sources: Iterable[Path], root: Path) -> Mapping[str, str]:
+    return {str(path.relative_to(root)): sha256(path.read_bytes()).hexdigest() for path in sources}
 
 
 def _forget_old(assemblies: Path) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -12,23 +11,26 @@ from typing import Any
 
 from moto.core import DEFAULT_ACCOUNT_ID
 
+from nodesmith_cli.local.asynchronous import AsyncInvocations
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.lambdas import bury
 from nodesmith_cli.local.cloud.queues import PolledQueues
 from nodesmith_cli.local.invocable import Feed
-from nodesmith_cli.local.invoker import Feeds
+from nodesmith_cli.local.invoker import Feeds, Schedule
 from nodesmith_cli.local.started import Started
 from tests.awscalls.requests import Call
 from tests.e2e.deployed import resources
 from tests.e2e.deployed.access import Authenticator, Credentials, assume, assumed
-from tests.e2e.deployed.assembly import placeholder_vpc, synthesised
+from tests.e2e.deployed.assembly import Account, Assembly, Release, placeholder_vpc, synthesised
 from tests.e2e.deployed.calls import CallRecord, Principal
 from tests.e2e.deployed.faults import Faults, Mortal, faulty_deliveries, faulty_queues
-from tests.e2e.deployed.functions import DeployedFunction, FunctionCode, read_function
-from tests.e2e.deployed.invocations import concern_of, invocations, permitted
+from tests.e2e.deployed.functions import DeployedFunction, read_function
+from tests.e2e.deployed.invocations import aliases, concern_of, invocations, permitted
 from tests.e2e.deployed.mappings import event_sources, schedules
 from tests.e2e.deployed.stacks import Stacks, role_name
+from tests.e2e.deployed.versions import Aliased, Versions
+from tests.runtimeapi import RuntimeProcess
 
 NOT_RUN = {"catalog": "its tick would ask AWS's price list; functions read the embedded one"}
 FORWARDER, TICKER = "forwarder", "ticks"
@@ -40,7 +42,7 @@ class Deployed(Started):
 
     `folder` takes what the functions print. moto's queues must be on `clock` (`queues_run_on`) by the time messages
     are sent. `options` are what cdk.json says of the region; `edit` may change the text of the region's template.
-    Raises ValueError for anything in the templates that would be passed over.
+    Raises ValueError for anything in the templates that would be passed over. `deploy` brings another release.
     """
 
     def __init__(
@@ -54,24 +56,24 @@ class Deployed(Started):
         edit: Edit = lambda text: text,
     ) -> None:
         self._aws, self._folder, self._clock, self._faults = aws, folder, clock, faults
-        self._assembly = synthesised(list(aws.networks), aws.region, options)
-        clusters = dict(self._assembly.cluster_templates())
-        for number, (name, network) in enumerate(aws.networks.items()):
-            clusters[name] = clusters[name].replace(placeholder_vpc(number), network.vpc_id)
-        stacks = Stacks.read(edit(self._assembly.region_template()), clusters, aws.region, aws.url)
+        self._options, self._edit = options, edit
+        self._versions = Versions(aws.client("lambda"), aws.region)
+        self._assembly = self._synthesised(Release())
+        self._numbers = self._versions.numbers(edit(self._assembly.region_template()))
+        stacks = self._stacks()
         self.template, self.clusters = stacks.region, stacks.clusters
         self._credentials: dict[str, Credentials] = {}
         self._stopping = threading.Event()
-        self.functions: dict[str, DeployedFunction] = {}
         self._mortals: dict[str, Mortal] = {}
-        self._woken: Feeds
+        self._events: dict[str, AsyncInvocations] = {}
+        self._woken: list[Feeds] = []
         self._authenticators: dict[str, Authenticator] = {}
         self._calls: CallRecord
 
     @property
     def feeds(self) -> Mapping[str, Feed]:
-        """What wakes functions, with its counts: by concern their asynchronous events, by its name a queue."""
-        return self._woken.feeds
+        """What wakes functions, with its counts: asynchronous events by the keys of aliases, a queue by its name."""
+        return {name: feed for woken in self._woken for name, feed in woken.feeds.items()}
 
     @property
     def undelivered(self) -> list[str]:
@@ -95,9 +97,21 @@ class Deployed(Started):
         """
         return self._authenticators[cluster or next(iter(self.clusters))].authenticate(token)
 
+    def is_at_rest(self, alias: str) -> bool:
+        """Tell whether Lambda keeps no event for this alias of functions, those of retries included, and none runs."""
+        named = [each for each in aliases(self.template, self._aws.region) if each.name == alias]
+        return not any(
+            self._events[each.key].pending or self._versions.serving(each).at_work() for each in named
+        )
+
+    def at_work(self) -> set[RuntimeProcess]:
+        """Give the functions' processes that work."""
+        return self._versions.at_work()
+
     def kill(self, concern: str) -> bool:
         """Kill those of a function's processes that work, in the middle of it; False when none does."""
-        return self.functions[concern].kill()
+        killed = [each.kill() for each in self._versions.of(concern)]
+        return any(killed)
 
     def endanger(self, *faults: Faults) -> None:
         """Let functions be killed from now on as these faults say; all else that goes wrong stays as it was."""
@@ -108,6 +122,25 @@ class Deployed(Started):
     def killed(self) -> int:
         """How often a function was killed by its faults."""
         return sum(mortal.killed for mortal in self._mortals.values())
+
+    def deploy(self, release: Release) -> None:
+        """Deploy another release for the same clusters, as CloudFormation updates a stack that is there.
+
+        One function after another is switched, while all go on. What is gone is deleted at the end. Raises ValueError
+        for a change that is not imitated.
+        """
+        before, assembly = self.template, self._synthesised(release)
+        self._assembly = assembly
+        self._numbers = self._versions.numbers(self._edit(assembly.region_template()))
+        self.template = self._stacks().region
+        resources.update(before, self.template, self._aws.client)
+        self._publish()
+        self._feed(self._new_events())
+        stated = {alias.arn for alias in aliases(self.template, self._aws.region)}
+        for each in self._events.values():
+            if each.arn not in stated:
+                self._aws.lambdas.forget(each.arn)
+        resources.clean_up(before, self.template, self._aws.client)
 
     def calls(self) -> Mapping[str, frozenset[str]]:
         """Return the IAM actions that were called: by concern, by the forwarder, by the ticks."""
@@ -125,22 +158,31 @@ class Deployed(Started):
         for name, template in (("region", self.template), *self.clusters.items()):
             resources.make(name, template, self._aws.client, self._aws.region)
         self._know_each_other(stack)
-        for code in self._code():
-            environment = {**self._way(), **self._credentials[code.concern].environment}
-            folder = self._folder / code.concern
-            self.functions[code.concern] = DeployedFunction(code, environment, folder, self._clock)
-        stack.callback(self._close_functions)
+        stack.callback(self._versions.close)
+        self._publish()
         self._wake(stack)
 
-    def _code(self) -> Iterator[FunctionCode]:
-        for id_ in self.template.of_type("Lambda::Function"):
-            code = read_function(self.template, id_, self._assembly, self._aws.region)
-            if code.concern not in NOT_RUN:
-                yield code
+    def _synthesised(self, release: Release) -> Assembly:
+        account = Account(self._aws.environment, self._versions.live() if release.canary else {})
+        return synthesised(list(self._aws.networks), self._aws.region, self._options, release, account)
 
-    def _close_functions(self) -> None:
-        with ThreadPoolExecutor(len(self.functions)) as pool:
-            list(pool.map(DeployedFunction.close, self.functions.values()))
+    def _stacks(self) -> Stacks:
+        clusters = dict(self._assembly.cluster_templates())
+        for number, (name, network) in enumerate(self._aws.networks.items()):
+            clusters[name] = clusters[name].replace(placeholder_vpc(number), network.vpc_id)
+        region = self._edit(self._assembly.region_template())
+        return Stacks.read(region, clusters, self._aws.region, self._aws.url, self._numbers)
+
+    def _publish(self) -> None:
+        self._versions.deploy(self.template, self._numbers, self._run)
+
+    def _run(self, id_: str, number: str) -> DeployedFunction | None:
+        """Make a version of a function run here, with logs of its own."""
+        code = read_function(self.template, id_, self._assembly, self._aws.region, number)
+        if code.concern in NOT_RUN:
+            return None
+        environment = {**self._way(), **self._credentials[code.concern].environment}
+        return DeployedFunction(code, environment, self._folder / code.concern / number, self._clock)
 
     def _know_each_other(self, stack: ExitStack) -> None:
         """Give every role that acts here its credentials, and record what is done with them."""
@@ -186,30 +228,42 @@ class Deployed(Started):
 
     def _wake(self, stack: ExitStack) -> None:
         """Let events, queues and schedules wake the functions, each acting by the role that the template gives it."""
-        self._mortals = {concern: Mortal(each) for concern, each in self.functions.items()}
-        self.endanger(self._faults)
-        lambdas = self._aws.lambdas
-        events = invocations(
-            self.template,
-            self._aws.region,
-            self._mortals,
-            self._clock,
-            self._bury,
-            partial(faulty_deliveries, self._faults),
-        )
-        for each in events.values():
-            lambdas.know(each)
+        events = self._new_events()
         may = permitted(self.template)
-        lambdas.may_pass_on = lambda rule, function: (rule, function) in may
+        self._aws.lambdas.may_pass_on = lambda rule, function: (rule, function) in may
         sources = event_sources(self.template, self._mortals, self._polled, self._url, self._clock)
         due = [
             each for each in schedules(self.template, self._invoke_by_schedule) if each.name not in NOT_RUN
         ]
         stack.enter_context(faulty_queues(self._faults, sources.keys()))
-        self._woken = Feeds({**events, **sources}, due, self._clock, self._stopping)
-        stack.callback(self._woken.join)
-        self._woken.start()
+        stack.callback(self._join)
+        self._feed({**events, **sources}, due)
         stack.callback(self._stopping.set)
+
+    def _new_events(self) -> dict[str, AsyncInvocations]:
+        """Let functions be invoked by the template's aliases; give the events of those that are new."""
+        region = self._aws.region
+        stated = [each for each in aliases(self.template, region) if each.concern not in NOT_RUN]
+        for alias in stated:
+            if alias.key not in self._mortals:
+                self._mortals[alias.key] = Mortal(Aliased(alias, self._versions))
+                self._mortals[alias.key].endanger(self._faults)
+        late = partial(faulty_deliveries, self._faults)
+        made = invocations(self.template, region, self._mortals, self._clock, self._bury, late)
+        new = {key: each for key, each in made.items() if key not in self._events}
+        self._events |= new
+        for key in made:
+            self._aws.lambdas.know(self._events[key])
+        return new
+
+    def _feed(self, feeds: Mapping[str, Feed], due: Iterable[Schedule] = ()) -> None:
+        woken = Feeds(feeds, due, self._clock, self._stopping)
+        self._woken.append(woken)
+        woken.start()
+
+    def _join(self) -> None:
+        for each in self._woken:
+            each.join()
 
     def _invoke_by_schedule(self, arn: str, event: Mapping[str, Any]) -> object:
         """Invoke by the schedules' role, which must allow it."""

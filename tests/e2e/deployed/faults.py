@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from unittest.mock import patch
 
 from moto.sqs.models import Message, Queue
 
 from nodesmith_cli.local.asynchronous import Deliveries
-from tests.e2e.deployed.functions import DeployedFunction
+from nodesmith_cli.local.invocable import Invocable
 
 _TWIN_LATE_SECONDS = 10  # at the most, after the first
 _APART = 3  # invocations from one fatal one to the next, at the most
@@ -87,10 +87,16 @@ class _Danger:
         self.next += self.luck.randint(1, _APART)
 
 
+class Killable(Invocable, Protocol):
+    """A function whose processes can be ended in the middle of their work; `kill` tells whether any was at work."""
+
+    def kill(self) -> bool: ...
+
+
 class Mortal:
     """A function that is killed in the middle of some of its invocations. `killed` counts them."""
 
-    def __init__(self, function: DeployedFunction) -> None:
+    def __init__(self, function: Killable) -> None:
         self._function = function
         self._dangers: list[_Danger] = []
         self._takes_seconds = _BUSY_SECONDS

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from nodesmith.settings import ALIAS
 from nodesmith_cli.local.clock import LocalClock
 from tests.e2e import hurry
 from tests.e2e.deployed.assembly import BUILT, Assembly
@@ -42,7 +43,7 @@ class InvocationFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FunctionCode:
-    """Where a function's files lie, and what Lambda is told of it."""
+    """Where the files of a function's version lie, and what Lambda is told of it. `arn` is that of the usual alias."""
 
     concern: str
     arn: str
@@ -53,8 +54,10 @@ class FunctionCode:
     variables: Mapping[str, str]
 
 
-def read_function(template: Template, id_: str, assembly: Assembly, region: str) -> FunctionCode:
-    """Read a function off the template. Raises ValueError for a property that would be passed over."""
+def read_function(
+    template: Template, id_: str, assembly: Assembly, region: str, version: str = "$LATEST"
+) -> FunctionCode:
+    """Read a function off the template, as this version. Raises ValueError for a property that would be passed over."""
     properties = template.resources[id_]["Properties"]
     unknown = properties.keys() - PROPERTIES - NOT_IMITATED.keys()
     if unknown:
@@ -67,25 +70,27 @@ def read_function(template: Template, id_: str, assembly: Assembly, region: str)
     ]
     task = assembly.asset(properties["Code"]["S3Key"])
     name = properties["FunctionName"]
+    own = {**_lambdas_own(properties, task, region), "AWS_LAMBDA_FUNCTION_VERSION": version}
     return FunctionCode(
         concern=concern_of(name),
-        arn=aliases(template, region)[name],
+        arn=next(
+            each.arn for each in aliases(template, region) if (each.function, each.name) == (name, ALIAS)
+        ),
         task=task,
         path=tuple(reversed(layers)),  # in /opt the later layer's file covers the earlier one's
         handler=properties["Handler"],
         timeout_seconds=properties["Timeout"],
-        variables={**_lambdas_own(properties, task, region), **properties["Environment"]["Variables"]},
+        variables={**own, **properties["Environment"]["Variables"]},
     )
 
 
 def _lambdas_own(properties: Mapping[str, Any], task: Path, region: str) -> dict[str, str]:
-    """Return the variables that Lambda sets itself, but for credentials and the address of its API."""
+    """Return the variables that Lambda sets itself, but for version, credentials and the address of its API."""
     return {
         "AWS_DEFAULT_REGION": region,
         "AWS_EXECUTION_ENV": f"AWS_Lambda_{properties['Runtime']}",
         "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(properties["MemorySize"]),
         "AWS_LAMBDA_FUNCTION_NAME": properties["FunctionName"],
-        "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
         "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
         "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{properties['FunctionName']}",
         "AWS_REGION": region,
@@ -98,10 +103,11 @@ def _lambdas_own(properties: Mapping[str, Any], task: Path, region: str) -> dict
 
 
 class DeployedFunction:
-    """A function's execution environments. Calling it invokes it once, in one that is idle or in a new one.
+    """The execution environments of a function's version. Calling it invokes it once, in an idle one or in a new one.
 
     `environment` is what leads to AWS; `folder` takes logs. An environment begins as a process that has imported what
-    functions import; the rest of its start is its own. Raises InvocationFailed.
+    functions import; the rest of its start is its own. A call may say by which `arn` the function is invoked. Raises
+    InvocationFailed.
     """
 
     def __init__(
@@ -129,10 +135,10 @@ class DeployedFunction:
     def concern(self) -> str:
         return self._code.concern
 
-    def __call__(self, event: Mapping[str, Any], trace: str = "") -> Any:
+    def __call__(self, event: Mapping[str, Any], trace: str = "", arn: str = "") -> Any:
         process = self._take()
         seconds = self._code.timeout_seconds  # of life: no work is hurried by a clock
-        answer = process.invoke(event, seconds, trace)
+        answer = process.invoke(event, seconds, trace, arn)
         with self._lock:
             self._idle.append(process)
         if answer.error:
@@ -141,8 +147,7 @@ class DeployedFunction:
 
     def kill(self) -> bool:
         """End those of its processes that work, in the middle of it; False when none does."""
-        with self._lock:
-            at_work = [each for each in self._all if each not in self._idle and each.is_alive]
+        at_work = self.at_work()
         for process in at_work:
             process.kill()
         return bool(at_work)
@@ -152,6 +157,11 @@ class DeployedFunction:
         if self._all:
             with ThreadPoolExecutor(len(self._all)) as pool:
                 list(pool.map(RuntimeProcess.close, self._all))
+
+    def at_work(self) -> list[RuntimeProcess]:
+        """Give those of its processes that work."""
+        with self._lock:
+            return [each for each in self._all if each not in self._idle and each.is_alive]
 
     def _take(self) -> RuntimeProcess:
         with self._lock:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from moto.core import DEFAULT_ACCOUNT_ID
 
+from nodesmith.settings import ALIAS
 from nodesmith_cli.local import lineage
 from nodesmith_cli.local.asynchronous import AsyncInvocations, Deliveries, InvokeConfig, once
 from nodesmith_cli.local.clock import LocalClock
@@ -41,17 +42,35 @@ def concern_of(function: str) -> str:
     return function.rpartition("function:")[2].partition(":")[0].removeprefix("nodesmith-")
 
 
-def aliases(template: Template, region: str) -> dict[str, str]:
-    """Return the ARN of each function's alias, by the function's name. A function has one, which names a version."""
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """An alias of a function, and the number of the version that a template has it name."""
+
+    function: str
+    name: str
+    version: str
+    arn: str
+
+    @property
+    def concern(self) -> str:
+        """The concern of the function."""
+        return concern_of(self.function)
+
+    @property
+    def key(self) -> str:
+        """What it is called here: its concern, and its name too unless it is the usual one: `lifecycle:canary`."""
+        return self.concern if self.name == ALIAS else f"{self.concern}:{self.name}"
+
+
+def aliases(template: Template, region: str) -> list[Alias]:
+    """Return the aliases of all functions. Raises ValueError for what would be passed over."""
     for version in template.of_type("Lambda::Version").values():
         only(_VERSION, version, f"version of {version['FunctionName']}")
-    found: dict[str, str] = {}
+    found = []
     for alias in template.of_type("Lambda::Alias").values():
-        name = alias["FunctionName"]
-        only(_ALIAS, alias, f"alias of {name}")
-        if name in found:
-            raise ValueError(f"function {name} has several aliases")
-        found[name] = _arn(region, name, alias["Name"])
+        function, name = alias["FunctionName"], alias["Name"]
+        only(_ALIAS, alias, f"alias of {function}")
+        found.append(Alias(function, name, alias["FunctionVersion"], _arn(region, function, name)))
     return found
 
 
@@ -63,22 +82,26 @@ def invocations(
     bury: Callable[[str, str, str], object],
     deliveries: Callable[[str], Deliveries] = lambda concern: once,  # noqa: ARG005
 ) -> dict[str, AsyncInvocations]:
-    """Return the asynchronous invocations of these functions, by concern.
+    """Return the asynchronous invocations of these functions; both are by the keys of their aliases.
 
     `bury` takes what is given up: the concern, the ARN of the queue, the message.
     """
     configs, known = dict(_configs(template, region)), aliases(template, region)
-    strays = configs.keys() - set(known.values())
+    strays = configs.keys() - {alias.arn for alias in known}
     if strays:
         raise ValueError(f"asynchronous invocations of what has no alias: {', '.join(sorted(strays))}")
     loops = recursive_loops(template)
     found = {}
-    for name, arn in known.items():
-        concern = concern_of(name)
-        if concern in functions:
-            config = replace(configs.get(arn, InvokeConfig()), recursive_loop=loops[name], concurrency=USUAL)
-            own, late = partial(bury, concern), deliveries(concern)
-            found[concern] = AsyncInvocations(arn, functions[concern], clock, config, own, late)
+    for alias in known:
+        if alias.key in functions:
+            config = replace(
+                configs.get(alias.arn, InvokeConfig()),
+                recursive_loop=loops[alias.function],
+                concurrency=USUAL,
+            )
+            own, late = partial(bury, alias.concern), deliveries(alias.concern)
+            function = functions[alias.key]
+            found[alias.key] = AsyncInvocations(alias.arn, function, clock, config, own, late)
     return found
 
 

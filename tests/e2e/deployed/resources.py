@@ -12,6 +12,7 @@ from tests.infra.templates import Template
 Client = Callable[[str], Any]
 Properties = Mapping[str, Any]
 
+_PARAMETER = "AWS::SSM::Parameter"
 READ_ELSEWHERE = frozenset(
     {
         "AWS::EKS::AccessEntry",
@@ -27,6 +28,11 @@ READ_ELSEWHERE = frozenset(
     }
 )
 """Played by this package's other modules, which read them from the template."""
+
+CHANGED_ELSEWHERE = frozenset({"AWS::Lambda::Alias", "AWS::Lambda::Function", "AWS::Lambda::LayerVersion"})
+"""Where other modules follow a change of properties that an update brings."""
+MADE_ELSEWHERE = frozenset({"AWS::Lambda::Alias", "AWS::Lambda::EventInvokeConfig", "AWS::Lambda::Version"})
+"""What other modules make, and take away, as an update says."""
 
 NOT_IMITATED = {
     "AWS::CloudWatch::Alarm": "nobody looks",
@@ -58,7 +64,7 @@ def make(stack: str, template: Template, client: Client, region: str) -> None:
         "AWS::DynamoDB::Table": lambda each: _table(client("dynamodb"), each),
         "AWS::S3::Bucket": lambda each: _bucket(client("s3"), each, region),
         "AWS::SQS::Queue": lambda each: _queue(client("sqs"), each),
-        "AWS::SSM::Parameter": lambda each: _parameter(client("ssm"), each),
+        _PARAMETER: lambda each: _parameter(client("ssm"), each),
     }
     known = makers.keys() | READ_ELSEWHERE | NOT_IMITATED.keys() | {"AWS::IAM::Role", _RULE}
     unknown = {each["Type"] for each in template.resources.values()} - known
@@ -75,6 +81,27 @@ def make(stack: str, template: Template, client: Client, region: str) -> None:
             makers[each["Type"]](each["Properties"])
         elif each["Type"] == _RULE:
             _rule(client("events"), rule_name(stack, id_, each["Properties"]), each["Properties"])
+
+
+def update(before: Template, after: Template, client: Client) -> None:
+    """Make and change what an update of a stack does. Raises ValueError for a change that is not imitated."""
+    for id_ in sorted(before.resources.keys() | after.resources.keys()):
+        old, new = before.resources.get(id_, {}), after.resources.get(id_, {})
+        if old.get("Properties") == new.get("Properties"):
+            continue
+        kind = (new or old)["Type"]
+        if kind == _PARAMETER:
+            if new:
+                _parameter(client("ssm"), new["Properties"], is_known=bool(old))
+        elif kind not in (CHANGED_ELSEWHERE if old and new else MADE_ELSEWHERE):
+            raise ValueError(f"resource {id_}: changes of {kind} are not imitated")
+
+
+def clean_up(before: Template, after: Template, client: Client) -> None:
+    """Delete what a stack has no more, which CloudFormation does at the end of an update."""
+    for id_ in sorted(before.resources.keys() - after.resources.keys()):
+        if before.resources[id_]["Type"] == _PARAMETER:
+            client("ssm").delete_parameter(Name=before.resources[id_]["Properties"]["Name"])
 
 
 def _role(iam: Any, name: str, properties: Properties) -> None:
@@ -120,8 +147,9 @@ def _queue(sqs: Any, properties: Properties) -> None:
     sqs.create_queue(QueueName=properties["QueueName"], Attributes=attributes)
 
 
-def _parameter(ssm: Any, properties: Properties) -> None:
-    ssm.put_parameter(Name=properties["Name"], Value=properties["Value"], Type=properties["Type"])
+def _parameter(ssm: Any, properties: Properties, *, is_known: bool = False) -> None:
+    name, value, kind = (properties[key] for key in ("Name", "Value", "Type"))
+    ssm.put_parameter(Name=name, Value=value, Type=kind, Overwrite=is_known)
 
 
 def _rule(events: Any, name: str, properties: Properties) -> None:

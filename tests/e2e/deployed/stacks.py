@@ -9,7 +9,6 @@ from typing import Any
 
 from moto.core import DEFAULT_ACCOUNT_ID
 
-from nodesmith_cli.local.failedevents import VERSION
 from tests.infra.templates import Template, resolve
 
 _PSEUDO = {"AWS::Partition": "aws", "AWS::AccountId": DEFAULT_ACCOUNT_ID, "AWS::URLSuffix": "amazonaws.com"}
@@ -23,9 +22,19 @@ class Stacks:
     clusters: Mapping[str, Template]
 
     @classmethod
-    def read(cls, region: str, clusters: Mapping[str, str], where: str, url: str) -> Stacks:
-        """Read the templates' JSON. `where` is the region; `url` is where SQS is."""
-        here = _Place(where, url)
+    def read(
+        cls,
+        region: str,
+        clusters: Mapping[str, str],
+        where: str,
+        url: str,
+        numbers: Mapping[str, str] | None = None,
+    ) -> Stacks:
+        """Read the templates' JSON. `where` is the region; `url` is where SQS is.
+
+        `numbers` are those of functions' versions by logical id; without them all are the first.
+        """
+        here = _Place(where, url, numbers or {})
         found = {name: _resolved(text, name, here) for name, text in clusters.items()}
         return cls(_resolved(region, "region", here), found)
 
@@ -34,6 +43,7 @@ class Stacks:
 class _Place:
     region: str
     url: str
+    numbers: Mapping[str, str]
 
 
 def role_name(stack: str, id_: str, properties: Mapping[str, Any]) -> str:
@@ -77,8 +87,9 @@ def _references(
             name = properties["FunctionName"]
             return {id_: name, f"{id_}.Arn": f"arn:aws:lambda:{here}:function:{name}"}
         case "AWS::Lambda::Version":
-            arn = f"arn:aws:lambda:{here}:function:{properties['FunctionName']}:{VERSION}"
-            return {id_: arn, f"{id_}.Version": VERSION}
+            number = place.numbers.get(id_, "1")
+            arn = f"arn:aws:lambda:{here}:function:{properties['FunctionName']}:{number}"
+            return {id_: arn, f"{id_}.Version": number}
         case "AWS::Lambda::Alias":
             return {id_: f"arn:aws:lambda:{here}:function:{properties['FunctionName']}:{properties['Name']}"}
         case "AWS::Events::Rule":

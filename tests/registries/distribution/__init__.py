@@ -1,4 +1,4 @@
-"""The CNCF's registry (distribution), built with Go into build/registry: half a minute once, then at once."""
+"""The CNCF's registry (distribution), built with Go into build/registry: 30 seconds the first time, then cached."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tests.patience import eventually
 from tests.registries.bases import Remote
 
 HERE, BUILT = Path(__file__).parent, Path("build/registry/registry").absolute()
-# `htpasswd -B`: the registry takes bcrypt only, which the standard library does not have.
+# From `htpasswd -B`: the registry accepts only bcrypt, which the standard library does not have.
 LOGIN = ("ci", "secret")
 _HTPASSWD = "ci:$2a$04$8z03l6FxbXI0u05gzbEhY.UEagsQtRqiYhxrBPJIQzxGdoR5yUcbC\n"
 
 
 def build() -> Path:
-    """Build it unless it is current. Raises RuntimeError where there is no Go, or with what Go says."""
+    """Build the registry unless it is current. Raises RuntimeError without Go, or with Go's error message."""
     if shutil.which("go") is None:
         raise RuntimeError(
-            "the tests of `nodesmith image push` on a real registry need Go: https://go.dev/dl"
+            "the tests of `nodesmith image push` with a real registry need Go: https://go.dev/dl"
         )
     BUILT.parent.mkdir(parents=True, exist_ok=True)
     command = ["go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", str(BUILT), "."]
@@ -40,7 +40,7 @@ def build() -> Path:
 
 @contextmanager
 def running(folder: Path, certificates: Path | None = None) -> Iterator[Remote]:
-    """Run one whose files are in `folder`, and give its address; with certificates also TLS and the login."""
+    """Run a registry with its files in `folder`, and yield its address; with certificates, use TLS and the login."""
     folder.mkdir(parents=True, exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""`python -m tests.registries.distribution`: build it, so that no test has to wait for that."""
+"""`python -m tests.registries.distribution`: build the registry in advance, so that no test waits for it."""
 
 from tests.registries.distribution import build
 

@@ -1,4 +1,4 @@
-// The CNCF's registry as one binary, with what the tests use of it: files, and a login.
+// The CNCF's registry as one binary, with the features that the tests use: file storage and a login.
 package main
 
 import (
