@@ -30,7 +30,7 @@ def shared(
     templates: Iterable[Template],
     daemonsets: Sequence[Shape],
 ) -> list[Demand]:
-    """Return the demands with their groups and caps; merge those that make no difference to a node."""
+    """Return the demands with their groups and caps; merge those that are the same to every node."""
     found = [d for d in demands if d.pods]
     fallbacks = [d.fallback for d in found if d.fallback is not None]
     labels = _open_labels(templates)
@@ -70,7 +70,7 @@ def _ruled(
 
 
 def _merged(demands: Iterable[tuple[tuple[int, ...], Demand]]) -> list[Demand]:
-    """Merge demands that make no difference to a node."""
+    """Merge demands that are equal in everything that matters to a node."""
     found: dict[tuple[object, ...], list[Demand]] = {}
     for limited, demand in demands:
         alike = limited, _alike(demand), demand.fallback and _alike(demand.fallback)

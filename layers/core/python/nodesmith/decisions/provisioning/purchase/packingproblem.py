@@ -197,7 +197,7 @@ def limits(tier: Sequence[Template]) -> dict[int, Vector]:
 
 
 def _needed(items: Sequence[Item], common: Iterable[Bin], exotic: Sequence[Bin]) -> tuple[Bin, ...]:
-    """Return the exotic bins that admit an item which fits no common bin."""
+    """Return the exotic bins that admit an item for which no common bin is large enough."""
     if not exotic:
         return ()
     unserved = (1 << len(items)) - 1

@@ -83,9 +83,7 @@ def existing_nodes(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Exis
     for pod in snapshot.pods:
         if pod.node:
             pods_of.setdefault(pod.node, []).append(pod)
-        elif pod.nominated_node and not (
-            pod.deleting or pod.shape.is_daemon
-        ):  # DaemonSets are expected anyway
+        elif pod.nominated_node and not (pod.deleting or pod.shape.is_daemon):  # daemons are expected anyway
             nominated.setdefault(pod.nominated_node, []).append(pod)
     found = []
     for node in snapshot.nodes:

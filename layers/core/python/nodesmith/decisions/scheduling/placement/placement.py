@@ -114,7 +114,7 @@ class Placement:
     def _launchable(self) -> Sequence[Domain]:
         """Return the domains in which nodes can be launched.
 
-        Unless a hard rule is bound to the zone, leave out zones in which EC2 lacked capacity lately, if others remain.
+        Unless a hard rule binds the zone, leave out zones in which EC2 recently lacked capacity, if others remain.
         """
         domains, launching = self._domains, self._context.launching
         found = launching.domains(self._shape, domains.keys)
