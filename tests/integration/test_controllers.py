@@ -616,7 +616,7 @@ def test_a_snapshot_from_the_future_or_too_large_to_read_is_replaced(
     assert observe(looking(scene, Eye(Observed()))) is True
 
     def too_large(_: FakeBlobs, key: str) -> bytes:
-        raise Rejected(f"{key}: 999999999 bytes, refused to read them")
+        raise Rejected(f"{key}: 999999999 bytes are too many to read")
 
     monkeypatch.setattr(FakeBlobs, "get", too_large)
     assert observe(looking(scene, Eye(Observed()))) is True

@@ -146,7 +146,7 @@ def test_a_hint_for_later_waits_in_the_queue() -> None:
 
 
 def test_a_hint_for_later_is_rejected_where_nothing_can_wait() -> None:
-    with pytest.raises(Rejected, match="no queue in which it could wait"):
+    with pytest.raises(Rejected, match="no queue is configured for delayed hints"):
         LambdaHints(stubbed_lambda()[0]).send(Concern.LIFECYCLE, HINT, 5)
 
 

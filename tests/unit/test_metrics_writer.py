@@ -149,7 +149,7 @@ def test_where_others_are_always_first_it_is_given_up_for_this_run() -> None:
     bucket = Bucket()
     process = Process(bucket)
     bucket.refuses = TRIES
-    with pytest.raises(Transient, match="others wrote it"):
+    with pytest.raises(Transient, match="other writers won"):
         process.decide().write()
     assert bucket.writes == TRIES
     process.now += SOON

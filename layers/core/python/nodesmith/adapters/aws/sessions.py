@@ -1,4 +1,4 @@
-"""Sessions of a function's role, each of which may do the work of one cluster and of no other."""
+"""Sessions of a function's role, each limited to the work of one cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nodesmith.registration import CLUSTER_TAG, VPC_TAG, Registration
 
 
 class _Provider(CredentialProvider):
-    """Gives the credentials that it was made with."""
+    """Provides the credentials that it was created with."""
 
     METHOD = CANONICAL_NAME = "nodesmith-session"
 
@@ -30,10 +30,10 @@ class _Provider(CredentialProvider):
 
 
 def cluster_session(base: Any, role_arn: str, region: str, registration: Registration) -> Session:
-    """Return a botocore session whose requests are signed with the role, tagged with a cluster and its VPC.
+    """Return a botocore session that assumes the role, tagged with a cluster and its VPC.
 
-    `base` is the session of the function itself. STS is asked when credentials are first needed, and again before they
-    run out. The name of the session is the cluster's: EKS puts it into the name of the Kubernetes user.
+    `base` is the session of the function itself. Credentials are fetched from STS on first use and refreshed before
+    they expire. The role session is named after the cluster: EKS makes that name part of the Kubernetes user name.
     """
     tags = {CLUSTER_TAG: registration.cluster, VPC_TAG: registration.vpc_id}
     fetcher = AssumeRoleCredentialFetcher(
@@ -50,6 +50,6 @@ def cluster_session(base: Any, role_arn: str, region: str, registration: Registr
     )
     session = get_session()
     session.register_component("credential_provider", CredentialResolver([_Provider(credentials)]))
-    # The models of AWS's APIs are read once for all clusters.
+    # Share the loader, so that the models of AWS APIs are read once for all clusters.
     session.register_component("data_loader", base.get_component("data_loader"))
     return session
