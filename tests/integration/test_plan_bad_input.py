@@ -204,8 +204,7 @@ def test_types_at_no_price_are_named_and_not_for_sale(plan: Command) -> None:
 
     assert [node["instanceTypes"] for node in ran.plan["nodes"]] == [["priced"]]
     assert (
-        "InstanceType/free: offerings[0].Price is 0.0: write the price of an hour as a positive number"
-        in ran.err
+        "InstanceType/free: offerings[0].Price is 0.0: write the hourly price as a positive number" in ran.err
     )
 
 

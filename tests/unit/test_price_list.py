@@ -156,8 +156,8 @@ def test_a_throttled_call_is_transient_and_a_forbidden_one_is_rejected(ec2: Stub
 @pytest.mark.parametrize(
     ("lost", "said"),
     [
-        ("MemoryInfo", "InstanceType/m9z.large: EC2 does not say MemoryInfo"),
-        ("Ipv4AddressesPerInterface", "InstanceType/m9z.large: EC2 does not say Ipv4AddressesPerInterface"),
+        ("MemoryInfo", "InstanceType/m9z.large: EC2 did not return MemoryInfo"),
+        ("Ipv4AddressesPerInterface", "InstanceType/m9z.large: EC2 did not return Ipv4AddressesPerInterface"),
     ],
 )
 def test_a_description_that_lacks_what_capacity_needs_is_refused_by_name(
