@@ -535,5 +535,5 @@ def test_any_number_of_changes_goes_to_the_bus_with_the_region() -> None:
 
 
 def test_an_event_that_is_not_taken_is_told_again_with_the_next_look() -> None:
-    with pytest.raises(Transient, match="1 events were not taken"):
+    with pytest.raises(Transient, match="1 events were not accepted"):
         HealthEvents(Bus(failed=1), "eu-west-1").tell([{"state": "unwell"}])
