@@ -86,7 +86,7 @@ def test_an_object_above_the_size_limit_is_not_read(monkeypatch: pytest.MonkeyPa
     blobs.put("small", b"123")
     blobs.put("large", b"1234")
     assert blobs.get("small") == b"123"
-    with pytest.raises(Rejected, match="large: 4 bytes, refused"):
+    with pytest.raises(Rejected, match="large: 4 bytes are too many to read"):
         blobs.get("large")
 
 
