@@ -61,7 +61,7 @@ def steps(
     return next_steps([claim], seen, {}, (), now)
 
 
-def test_a_node_is_cordoned_at_registration_and_its_pods_are_not_nominated() -> None:
+def test_a_held_node_is_cordoned_when_it_is_opened_and_its_pods_are_not_nominated() -> None:
     opened, register = steps(LAUNCHED, node=NODE)
     assert isinstance(opened, Open)
     assert isinstance(register, Register)
