@@ -1,4 +1,4 @@
-"""The API models in the vendor layer: all that nodesmith uses, and little more."""
+"""The API models that the vendor layer carries: all that nodesmith asks for, and little more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def whole_model(service: str = "ec2") -> dict[str, Any]:
-    """Return the model of a service that botocore ships."""
+    """Return a service's model as botocore ships it."""
     loader: Any = botocore.session.get_session().get_component("data_loader")
     model: dict[str, Any] = loader.load_service_model(service, "service-2")
     return model
@@ -33,7 +33,7 @@ def whole_model(service: str = "ec2") -> dict[str, Any]:
         ("ssm", "GetParameter"),
     ],
 )
-def test_every_operation_that_the_code_uses_is_in_the_layer(service: str, one: str) -> None:
+def test_every_operation_that_the_code_asks_for_is_in_the_layer(service: str, one: str) -> None:
     source = "\n".join(p.read_text() for p in ROOT.glob("layers/core/python/nodesmith/adapters/**/*.py"))
     words = set(re.findall(r"[a-z_]+", source))
     asked = {name for name in whole_model(service)["operations"] if xform_name(name) in words}
@@ -54,14 +54,14 @@ def test_a_kept_operation_has_every_shape_it_reaches() -> None:
     assert set(service.operation_names) == OPERATIONS["ec2"]
 
 
-def test_unused_operations_are_omitted() -> None:
+def test_what_nobody_asks_for_is_left_out() -> None:
     whole, kept = whole_model(), trimmed(whole_model(), OPERATIONS["ec2"])
 
     assert len(kept["shapes"]) < len(whole["shapes"]) / 5
     assert kept["metadata"] == whole["metadata"]
 
 
-def test_documentation_is_removed_and_a_field_of_that_name_stays() -> None:
+def test_documentation_goes_and_a_field_of_that_name_stays() -> None:
     model = {
         "operations": {"Read": {"output": {"shape": "Out"}, "documentation": "<p>long</p>"}},
         "shapes": {
