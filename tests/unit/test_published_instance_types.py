@@ -28,7 +28,7 @@ LABELS = {
 
 
 def derived(one: InstanceType) -> dict[str, str]:
-    """The columns of the table for a type, as the catalogue has them."""
+    """Return the table's columns for a type, from the catalogue."""
     left, devices = one.allocatable, {name for name in one.capacity if "/" in name}
     assert devices <= set(DEVICES.values()), f"{one.name} has devices that the table has no column for"
     return {
