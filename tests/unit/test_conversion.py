@@ -273,7 +273,7 @@ def test_an_age_that_was_edited_as_v1_holds_against_the_one_of_v1beta1() -> None
     found = convert([pool])
 
     assert made(found, "NodePool")["spec"]["template"]["spec"]["expireAfter"] == "48h"
-    assert "holds" in said(found, Fate.DROPPED)["spec.disruption.expireAfter"]
+    assert "takes precedence" in said(found, Fate.DROPPED)["spec.disruption.expireAfter"]
 
 
 def test_two_pools_that_disagree_about_the_kubelet_get_a_class_each() -> None:
@@ -440,7 +440,7 @@ def test_a_file_names_the_role_of_karpenters_guide_or_leaves_it_to_its_author() 
     assert made(guided, "EC2NodeClass")["spec"]["role"] == "KarpenterNodeRole-blue"
 
     unguided = convert([template(instanceProfile=None, subnetSelector={"team": "search"})], files)
-    assert "name it here" in said(unguided, Fate.REFUSED)["spec.instanceProfile"]
+    assert "set it here" in said(unguided, Fate.REFUSED)["spec.instanceProfile"]
 
 
 def test_limits_are_found_on_either_floor() -> None:
@@ -569,7 +569,7 @@ def test_a_selector_that_is_no_map_of_text_is_refused(selector: object) -> None:
 def test_a_selector_that_is_missing_is_told_by_its_old_name() -> None:
     spec = {name: value for name, value in template()["spec"].items() if name != "securityGroupSelector"}
     found = convert([{**template(), "spec": spec}])
-    assert "which security groups" in said(found, Fate.REFUSED)["spec.securityGroupSelector"]
+    assert "the security groups" in said(found, Fate.REFUSED)["spec.securityGroupSelector"]
     (nodeclass,) = found.objects
     assert nodeclass.origin("spec.securityGroupSelectorTerms") == (0, "spec.securityGroupSelector")
 

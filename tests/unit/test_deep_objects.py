@@ -32,7 +32,7 @@ def test_a_nodeclass_nested_without_end_is_refused_and_the_others_go_on(levels: 
         mirror.put(manifest)
     snapshot = decode(encode("c", builders.NOW, observed([mirror])))
     refused, good = (parse_nodeclass(manifest) for manifest in snapshot.nodeclasses)
-    assert "not nested deeply" in str(refused.fatal[0])
+    assert "nested at most 16 levels deep" in str(refused.fatal[0])
     assert good.value is not None
 
 

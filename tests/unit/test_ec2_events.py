@@ -47,7 +47,7 @@ def test_a_warning_says_that_the_instance_goes_two_minutes_after_it_was_sent(kin
     (notice,) = read(body, NOW + timedelta(seconds=20))
     assert (notice.fate, notice.instance_id) == (fate, INSTANCE)
     assert notice.until == NOW + timedelta(minutes=2)
-    assert notice.message == "EC2 takes the instance at 2026-11-21T12:02:00Z"
+    assert notice.message == "EC2 reclaims the instance at 2026-11-21T12:02:00Z"
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_images_without_accelerators_are_kept_off_types_that_have_them() -> None
     ],
 )
 def test_a_version_that_no_image_can_have_is_refused_with_an_example(alias: str, example: str) -> None:
-    with pytest.raises(Unresolved, match=f"write latest or .* {example}") as caught:
+    with pytest.raises(Unresolved, match=f"use latest or .* {example}") as caught:
         alias_parameters(alias, "1.32")
     assert caught.value.reason == "AMINotFound"
     assert repr(alias.partition("@")[2]) in caught.value.message

@@ -57,7 +57,7 @@ def test_keys_of_other_domains_are_free_to_use(key: str) -> None:
 @pytest.mark.parametrize(
     ("key", "why"),
     [
-        ("kubernetes.io/hostname", "kubernetes.io/hostname is given by the node itself: leave it out"),
+        ("kubernetes.io/hostname", "kubernetes.io/hostname is set by the node itself: leave it out"),
         ("karpenter.sh/initialized", "the domain karpenter.sh is reserved"),
         ("a.karpenter.sh/x", "the domain karpenter.sh is reserved"),
         (

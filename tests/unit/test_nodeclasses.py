@@ -270,7 +270,10 @@ def test_every_family_has_devices_of_its_own() -> None:
         ),
         (
             {"securityGroupSelectorTerms": [{"id": "sg-1", "tags": {"a": "b"}}]},
-            "spec.securityGroupSelectorTerms is a list of 1: id stands alone in a term, drop tags, name",
+            (
+                "spec.securityGroupSelectorTerms is a list of 1: "
+                "id cannot be combined with other fields in a term; remove tags, name"
+            ),
         ),
         (
             {"securityGroupSelectorTerms": [{"tags": {"a": ""}}]},
@@ -374,7 +377,7 @@ def test_an_id_beside_other_selectors_is_only_mentioned_where_another_term_stand
     assert [str(p) for p in found.problems] == [
         (
             "EC2NodeClass/default: spec.subnetSelectorTerms is a list of 2: "
-            "id stands alone in a term, drop tags"
+            "id cannot be combined with other fields in a term; remove tags"
         )
     ]
 
@@ -384,7 +387,7 @@ def test_kubelet_fields_beyond_the_usual_are_for_al2023_only() -> None:
     assert parse_nodeclass(with_spec(SMALLEST, kubelet=kubelet)).problems == ()
     bottlerocket = with_spec(SMALLEST, kubelet=kubelet, amiSelectorTerms=[{"alias": "bottlerocket@latest"}])
     assert [str(p) for p in parse_nodeclass(bottlerocket).problems] == [
-        "EC2NodeClass/default: spec.kubelet.featureGates is ignored: only AL2023 can set it, leave it out"
+        "EC2NodeClass/default: spec.kubelet.featureGates is ignored: only AL2023 supports it; leave it out"
     ]
 
 
@@ -393,7 +396,7 @@ def test_kubelet_data_without_a_bottom_is_refused() -> None:
     for _ in range(100_000):
         bottomless = [bottomless]
     found = parse_nodeclass(with_spec(SMALLEST, kubelet={"featureGates": bottomless}))
-    assert [p.remedy for p in found.fatal] == ["must be plain data, not nested deeply"]
+    assert [p.remedy for p in found.fatal] == ["must be plain data, nested at most 16 levels deep"]
 
 
 @pytest.mark.parametrize("nonsense", [None, [], "text", 3, {}, {"metadata": {"name": "x"}, "spec": []}])

@@ -145,7 +145,7 @@ def test_a_surcharge_that_is_none_is_a_problem_and_the_pool_goes_on_without(text
     (problem,) = read.problems
     assert str(problem) == (
         f"NodePool/{read.value.name}: metadata.annotations[nodesmith.dev/node-surcharge-hourly] is {text!r}: "
-        "must be USD per node and hour, 0 to 10000, such as 0.05; taken as 0"
+        "must be USD per node and hour, 0 to 10000, such as 0.05; treated as 0"
     )
 
 
@@ -173,7 +173,7 @@ def test_a_time_out_that_is_none_is_a_problem_and_the_default_is_taken(text: str
     assert read.value.options.registration_timeout == timedelta(minutes=15)
     (problem,) = read.problems
     assert problem.field == "metadata.annotations[nodesmith.dev/registration-timeout]"
-    assert problem.remedy == "must be a duration of 1m to 24h, such as 20m or 1h30m; taken as 15m"
+    assert problem.remedy == "must be a duration of 1m to 24h, such as 20m or 1h30m; treated as 15m"
 
 
 def test_an_annotation_of_ours_that_is_misspelt_is_a_problem_and_others_are_none() -> None:
@@ -232,7 +232,7 @@ def test_a_pool_with_replicas_is_static() -> None:
             "karpenter.sh/nodepool",
             (
                 "spec.template.spec.requirements[0].key is 'karpenter.sh/nodepool': "
-                "a node gets this label from the NodePool that it belongs to, leave it out"
+                "nodes get this label from their NodePool; leave it out"
             ),
         ),
         (
@@ -264,7 +264,7 @@ def test_a_pool_with_replicas_is_static() -> None:
         (
             "spec|template|spec|requirements|0",
             {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["sopt"]},
-            "spec.template.spec.requirements[0].values is ['sopt']: known are reserved, spot, on-demand",
+            "spec.template.spec.requirements[0].values is ['sopt']: use one of reserved, spot, on-demand",
         ),
         (
             "spec|template|spec|requirements",
@@ -276,7 +276,7 @@ def test_a_pool_with_replicas_is_static() -> None:
             "a",
             (
                 "spec.template.metadata.labels[kubernetes.io/hostname] (the key) is 'kubernetes.io/hostname': "
-                "kubernetes.io/hostname is given by the node itself: leave it out"
+                "kubernetes.io/hostname is set by the node itself: leave it out"
             ),
         ),
         (
@@ -302,7 +302,7 @@ def test_a_pool_with_replicas_is_static() -> None:
             {"key": "example.com/gpu", "effect": "NoSchedule"},
             (
                 "spec.template.spec.startupTaints is a list of 1: "
-                "a key and effect may occur once only over taints and startupTaints"
+                "each pair of key and effect may occur only once across taints and startupTaints"
             ),
         ),
         (
@@ -336,7 +336,7 @@ def test_a_pool_with_replicas_is_static() -> None:
             None,
             (
                 "spec.disruption.budgets[0].schedule is '0 9 * * mon-fri': "
-                "schedule and duration go together, set both or none"
+                "schedule and duration go together: set both or neither"
             ),
         ),
         (
@@ -398,11 +398,11 @@ def test_unknown_fields_are_mentioned_and_nothing_more() -> None:
     found = parse_nodepool(manifest)
     assert found.value is not None
     assert [str(problem) for problem in found.problems] == [
-        "NodePool/full: specs is an unknown field and ignored: did you mean 'spec'?",
-        "NodePool/full: spec.tempalte is an unknown field and ignored: did you mean 'template'?",
+        "NodePool/full: specs is an unknown field, which is ignored: did you mean 'spec'?",
+        "NodePool/full: spec.tempalte is an unknown field, which is ignored: did you mean 'template'?",
         (
-            "NodePool/full: spec.ttlSecondsAfterEmpty is an unknown field and ignored: "
-            "known are template, disruption, limits, weight, replicas"
+            "NodePool/full: spec.ttlSecondsAfterEmpty is an unknown field, which is ignored: "
+            "use one of template, disruption, limits, weight, replicas"
         ),
     ]
 

@@ -275,8 +275,8 @@ class TestAReadWriteOncePodClaim:
         found = self.refusals(pod_with("data", name="a"), pod_with("data", name="b", nodeName="n1"))
         assert found == {
             "a": (
-                "persistentvolumeclaim 'data' is ReadWriteOncePod, and the pod 'b' uses it: one pod at a time can"
-                " have it"
+                "persistentvolumeclaim 'data' is ReadWriteOncePod, and the pod 'b' uses it: only one pod at a time can"
+                " use it"
             ),
             "b": "",
         }

@@ -172,7 +172,7 @@ def test_whose_evictions_a_budget_has_let_pass_stays_in_the_cluster() -> None:
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ({"maxUnavailable": "half"}, "'half', must be a number of pods or a percentage"),
+        ({"maxUnavailable": "half"}, "'half': must be a number of pods or a percentage"),
         ({"selector": {"matchLabels": ["app"]}}, "is not a mapping"),
         ({"selector": {"matchExpressions": [{"key": "app", "operator": "Like"}]}}, "Like"),
     ],

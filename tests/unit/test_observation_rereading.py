@@ -75,5 +75,5 @@ def test_damage_is_refused_though_the_snapshot_is_known() -> None:
     reader = Reader()
     known = encode("c", NOW, observed(1))
     reader.read(known)
-    with pytest.raises(Rejected, match="cut short or damaged"):
+    with pytest.raises(Rejected, match="truncated or damaged"):
         reader.read(known[:-9])

@@ -192,7 +192,7 @@ class TestAClaimOfAClassThatMakesNoVolumes:
         refused = self.place(volume("pv", B, **{**about, **unfit}), **wanted)
         assert refused.refusal == (
             "persistentvolumeclaim 'data' finds no free persistentvolume of StorageClass 'local' (10Gi, ReadWriteOnce),"
-            " and that class makes none"
+            " and that class provisions none"
         )
 
     def test_goes_to_the_volume_that_is_kept_for_it(self) -> None:
@@ -217,7 +217,7 @@ REFUSED: dict[str, tuple[dict[str, list[Manifest]], str]] = {
     ),
     "missing volume": (
         {"claims": [claim("data", bound_to="pv")]},
-        "persistentvolume 'pv' not found, to which persistentvolumeclaim 'data' is bound",
+        "persistentvolume 'pv', to which persistentvolumeclaim 'data' is bound, not found",
     ),
     "not bound yet to the volume it names": (
         {
@@ -229,7 +229,7 @@ REFUSED: dict[str, tuple[dict[str, list[Manifest]], str]] = {
     ),
     "immediate binding": (
         {"claims": [claim("data")], "classes": [storage_class(mode="Immediate")]},
-        "persistentvolumeclaim 'data' is not bound yet: its StorageClass 'gp3' binds at once (Immediate)",
+        "persistentvolumeclaim 'data' is not bound yet: its StorageClass 'gp3' binds immediately (Immediate)",
     ),
     "missing class": (
         {"claims": [claim("data", storageClassName="gp33")], "classes": [storage_class()]},
@@ -237,11 +237,11 @@ REFUSED: dict[str, tuple[dict[str, list[Manifest]], str]] = {
     ),
     "no class": (
         {"claims": [claim("data", storageClassName="")], "classes": [storage_class(is_default=True)]},
-        "persistentvolumeclaim 'data' is not bound and has no StorageClass: name one",
+        "persistentvolumeclaim 'data' is not bound and has no StorageClass: add one",
     ),
     "no default class": (
         {"claims": [claim("data", storageClassName=None)], "classes": [storage_class()]},
-        "persistentvolumeclaim 'data' is not bound and has no StorageClass: name one",
+        "persistentvolumeclaim 'data' is not bound and has no StorageClass: add one",
     ),
     "an affinity that allows nothing": (
         {
@@ -316,7 +316,7 @@ class TestAnEphemeralVolume:
     def test_does_not_take_a_claim_that_was_not_made_for_it(self) -> None:
         other = claim("web-0-scratch", bound_to="pv")
         refused = only(self.POD, claims=[other], volumes=[volume("pv", B)], classes=self.CLASSES)
-        assert "persistentvolumeclaim 'web-0-scratch' is in the place of" in refused.refusal
+        assert "persistentvolumeclaim 'web-0-scratch' has the name of" in refused.refusal
 
 
 def test_a_pod_of_another_namespace_does_not_find_the_claim() -> None:
@@ -338,7 +338,7 @@ def test_a_volume_that_its_pod_does_not_select_is_the_reason_to_refuse_it() -> N
     shape = only(pod, claims=[claim("data", bound_to="pv")], volumes=[volume("pv", B)]).shape
     assert shape.refusal == (
         f"its volumes are out of reach of its node selector or affinity: needs {ZONE} In [{B}],"
-        f" offered is {ZONE} In [{A}]"
+        f" but {ZONE} In [{A}] is offered"
     )
 
 

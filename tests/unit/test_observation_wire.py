@@ -120,7 +120,7 @@ def test_problems_found_while_reducing_are_handed_on() -> None:
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
 def test_a_snapshot_cut_short_is_rejected(share: float) -> None:
     data = encode("c", NOW, observed())
-    with pytest.raises(Rejected, match="snapshot: cut short or damaged"):
+    with pytest.raises(Rejected, match="snapshot: truncated or damaged"):
         decode(data[: int(len(data) * share)])
 
 
@@ -171,7 +171,7 @@ def test_a_snapshot_of_the_first_format_is_read_but_for_pods_with_volumes() -> N
     snapshot = decode(gzip.compress(json.dumps({**document, "version": 1}).encode()))
     refusals = {pod.key.partition("/")[2]: pod.shape.refusal for pod in snapshot.pods}
     assert refusals[plain["names"][0]] == ""
-    assert "did not look at its volumes: update the forwarder" in refusals[mounting["names"][0]]
+    assert "lacks the node affinity of its volumes: update the forwarder" in refusals[mounting["names"][0]]
 
 
 def choosing(selector: dict[str, Any] | None) -> dict[str, Any]:
@@ -247,7 +247,7 @@ def test_a_snapshot_that_blows_up_is_refused_before_it_fills_the_memory(
 ) -> None:
     monkeypatch.setattr("nodesmith.observation.decoding.LARGEST_BYTES", 2**20)
 
-    with pytest.raises(Rejected, match="more than 1 MiB once decompressed"):
+    with pytest.raises(Rejected, match="more than 1 MiB when decompressed"):
         decode(gzip.compress(b" " * 2**22))
 
 

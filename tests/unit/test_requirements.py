@@ -125,7 +125,9 @@ def test_a_key_that_nobody_defines_is_a_conflict_with_a_spelling_hint() -> None:
 def test_a_conflict_says_what_is_wanted_and_what_is_offered() -> None:
     offered = Requirements.of(requirement(ARCH, "In", ["amd64"]))
     conflict = offered.conflict(Requirements.of(requirement(ARCH, "In", ["arm64"])))
-    assert str(conflict) == "needs kubernetes.io/arch In [arm64], offered is kubernetes.io/arch In [amd64]"
+    assert (
+        str(conflict) == "needs kubernetes.io/arch In [arm64], but kubernetes.io/arch In [amd64] is offered"
+    )
 
 
 def test_two_refusals_of_a_label_never_clash() -> None:

@@ -258,7 +258,7 @@ def test_what_volumes_allow_narrows_every_alternative_of_the_affinity_and_drops_
         ),
         (
             {"resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]},
-            "it claims devices (spec.resourceClaims), and which instance types have these is not known",
+            "it claims devices (spec.resourceClaims), but it is not known which instance types have them",
         ),
         ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "the pod's spec cannot be read: 'topologyKey'"),
         ({"tolerations": ["all"]}, "the pod's spec cannot be read"),
@@ -283,8 +283,8 @@ def test_a_pod_that_must_be_both_with_and_away_from_the_same_pods_is_refused() -
         return shape(app=app, affinity={**near, **anti_affinity("db", ZONE, **anti)}).refusal
 
     assert refusal() == (
-        "its pod affinity and anti-affinity contradict each other: over topology.kubernetes.io/zone it must be with"
-        " pods of app In [db], and must not"
+        "its pod affinity and anti-affinity contradict each other: in one topology.kubernetes.io/zone it must"
+        " and must not run with pods of app In [db]"
     )
     assert not refusal(app="db"), "the first of its kind finds nobody"
     assert not refusal(topologyKey=HOSTNAME)
