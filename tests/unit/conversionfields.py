@@ -1,4 +1,4 @@
-"""Every spec field of the five old kinds, and what becomes of it: an example in, the example out, or why nothing is.
+"""Every spec field of the five old kinds, and its conversion: an example value and its result, or why there is none.
 
 docs/manifests.md shows the same table; a test holds one against the other.
 """
@@ -29,16 +29,16 @@ _METADATA = {
 
 
 class Row(NamedTuple):
-    """One field. `target` is where its value is, in an object of kind `to`; empty for nowhere, and `says` tells why."""
+    """One field. `target` is the place of its value in an object of kind `to`, empty for none; `says` is the reason."""
 
     field: str
     value: Any
     to: str
     target: str
     becomes: Any = None
-    """None for the value itself"""
+    """the converted value, None if unchanged"""
     says: str = ""
-    """a part of what is said about it"""
+    """a part of the report about it"""
 
 
 KUBELET = {

@@ -56,7 +56,7 @@ def test_windows_names_the_year_and_the_build() -> None:
         ("ubuntu@latest", "1.33", "unknown family 'ubuntu'"),
     ],
 )
-def test_an_alias_that_there_is_no_image_for_says_why(alias: str, kubernetes: str, said: str) -> None:
+def test_an_alias_without_an_image_is_refused_with_the_reason(alias: str, kubernetes: str, said: str) -> None:
     with pytest.raises(Unresolved, match=said) as caught:
         alias_parameters(alias, kubernetes)
     assert caught.value.reason == "UnsupportedAlias"
@@ -100,5 +100,5 @@ def test_a_version_that_no_image_can_have_is_refused_with_an_example(alias: str,
         "al2023@latest",
     ],
 )
-def test_any_version_that_an_image_can_have_is_looked_up(alias: str) -> None:
+def test_any_valid_version_is_looked_up(alias: str) -> None:
     assert alias_parameters(alias, "1.32")
