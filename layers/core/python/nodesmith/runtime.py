@@ -244,9 +244,8 @@ def observation() -> Handler:
             clock=now,
             stale_after=timedelta(seconds=own.settings.heartbeat_stale_seconds),
         )
-        return lambda: _told(
-            own, Report(Counter(SnapshotsWritten=int(observe(run))))
-        )  # dispatch decides when it is due
+        # The report has no `due`: dispatch decides when observation is due.
+        return lambda: _told(own, Report(Counter(SnapshotsWritten=int(observe(run)))))
 
     return looking(Parts(Concern.OBSERVATION, "ssm", "sts", "s3", "dynamodb"), composed)
 

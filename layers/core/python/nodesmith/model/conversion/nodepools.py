@@ -87,7 +87,7 @@ def _limits(draft: Draft) -> None:
 
 
 def _expire(draft: Draft) -> None:
-    """Move disruption.expireAfter, unless its current field has been set as well, which then wins."""
+    """Move disruption.expireAfter, unless its current field has been set as well, which then takes precedence."""
     target, age = f"{_TEMPLATE}.expireAfter", draft.take(_OLD_EXPIRY)
     if age is None:
         return

@@ -114,7 +114,7 @@ def _accelerators(facts: InstanceFacts) -> tuple[Accelerator, ...]:
 
 
 def _only(found: tuple[Accelerator, ...]) -> Accelerator | None:
-    """Return the only kind of accelerator, None if there are several: labels can only describe one kind."""
+    """Return the only kind of accelerator, None unless there is exactly one: labels can only describe one kind."""
     return found[0] if len(found) == 1 else None
 
 

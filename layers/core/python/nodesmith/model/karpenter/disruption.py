@@ -91,9 +91,7 @@ def _timezone(annotations: Mapping[str, str], report: Report, faults: list[str])
 
 
 def _is_timezone(name: str) -> bool:
-    from zoneinfo import (
-        ZoneInfo,
-    )  # imported here since few NodePools name one, and the import would slow every cold start
+    from zoneinfo import ZoneInfo  # few NodePools name one, and the import slows every cold start
 
     try:
         return bool(ZoneInfo(name))

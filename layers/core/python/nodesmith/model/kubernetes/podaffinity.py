@@ -54,7 +54,7 @@ def read_pod_affinity(
 
 
 def at_odds(terms: Sequence[PodAffinityTerm], namespace: str, labels: Mapping[str, str]) -> str:
-    """Explain how a pod's required affinity and anti-affinity contradict each other, so that no node fits; else "".
+    """Return why a pod's required affinity and anti-affinity exclude every node, empty if they do not contradict.
 
     Terms that select the pod itself are ignored, because the first such pod has no other pods to be near or away from.
     """

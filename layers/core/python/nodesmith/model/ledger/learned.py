@@ -51,9 +51,8 @@ def learned(known: Offered | None, claim: NodeClaim, expected_bytes: int, ca_bun
     `expected_bytes` is the memory that the node was expected to have, and `ca_bundle` is the cluster's CA bundle.
     """
     memory_bytes = claim.capacity.memory_bytes
-    nodeclass = hash_in_cluster(
-        claim.comparable_nodeclass_hash, ca_bundle
-    )  # without the CA bundle, the same in all clusters
+    # Without the CA bundle, the hash is the same in all clusters.
+    nodeclass = hash_in_cluster(claim.comparable_nodeclass_hash, ca_bundle)
     if not nodeclass or not _LEAST * expected_bytes <= memory_bytes <= _MOST * expected_bytes:
         return None
     left = Resources({name: claim.allocatable.of(name) for name in _RESERVED})

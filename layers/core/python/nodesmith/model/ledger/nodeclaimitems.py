@@ -65,9 +65,7 @@ def _write(name: str, value: Any) -> Any:
 
 _TIMES = "created_at", "held_until", "phase_since", "deadline", "drifted_at", "instance_gone_at"
 _READERS: Mapping[str, Callable[[Any], Any]] = {
-    "inconsistency": lambda value: (
-        "" if value == "-" else value
-    ),  # older versions wrote "-" for a resolved one
+    "inconsistency": lambda value: "" if value == "-" else value,  # older versions wrote "-" for none
     "nodeclass": lambda value: NodeClassRef(value["name"], value["group"], value["kind"]),
     "phase": Phase,
     "requirements": read_requirements,

@@ -25,7 +25,7 @@ _OLD_EXPIRY = Text("Where v1beta1 had the template's expireAfter.", DURATION_OR_
 
 
 def _inside(place: Object, path: str, change: Callable[[Object], Field]) -> Object:
-    """Change the object at a dotted path."""
+    """Return `place` with a change of the object at a dotted path."""
     first, _, rest = path.partition(".")
     inner = place.fields[first]
     assert isinstance(inner, Object)  # noqa: S101 - only the paths below occur

@@ -69,8 +69,8 @@ _BUDGET = Object(
 _DISRUPTION = Object(
     {
         "consolidateAfter": Text(
-            "How long a node must go without a pod being added or removed before it may be consolidated. Never "
-            "disables consolidation.",
+            "How long a node must go without a pod being added or removed before it may be consolidated. The value "
+            "Never disables consolidation.",
             DURATION_OR_NEVER,
             "1m",
             default="0s",
@@ -134,7 +134,7 @@ NODE_POOL = Kind(
             "disruption": _DISRUPTION,
             "limits": Map(
                 Quantity(),
-                "Maximum total resources of the NodePool's nodes. The resource nodes limits their number.",
+                "Maximum total resources of the NodePool's nodes. The key nodes limits their number.",
             ),
             "weight": Integer("NodePools of higher weight are tried first. Defaults to 0.", 1, 100),
             "replicas": Integer("Number of nodes to keep, regardless of pods.", 0, INT64),

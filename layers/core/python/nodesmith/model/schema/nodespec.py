@@ -74,7 +74,7 @@ _TAINT = Object(
             "What happens to pods that do not tolerate it.", enum=tuple(effect.value for effect in Effect)
         ),
         "timeAdded": Text(
-            "When the taint was added. It has no effect.", format="date-time", rules=(TIME_RULE,)
+            "When the taint was added. Scheduling ignores it.", format="date-time", rules=(TIME_RULE,)
         ),
     },
     required=("key", "effect"),
@@ -98,7 +98,7 @@ NODE_CLASS_REF = Object(
 )
 
 EXPIRE_AFTER = Text(
-    "Maximum age of a node before it is replaced. Never disables expiration.",
+    "Maximum age of a node before it is replaced. The value Never disables expiration.",
     DURATION_OR_NEVER,
     "720h",
     default="720h",
