@@ -196,7 +196,7 @@ def pool(**spec: Any) -> dict[str, Any]:
         (POOLS, "NodePool.karpenter.sh", {"weight": "high"},
          f'[spec.weight: Invalid value: "string": spec.weight in body must be of type integer: "string", {_SKIPPED}]'),
         (POOLS, "NodePool.karpenter.sh", {"disruption": {"consolidateAfter": "0s", "budgets": [BUDGET]}},
-         "spec.disruption.budgets[0].schedule: Invalid value: schedule and duration go together, set both or none"),
+         "spec.disruption.budgets[0].schedule: Invalid value: schedule and duration go together: set both or neither"),
         (POOLS, "NodePool.karpenter.sh", {"template": {"spec": {"requirements": []}}},
          f"[spec.template.spec.nodeClassRef: Required value, {_SKIPPED}]"),
         (CLASSES, "EC2NodeClass.karpenter.k8s.aws", {**CLASS, "instanceProfile": "i"},
@@ -232,7 +232,7 @@ def test_changes_to_immutable_fields_are_refused(karpenter: Call) -> None:
     where = "spec.template.spec.nodeClassRef"
     assert status["message"].endswith(f"{where}: Invalid value: group cannot be changed on a NodePool")
     _, status = karpenter("PATCH", f"{CLAIMS}/c", {"spec": {"expireAfter": "1h"}}, MERGE)
-    assert status["message"].endswith("spec: Invalid value: a NodeClaim cannot be changed, make a new one")
+    assert status["message"].endswith("spec: Invalid value: a NodeClaim cannot be changed; create a new one")
 
 
 def test_our_kinds_get_the_same_defaults(karpenter: Call) -> None:

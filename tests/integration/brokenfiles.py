@@ -143,7 +143,7 @@ BROKEN = {
     ),
     # of the wrong shape
     "misspelt field": Broken(
-        _pool("limits:", "limit:"), "an unknown field and ignored: did you mean 'limits'?", 13, False
+        _pool("limits:", "limit:"), "an unknown field, which is ignored: did you mean 'limits'?", 13, False
     ),
     "misspelt required field": Broken(_pool("requirements:", "requirement:"), "requirements: is missing", 7),
     "text for a number": Broken(
@@ -153,7 +153,7 @@ BROKEN = {
     "out of range": Broken(_pool("weight: 10", "weight: 101"), "must be at least 1 and at most 100", 14),
     "no quantity": Broken(_pool("cpu: 100", "cpu: 100 cores"), "must be a quantity", 13),
     "misspelt operator": Broken(_pool("operator: In", "operator: in"), "did you mean 'In'?", 11),
-    "misspelt value": Broken(_pool("[spot]", "[sppot]"), "known are reserved, spot, on-demand", 12),
+    "misspelt value": Broken(_pool("[spot]", "[sppot]"), "use one of reserved, spot, on-demand", 12),
     "reserved label": Broken(
         _pool("karpenter.sh/capacity-type", "karpenter.sh/capcity-type"),
         "the domain karpenter.sh is reserved",

@@ -23,7 +23,7 @@ _TYPE = "node.kubernetes.io/instance-type"
 _FAMILY = "karpenter.k8s.aws/instance-family"
 WOULD = "launched would have it"
 IS_THERE = "is, or will be, on a node with that label"
-OK_PODS = "pods of app In [ok], and must not"
+OK_PODS = "pods of app In [ok]"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -98,11 +98,13 @@ def test_a_pod_larger_than_any_type_is_reported_with_the_largest_type(plan: Comm
         ),
         (
             {"affinity": {**near("ok"), **anti_affinity("ok")}},
-            f"its pod affinity and anti-affinity contradict each other: over {HOSTNAME} it must be with {OK_PODS}",
+            (f"its pod affinity and anti-affinity contradict each other: in one {HOSTNAME} it must and must not run "
+            f"with {OK_PODS}"),
         ),
         (
             {"affinity": {**near("ok", key=ZONE), **anti_affinity("ok", ZONE)}},
-            f"its pod affinity and anti-affinity contradict each other: over {ZONE} it must be with {OK_PODS}",
+            (f"its pod affinity and anti-affinity contradict each other: in one {ZONE} it must and must not run with "
+            f"{OK_PODS}"),
         ),
     ],
 )  # fmt: skip

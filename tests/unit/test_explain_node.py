@@ -285,7 +285,7 @@ def test_what_a_nodepool_says_keeps_its_nodes() -> None:
     paused["status"] = {"conditions": [since]}
     rule, _, line = staying(ALIVE, pool=paused)
     assert rule == "Paused"
-    assert "disruption is paused since 2026-11-21 11:00 UTC" in line
+    assert "disruption has been paused since 2026-11-21 11:00 UTC" in line
 
 
 def test_what_consolidation_finds_of_a_node_by_itself_is_said() -> None:

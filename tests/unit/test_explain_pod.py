@@ -285,7 +285,7 @@ class TestWithASnapshot:
         result = explain(tmp_path, "web-0000")
 
         assert result.exit_code == 0
-        assert "snapshot: cut short or damaged" in result.stderr
+        assert "snapshot: truncated or damaged" in result.stderr
 
 
 def test_a_pod_for_which_nodes_were_bought_in_vain_is_told_so(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def kube_reserved_mib(name: str, configuration: NodeConfiguration, settings: Nod
         ("m8id.16xlarge", 1010, 63770, 231018),
     ],
 )
-def test_a_types_allocatable_resources_match_karpenters_table(
+def test_the_allocatable_of_a_type_matches_karpenters_table(
     name: str, pods: int, cpu_milli: int, memory_mib: int
 ) -> None:
     left = left_for_pods(name)
@@ -83,12 +83,12 @@ def test_an_m5_xlarge_reserves_80_milli_cores_and_993_mib() -> None:
         ("m5.metal", 29),
     ],
 )
-def test_a_new_nodes_volume_limit_excludes_its_own_volumes(name: str, volumes: int) -> None:
+def test_a_new_node_attaches_the_limit_of_its_type_less_its_own_volumes(name: str, volumes: int) -> None:
     assert capacity(ec2(name), AL2023, DEFAULTS).of(EBS) == volumes
     assert left_for_pods(name).of(EBS) == volumes
 
 
-def test_every_volume_that_a_node_is_launched_with_counts_against_its_limit() -> None:
+def test_every_volume_of_the_node_itself_uses_an_attachment() -> None:
     two = tuple(BlockDeviceMapping(name, BlockDevice()) for name in ("/dev/xvda", "/dev/xvdb"))
     launched = {
         "AL2023": EC2NodeClass("a"),
@@ -102,12 +102,12 @@ def test_every_volume_that_a_node_is_launched_with_counts_against_its_limit() ->
     assert left == {"AL2023": 31, "Bottlerocket": 30, "two": 30}
 
 
-def test_a_type_without_a_stated_volume_limit_has_the_usual_one() -> None:
+def test_a_type_without_a_stated_limit_gets_the_usual_one() -> None:
     facts = replace(ec2("m7i.large"), ebs_attachments=None, ebs_attachments_shared=False)
     assert capacity(facts, AL2023, DEFAULTS).of(EBS) == 25
 
 
-def test_devices_are_counted_by_their_resource_names() -> None:
+def test_devices_count_under_their_resource_names() -> None:
     p5, inf2 = (capacity(ec2(name), AL2023, DEFAULTS) for name in ("p5.48xlarge", "inf2.48xlarge"))
     assert {name: p5[name] for name in p5 if "/" in name} == {
         "nvidia.com/gpu": 8,
@@ -225,13 +225,13 @@ def test_windows_nodes_have_private_addresses_as_a_resource() -> None:
     assert room["vpc.amazonaws.com/PrivateIPv4Address"] == 9
 
 
-def test_a_node_that_reserves_more_than_its_capacity_fits_no_pods() -> None:
+def test_a_node_whose_overhead_exceeds_its_capacity_takes_no_pods() -> None:
     kubelet = KubeletConfiguration(system_reserved=Resources({"memory": 100 * GIB}))
     left = left_for_pods("m5.large", NodeConfiguration(kubelet=kubelet))
     assert (left.memory_bytes, left.pods) == (0, 0)
 
 
-def test_a_nodeclass_determines_the_configuration_of_its_nodes() -> None:
+def test_the_node_class_determines_its_part_of_the_capacity() -> None:
     volume = BlockDeviceMapping("/dev/xvda", BlockDevice(volume_size="100Gi"))
     nodeclass = EC2NodeClass(
         "default",

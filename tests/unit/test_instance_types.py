@@ -66,7 +66,7 @@ def test_an_m5_large_has_karpenters_labels(embedded: dict[str, InstanceType]) ->
     }
 
 
-def test_every_type_has_or_explicitly_lacks_each_instance_label(
+def test_every_type_has_a_requirement_for_every_instance_label(
     embedded: dict[str, InstanceType],
 ) -> None:
     keys = {key for key in AWS_KEYS if "/instance-" in key}
@@ -122,7 +122,7 @@ def test_neuron_devices_are_the_accelerator_even_if_ec2_lists_them_twice() -> No
     assert aws(other, "accelerator-name") == "qualcomm-ai100"
 
 
-def test_zones_and_capacity_types_come_from_available_offerings() -> None:
+def test_zones_and_capacity_types_come_from_the_offerings() -> None:
     one = resolve(PLAIN)
     assert one.requirements[ZONE].values == {"us-east-1a", "us-east-1b"}
     assert one.requirements[ZONE_ID].values == {"use1-az6", "use1-az1"}
@@ -187,7 +187,7 @@ def test_dedicated_tenancy_is_possible_on_every_type(embedded: dict[str, Instanc
     assert embedded["m5.large"].requirements.conflict(wanted) is None
 
 
-def test_a_pod_that_excludes_gpus_fits_a_type_without_one(
+def test_a_pod_that_excludes_gpus_is_compatible_with_a_type_without_one(
     embedded: dict[str, InstanceType],
 ) -> None:
     wanted = Requirements.of(requirement("karpenter.k8s.aws/instance-gpu-count", "DoesNotExist"))

@@ -66,7 +66,7 @@ def test_while_it_is_paused_no_move_is_proposed_and_every_node_says_why() -> Non
     assert found(None) == (1, [])
     assert found(Pause(NOW, "a release")) == (
         0,
-        ["disruption is paused since 2026-11-21 12:00 UTC: a release"],
+        ["disruption has been paused since 2026-11-21 12:00 UTC: a release"],
     )
 
 
@@ -99,7 +99,7 @@ def test_status_and_whoever_reads_the_cluster_see_that_it_is_paused() -> None:
 
 
 def test_nodepools_show_that_disruption_is_paused_and_that_it_is_no_longer() -> None:
-    message = "disruption is paused since 2026-11-21 12:00 UTC: a release"
+    message = "disruption has been paused since 2026-11-21 12:00 UTC: a release"
     paused = ("DisruptionPaused", "True", message)
     assert condition(None) is None
     assert condition(Pause(NOW, "a release")) == paused

@@ -1,4 +1,4 @@
-"""How the functions of a region handle events: routing those of EventBridge, dispatch the delayed invocations."""
+"""How the functions of a region handle events: routing those of EventBridge, dispatch delayed invocations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Outside:
-    """Records invocations and delays. Some functions do not exist, and some are unreachable."""
+    """Records invocations and delays. Some functions do not exist, and some cannot be reached."""
 
     def __init__(self, *, missing: str = "", away: str = "") -> None:
         self.missing, self.away = missing, away
@@ -60,7 +60,7 @@ class Outside:
 
 
 class Routed:
-    """Records routed events, and raises given errors."""
+    """Records what is routed, and fails if requested."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
@@ -89,7 +89,7 @@ def test_an_eventbridge_event_is_routed_with_the_functions_account() -> None:
     assert routed.ticks == 0
 
 
-def test_a_tick_for_routing_is_not_routed_as_an_event() -> None:
+def test_a_tick_of_routing_is_not_an_event() -> None:
     routed = Routed()
 
     routing_events(Outside().parts(Concern.ROUTING), routed.route, routed.tick)({"why": "tick"}, CONTEXT)
@@ -97,7 +97,7 @@ def test_a_tick_for_routing_is_not_routed_as_an_event() -> None:
     assert (routed.events, routed.ticks) == ([], 1)
 
 
-def test_an_event_that_cannot_be_routed_is_retried_unchanged_until_its_attempts_are_used_up() -> None:
+def test_an_event_that_cannot_be_routed_is_retried_unchanged_until_no_attempts_are_left() -> None:
     outside, routed = Outside(), Routed(Transient("DynamoDB is away"))
     handle = routing_events(outside.parts(Concern.ROUTING), routed.route, routed.tick)
 
@@ -120,7 +120,7 @@ def test_a_rejected_event_is_not_retried() -> None:
     assert outside.put_off == []
 
 
-def test_a_failed_tick_is_not_retried_because_the_next_one_follows() -> None:
+def test_a_failed_tick_is_not_retried_since_the_next_one_follows() -> None:
     outside, routed = Outside(), Routed(Transient("EC2 is away"))
 
     with pytest.raises(Transient, match="EC2 is away"):
@@ -132,7 +132,7 @@ def records(*bodies: str) -> Mapping[str, Any]:
     return {"Records": [{"messageId": f"m{number}", "body": body} for number, body in enumerate(bodies)]}
 
 
-def test_delayed_invocations_are_made_and_only_failed_ones_are_returned_to_the_queue() -> None:
+def test_delayed_invocations_are_invoked_and_only_failed_ones_are_redelivered() -> None:
     ticks: list[Mapping[str, Any]] = []
     outside = Outside(missing="repair", away="termination")
     handle = delayed_or_scheduled(outside.parts(Concern.DISPATCH), ticks.append)
