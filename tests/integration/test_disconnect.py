@@ -74,7 +74,7 @@ def beside_the_ledger(cluster: str) -> list[dict[str, Any]]:
     return [{"pk": {"S": f"{kind}#{cluster}"}, "sk": {"S": name}} for kind, name in keys]
 
 
-def test_other_clusters_things_are_left_alone(cluster: Connectable) -> None:
+def test_resources_of_other_clusters_are_left_alone(cluster: Connectable) -> None:
     cluster.run()
     client("s3").put_object(Bucket=BUCKET, Key="clusters/web2/snapshot.json.gz", Body=b"")
     others = [{"pk": {"S": "CLUSTER#web2"}, "sk": {"S": "META"}}, *beside_the_ledger("web2")]
@@ -105,7 +105,7 @@ def strip(manifest: Any) -> Json:
     return {**manifest, "metadata": {"name": manifest["metadata"]["name"]}}
 
 
-def test_it_refuses_while_nodes_are_left_and_says_which(
+def test_disconnect_is_refused_while_nodes_are_left_and_lists_them(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.run()
@@ -143,7 +143,7 @@ def test_data_can_be_kept(cluster: Connectable) -> None:
     assert (state["templates"], state["profiles"], state["parameters"]) == ([], [], [])
 
 
-def test_what_a_deleted_cluster_has_left_in_aws_is_taken_away(cluster: Connectable) -> None:
+def test_the_leftovers_of_a_deleted_cluster_in_aws_are_removed(cluster: Connectable) -> None:
     cluster.run()
     make_at_run_time(cluster)
     client("eks").delete_cluster(name=CLUSTER)
