@@ -33,5 +33,5 @@ def local_client(service: str, region: str, url: str) -> Any:
         region_name=region,
         endpoint_url=url,
         aws_access_key_id="local",
-        aws_secret_access_key="local",  # noqa: S106 nobody checks them
+        aws_secret_access_key="local",  # noqa: S106 not checked
     )

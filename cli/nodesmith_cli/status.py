@@ -105,7 +105,7 @@ def _waits_for(
     if claim.phase is Phase.TERMINATING and claim.reason == AWAITING_REPLACEMENT:
         since = claim.terminating_at or claim.phase_since
         bought = [c for c in claims if c.phase in _COMING and c.created_at >= since.replace(microsecond=0)]
-        coming = ", ".join(f"{c.name} is {c.phase} for {_for(c, now)}" for c in bought)
+        coming = ", ".join(f"{c.name} has been {c.phase} for {_for(c, now)}" for c in bought)
         return claim.message + (f": {coming}" if coming else "")
     waiting = why_not_gone(claim, snapshot, now)
     return waiting.message if waiting else None

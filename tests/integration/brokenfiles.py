@@ -1,4 +1,4 @@
-"""Fifty files that are wrong in a way of their own, each with what has to be said about it, and at which line."""
+"""Fifty broken files, each with its expected message and line."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(
 
 
 class Broken(NamedTuple):
-    """A file. `line` is None where no line is the one; `is_error` False for what is only worth a warning."""
+    """A file. `line` is None if the error has no single line; `is_error` is False for a warning."""
 
     text: str | bytes
     words: str

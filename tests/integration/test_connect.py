@@ -1,4 +1,4 @@
-"""`nodesmith connect` on an account of moto's and an API server in memory."""
+"""`nodesmith connect` with moto and an in-memory API server."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def checks(report: Json, severity: str = "error") -> list[str]:
 
 
 def refused(capsys: pytest.CaptureFixture[str], cluster: Connectable, **wanted: Any) -> Json:
-    """Run connect where something hinders it, and see that nothing was written."""
+    """Run connect with a problem, and check that nothing was written."""
     cluster.calls.clear()
     assert cluster.run(**wanted) == 1
     assert cluster.calls == []
@@ -66,7 +66,7 @@ def refused(capsys: pytest.CaptureFixture[str], cluster: Connectable, **wanted: 
 
 @contextmanager
 def denied(service: str, operation: str, message: str) -> Iterator[None]:
-    """Let AWS refuse one operation."""
+    """Make AWS deny one operation."""
 
     def answer(**_: Any) -> Any:
         http = type("Http", (), {"status_code": 403})()
@@ -194,7 +194,7 @@ def test_an_interrupted_connect_is_continued_by_the_next_run(cluster: Connectabl
 def test_two_concurrent_runs_connect_the_cluster_once(
     cluster: Connectable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The other one runs while the first asks; what the first has planned is there by then."""
+    """The second run finishes while the first waits for confirmation, so the planned resources already exist."""
 
     def confirm(_: str) -> bool:
         return cluster.run() == 0

@@ -1,4 +1,4 @@
-"""`nodesmith convert` on files as people have them: comments, Helm's blanks, Lists, JSON, mistakes."""
+"""`nodesmith convert` on realistic files: comments, Helm output, Lists, JSON, errors."""
 
 from __future__ import annotations
 

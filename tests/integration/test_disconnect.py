@@ -1,4 +1,4 @@
-"""`nodesmith disconnect` on an account of moto's and an API server in memory."""
+"""`nodesmith disconnect` with moto and an in-memory API server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Json:
 def test_connecting_and_disconnecting_leaves_the_account_as_it_was(cluster: Connectable) -> None:
     client("iam").create_service_linked_role(
         AWSServiceName="spot.amazonaws.com"
-    )  # stays: it is the account's
+    )  # stays, since it belongs to the account
     before = cluster.state()
     assert cluster.run() == 0
     assert cluster.run() == 0
@@ -50,7 +50,7 @@ def test_connecting_and_disconnecting_leaves_the_account_as_it_was(cluster: Conn
 
 
 def make_at_run_time(cluster: Connectable) -> None:
-    """Do what functions do: a template, a profile, objects in several versions, items."""
+    """Create what functions create: a launch template, a profile, objects in several versions, items."""
     tags = [{"Key": "nodesmith.dev/managed-by", "Value": CLUSTER}]
     client("ec2").create_launch_template(
         LaunchTemplateName="nodesmith-1",

@@ -1,4 +1,4 @@
-"""`nodesmith doctor` on an account of moto's and an API server in memory."""
+"""`nodesmith doctor` with moto and an in-memory API server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POOLS, CLASSES = "/apis/karpenter.sh/v1/nodepools", "/apis/karpenter.k8s.aws/v1/
 
 @pytest.fixture
 def cluster(capsys: pytest.CaptureFixture[str]) -> Iterator[Connectable]:
-    """Return a cluster that is connected and well."""
+    """Return a connected and healthy cluster."""
     with connectable() as made:
         assert made.run() == 0
         made.put_forwarder()
@@ -32,7 +32,7 @@ def cluster(capsys: pytest.CaptureFixture[str]) -> Iterator[Connectable]:
 
 
 def found(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> dict[str, list[Json]]:
-    """Return what doctor finds to be mended, by check. In memory there are no admission policies, which it says."""
+    """Return the findings of doctor by check, except for the admission policies that the test API server lacks."""
     cluster.calls.clear()
     status = cluster.examine()
     told: list[Json] = json.loads(capsys.readouterr().out)["findings"]
@@ -60,7 +60,7 @@ def test_an_unconnected_cluster_is_reported(capsys: pytest.CaptureFixture[str]) 
     with connectable() as cluster:
         told = found(cluster, capsys)
     assert told["registration"][0]["remedy"] == "nodesmith connect web"
-    assert "connection" not in told, "what connect would make is no fault of a cluster that is not connected"
+    assert "connection" not in told, "missing resources are not reported for an unconnected cluster"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`nodesmith hash` on files as people have them: several objects, old ones, bad ones, those of others."""
+"""`nodesmith hash` on realistic files: several objects, old, invalid and foreign ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logins to registries, over TLS: names and passwords, tokens, Docker's configuration and its helpers."""
+"""Logins to registries over TLS: user names and passwords, tokens, Docker's configuration and its helpers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def registry(certificates: Path, request: pytest.FixtureRequest) -> Iterator[Reg
 
 
 def sends(registry: Registry, credentials: Credentials | None, tmp_path: Path) -> bool:
-    """Return whether a blob can be read (there is none), sent and then read."""
+    """Return whether a missing blob can be looked up, sent and then read."""
     (tmp_path / "blob").write_bytes(CONTENT)
     with Repository(Reference(registry.address, "team/x"), credentials) as repository:
         before = repository.has(BLOB)

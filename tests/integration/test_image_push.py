@@ -1,4 +1,4 @@
-"""`nodesmith image push` against a registry that refuses what the OCI distribution specification lets it refuse."""
+"""`nodesmith image push` against a registry that refuses whatever the OCI distribution specification allows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def push(registry: Registry, options: PushOptions, target: str = TARGET) -> Push
 
 
 def unpacked(registry: Registry, manifest: str) -> dict[str, bytes]:
-    """Return the files of an image, its layers one over the other."""
+    """Return the files of an image, with its layers merged in order."""
     stored, files = registry.repositories[TARGET], {}
     for layer in registry.document(TARGET, manifest)["layers"]:
         with tarfile.open(fileobj=io.BytesIO(stored.blobs[layer["digest"]])) as archive:
@@ -350,7 +350,7 @@ def run(registry: Registry, options: PushOptions, *arguments: str) -> tuple[int,
 
 @pytest.fixture
 def own_pins(options: PushOptions, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the command, too, ask for the test's wheels only."""
+    """Make the command use the wheels of the test only."""
     pins = {"_image/forwarder.txt": options.requirements}
     monkeypatch.setattr(
         "nodesmith_cli.image.pushing.shipped", lambda name, beside: pins.get(name) or shipped(name, beside)

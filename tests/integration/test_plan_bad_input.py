@@ -1,4 +1,4 @@
-"""Bad input to `nodesmith plan`: a clear reason for each pod that stays, in bounded time, and the rest is placed.
+"""Bad input to `nodesmith plan`: each unplaced pod gets a clear reason in bounded time, and the others are placed.
 
 Every plan is audited.
 """
@@ -34,7 +34,7 @@ class Command:
         self._run, self._folder = run, folder
 
     def __call__(self, *manifests: Manifest, catalog: Sequence[Manifest] = ()) -> Ran:
-        """Plan for them and one pod `ok`, which must find its place; the audit must find nothing."""
+        """Plan for the manifests and a pod `ok`, which must be placed. The audit must find no violations."""
         pools = [] if any(m["kind"] == "NodePool" for m in manifests) else [nodepool_manifest()]
         everything = {"apiVersion": "v1", "kind": "List", "items": [*pools, pod("ok"), *manifests]}
         arguments = ["-f", written(self._folder, "all.json", everything), "-o", "json", "--audit"]
@@ -163,7 +163,7 @@ def test_a_preferred_topology_key_that_no_node_has_blocks_nothing(plan: Command,
 def test_ten_thousand_pods_with_an_anti_affinity_each_are_planned_in_seconds(
     plan: Command, shared: bool
 ) -> None:
-    """Of one kind, of which a node takes one; or each of its own, so that it keeps only its own like away."""
+    """All pods have the same labels, so a node takes one; or each has its own label and excludes only itself."""
     apps = ["hermit" if shared else f"hermit-{number}" for number in range(10_000)]
     hermits = [
         pod(f"h-{number}", "100m", "100Mi", app, affinity=anti_affinity(app))
@@ -173,7 +173,7 @@ def test_ten_thousand_pods_with_an_anti_affinity_each_are_planned_in_seconds(
 
     ran = plan(*hermits)
 
-    assert time.process_time() - began < 60  # reading and auditing included; one by one it would be hours
+    assert time.process_time() - began < 60  # including reading and auditing; pod by pod, it would take hours
     assert ran.plan["seconds"] < 10
     assert len(ran.pods) == 10_001
     assert (len(ran.plan["nodes"]) >= 10_000) == shared
@@ -197,7 +197,7 @@ def test_a_catalogue_of_one_type_places_what_fits_and_reports_the_rest(plan: Com
 
 
 def test_types_without_a_price_are_reported_and_not_launched(plan: Command) -> None:
-    """A price of nothing is one that nobody knows: every plan would consist of these types."""
+    """A price of 0 means that the price is unknown. Otherwise every plan would consist of these types."""
     ran = plan(nodepool_manifest(requirements=[]), catalog=[kwok("free", 0.0), kwok("priced", 0.3)])
 
     assert [node["instanceTypes"] for node in ran.plan["nodes"]] == [["priced"]]
@@ -226,7 +226,7 @@ def test_without_any_price_every_pod_has_that_reason(
 def test_impossible_min_values_are_the_reason_of_a_pod_and_other_nodepools_launch_nodes(
     plan: Command,
 ) -> None:
-    """Two families are left for the pod `ok`; of 100 cpu one of them has a type."""
+    """Two families are left for the pod `ok`, and only one of them has a type with 100 cpu."""
     flexible = nodepool_manifest(requirements=[expression(_FAMILY, "In", "m5", "m6i", minValues=2)])
 
     ran = plan(flexible, pod("large", "100"))
@@ -329,7 +329,7 @@ def test_a_nodepool_of_auto_mode_launches_nothing_and_its_node_takes_pods(plan: 
 
 
 def large_node(nodepool: str, cpu: str) -> Manifest:
-    """Return a node that takes no pods of ours."""
+    """Return a node that accepts none of our pods."""
     offered: Mapping[str, str] = {"cpu": cpu, "memory": "32Gi", "pods": "58"}
     labels = {"karpenter.sh/nodepool": nodepool, ZONE: "us-east-1a", HOSTNAME: "there"}
     return {

@@ -1,4 +1,4 @@
-"""`nodesmith plan` as a user runs it: files and clusters in, a plan out, an exit status."""
+"""`nodesmith plan` as users run it: files and clusters as input, a plan as output, and the exit status."""
 
 from __future__ import annotations
 
@@ -364,7 +364,7 @@ def test_only_the_named_nodepools_launch_nodes(run: Run, tmp_path: Path) -> None
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Any:
-    """A cluster with a NodePool and a pending pod, and the kubeconfig that leads to it."""
+    """A cluster with a NodePool and a pending pod, and its kubeconfig."""
     with LocalApiServer(crds=CRDS, now=now) as server:
         created(server.store, "nodepools", nodepool_manifest())
         created(server.store, "pods", pod("live", namespace="default"))

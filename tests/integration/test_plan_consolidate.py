@@ -1,4 +1,4 @@
-"""`nodesmith plan --consolidate` as a user runs it: what would go and come, and why the rest stays."""
+"""`nodesmith plan --consolidate` as users run it: the moves, and why the other nodes stay."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def cluster(folder: Path, **disruption: Any) -> str:
-    """Write three nodes of 8 cpu with two small pods each, those of the last protected."""
+    """Write three nodes of 8 cpu with two small pods each. The pods of the last node are protected."""
     manifests: list[dict[str, Any]] = [pool(**disruption)]
     for number, zone in enumerate(ZONES):
         manifests.append(node(f"n-{number}", zone, **CATEGORY))

@@ -1,4 +1,4 @@
-"""`nodesmith check-cluster` and `nodesmith uninstall` on an API server in memory."""
+"""`nodesmith check-cluster` and `nodesmith uninstall` on an in-memory API server."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ LABELS = {"app.kubernetes.io/name": "nodesmith"}
 
 @dataclass(slots=True)
 class Yard:
-    """An API server with nodesmith on it. Each time the command waits, `functions` do what they would do meanwhile."""
+    """An API server with nodesmith installed. `functions` simulates the functions each time the command waits."""
 
     server: ApiServer
     now: datetime = NOW
     functions: Callable[[], None] = lambda: None
     waits: int = 0
     removed_before: list[str] = field(default_factory=list)
-    """What of the installation was missing while nodes were still there."""
+    """The parts of the installation that were missing while nodes still existed."""
 
     def put(self, kind: str, made: Manifest) -> None:
         body = {**deepcopy(made), "metadata": {k: v for k, v in made["metadata"].items() if k != "uid"}}
@@ -65,7 +65,7 @@ class Yard:
         )
 
     def versions(self, kind: str) -> dict[str, str]:
-        """Return what the API server has recorded of the last write to each object."""
+        """Return the version of the last write to each object."""
         pages = self.server.pages(PATHS[kind])
         return {
             e["metadata"]["name"]: e["metadata"]["resourceVersion"] for page in pages for e in page["items"]
@@ -79,7 +79,7 @@ class Yard:
         self.functions()
 
     def end_nodes(self) -> None:
-        """Do what termination does with NodeClaims that are deleted, one at a time."""
+        """Terminate deleted NodeClaims as the termination function does, one at a time."""
         cluster = ApiCluster(self.server, lambda: self.now)
         survey = take_survey(self.server, self.now)
         for claim in survey.nodeclaims:
@@ -102,7 +102,7 @@ class Yard:
 
 @pytest.fixture
 def yard() -> Iterator[Yard]:
-    """Return a cluster with a NodePool of ours and two nodes, and everything that the manifests install."""
+    """Return a cluster with one of our NodePools, two nodes, and everything that the manifests install."""
     with InMemory(crds=custom_resource_definitions(), now=lambda: NOW) as running:
         made = Yard(ApiServer(connect(running.url, "", lambda: "anybody")))
         made.put("NodePool", builders.nodepool_manifest("default"))
@@ -158,7 +158,7 @@ def add_auto_mode(yard: Yard) -> None:
 
 
 def add_karpenters(yard: Yard) -> None:
-    """Add a node that Karpenter has made from the NodePool that nodesmith serves today."""
+    """Add a node that Karpenter launched from a NodePool that nodesmith now serves."""
     pool = yard.server.get(f"{PATHS['NodePool']}/default")
     assert pool is not None
     claim = foreign.karpenters_nodeclaim("karpenters", instance="i-karpenter1")
@@ -183,7 +183,7 @@ def test_everything_is_removed_and_rbac_only_after_the_last_node(
     for kind in ("Node", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"):
         assert yard.names(kind) == [], kind
     assert "nodesmith" not in yard.names("Namespace")
-    assert yard.run() == 0, "a second time there is nothing left to do"
+    assert yard.run() == 0, "the second run has nothing to do"
 
 
 def test_uninstall_shows_what_it_waits_for(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,7 +224,7 @@ def test_nodes_of_karpenter_stay_while_their_nodepool_is_deleted(yard: Yard) -> 
     claim = yard.server.get(f"{PATHS['NodeClaim']}/karpenters")
     assert claim is not None
     assert "deletionTimestamp" not in claim["metadata"]
-    assert yard.names("EC2NodeClass") == ["default"], "a NodeClaim names it"
+    assert yard.names("EC2NodeClass") == ["default"], "a NodeClaim references it"
 
 
 def test_nothing_is_deleted_while_karpenter_runs(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:

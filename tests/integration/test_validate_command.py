@@ -1,4 +1,4 @@
-"""`nodesmith validate` on files that are wrong, each in its way: a message at the line, no traceback, in no time."""
+"""`nodesmith validate` on broken files: a message with the line, no traceback, and fast."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def validated(file: Path, *options: str) -> Result:
 
 @pytest.fixture(scope="module", autouse=True)
 def _imported(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Read what every run reads, so that no test pays for it."""
+    """Load what every run needs, so that no test is slowed down by it."""
     file = tmp_path_factory.mktemp("sound") / "sound.yaml"
     file.write_text(SOUND)
     validated(file)
@@ -47,7 +47,7 @@ def test_the_error_in_a_broken_file_is_reported_with_its_place(name: str, tmp_pa
     assert told[0]["severity"] == ("error" if broken.is_error else "warning")
     assert ran.exit_code == any(each["severity"] == "error" for each in findings)
     assert all(len(each["message"]) < 500 for each in findings)
-    assert took < 2, "a second on a machine that does nothing else"
+    assert took < 2, "takes a second on an idle machine"
 
 
 def test_there_are_fifty_broken_files() -> None:
@@ -74,7 +74,7 @@ def test_each_of_many_equal_pools_is_reported_once(tmp_path: Path) -> None:
     "text", [POOL.replace("limits:", "limits: ["), CLASS.replace("role: nodes", "role: 1")]
 )
 def test_a_broken_file_is_reported_without_importing_the_solver(text: str, tmp_path: Path) -> None:
-    """Imports are most of what it costs; of its second a small file is to need a third."""
+    """Imports take most of the time. A small file should need a third of a second."""
     file = tmp_path / "broken.yaml"
     file.write_text(text)
     program = (

@@ -1,4 +1,4 @@
-"""The audit of a plan's book-keeping, and of what NodePools promise."""
+"""The audit of a plan's accounting, and of the constraints of NodePools."""
 
 from typing import Any
 
@@ -256,7 +256,7 @@ def test_min_values_require_a_choice_of_types() -> None:
 
 
 def test_types_offered_only_in_other_zones_count_for_min_values() -> None:
-    """m.huge is sold out in z-c, g.large is sold in z-a only: nobody needs its GPU."""
+    """m.huge is unavailable in z-c. g.large is only offered in z-a, and no pod needs its GPU."""
     choice = {
         **wants("node.kubernetes.io/instance-type", "In", "m.large", "m.huge", "g.large"),
         "minValues": 2,
@@ -284,9 +284,9 @@ def test_with_best_effort_a_node_keeps_the_available_choice() -> None:
 
     assert bought("1", "m.small", "m.large", "m.huge") == set()
     assert bought("1", "m.small", "m.large") == {"min-values"}
-    assert bought("3", "m.large", "m.huge") == set(), "no other type holds it"
+    assert bought("3", "m.large", "m.huge") == set(), "no other type has room for it"
     assert bought("3", "m.large") == {"min-values"}
-    assert bought("3", "m.large", limits={"cpu": "4"}) == set(), "its limit stands in the way of the other"
+    assert bought("3", "m.large", limits={"cpu": "4"}) == set(), "the limit excludes the other type"
 
 
 def test_the_nodepool_with_the_higher_weight_comes_first() -> None:

@@ -1,4 +1,4 @@
-"""The audit of who shares a node, a zone or any other domain with whom."""
+"""The audit of topology spread, affinity and anti-affinity."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ WEB = {"app": "web"}
 
 
 def spread_over(counts: dict[str, int], *more: Any, skew: int = 1, **constraint: Any) -> list[str]:
-    """Audit pods that spread over zones, so many in each; give the kinds of the violations."""
+    """Audit pods that spread over zones, given their number in each zone, and return the kinds of violations."""
     pods, nodes = [], []
     for zone, count in counts.items():
         names = [f"{zone}-{i}" for i in range(count)]

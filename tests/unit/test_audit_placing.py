@@ -1,4 +1,4 @@
-"""The audit of where single pods go: labels, taints, room, ports, volumes."""
+"""The audit of single pods: labels, taints, resources, ports, volumes."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ POOL = nodepool()
 
 
 def one(on: dict[str, Any], *more: Any, pool: Any = POOL, **fields: Any) -> set[Kind]:
-    """Audit a plan that buys a node for one pod, p."""
+    """Audit a plan that launches a node for one pod, p."""
     return kinds([pool, pod("p", **on), *more], plan(buys("n", "1", ["p"], **fields)))
 
 

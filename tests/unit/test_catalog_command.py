@@ -69,7 +69,7 @@ def test_faults_of_a_file_go_to_standard_error_and_the_rest_is_listed(tmp_path: 
 
 
 class QuietMarket:
-    """A market of which only the spot prices can be learned."""
+    """A market that only provides spot prices."""
 
     def __getattr__(self, call: str) -> Callable[[], Never]:
         def refuse() -> Never:

@@ -1,4 +1,4 @@
-"""What connect does with what it has seen: steps from values, in order, and none where nothing is missing."""
+"""The steps of connect, derived from observed values: in order, and none if nothing is missing."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ EMPTY = Inside(Survey({}))
 
 
 def bare(**changes: Any) -> Account:
-    """Return an account with a deployed stack and nothing of the cluster's."""
+    """Return an account with a deployed stack, but nothing of the cluster."""
     made = Account(
         "1",
         "aws",

@@ -1,4 +1,4 @@
-"""What connect, disconnect and doctor judge from values: leftovers, quotas, CRDs, principals, URLs, images."""
+"""The pure functions of connect, disconnect and doctor: leftovers, quotas, CRDs, principals, URLs, images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `nodesmith explain node` says of nodes that end, and of those that do not."""
+"""`nodesmith explain node` on terminating nodes and on others."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def price_of(region: str, capacity_type: str, instance_type: str, zone: str) -> 
 
 
 def shown(name: str, *phases: Phase, grace: str | None = None, **waits: str) -> dict[str, Any]:
-    """Return the object of a claim that has come along these phases, by and by; the last one at its deletion."""
+    """Return the object of a claim that went through these phases one after another, the last one at its deletion."""
     found = claim(name, phase=Phase.PENDING, created_at=BORN, labels=WHERE, termination_grace_period=grace)
     for phase in phases:
         at = DELETED if phase not in LIFE else BORN
@@ -100,7 +100,7 @@ def text(name: str, of: Snapshot) -> str:
 
 @pytest.fixture
 def blocked() -> Snapshot:
-    """Return a cluster where the node of claim `a` cannot be drained, and that of `b` serves."""
+    """Return a cluster in which the node of claim `a` cannot be drained, and that of `b` is running."""
     return seen(
         shown("a", *LIFE, Phase.TERMINATING),
         shown("b", *LIFE),
@@ -121,7 +121,7 @@ def test_a_blocked_node_shows_what_blocks_it_since_when_and_at_what_cost(
     assert found["waiting"]["seconds"] == 360
     assert found["waiting"]["cost"] == pytest.approx(0.003)
     assert (found["priceHourly"], found["priceEstimated"]) == (0.03, True)
-    assert found["obstacles"] == [], "they are told before the end, not again"
+    assert found["obstacles"] == [], "obstacles are only shown before termination"
     said = text("node-a", blocked)
     assert "node node-a: terminating, Terminating since" in said
     assert "guarded by PodDisruptionBudget default/web: 2 of 2 healthy, 2 needed (minAvailable 2)" in said
@@ -234,7 +234,7 @@ def staying(
     claims: tuple[dict[str, Any], ...] = (),
     nodes: tuple[Node, ...] = (),
 ) -> tuple[str, bool, str]:
-    """Return why a node of this claim stays, whether it is to leave, and how that is told."""
+    """Return the rule that keeps a node of this claim, whether it leaves, and the line that says so."""
     its = replace(its_node("a"), labels={**WHERE, **READY})
     seen = snapshot(
         pods=pods,

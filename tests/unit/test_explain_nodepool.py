@@ -1,4 +1,4 @@
-"""`nodesmith explain nodepool`: how a NodePool comes to its instance types."""
+"""`nodesmith explain nodepool`: how a NodePool's instance types are chosen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def told(*requirements: dict[str, Any], **known: Any) -> Considered:
 
 
 def removed(pool: Considered, by: str) -> tuple[int, int]:
-    """Return how many types a condition removes, and how many only it does."""
+    """Return the number of types that a condition rules out, and the number that only it rules out."""
     (found,) = [removal for removal in pool.removals if by in removal.condition]
     return found.types, found.alone
 
@@ -42,7 +42,7 @@ def test_each_requirement_shows_what_it_rules_out_and_what_it_rules_out_alone() 
     assert pool.left == 1
     assert removed(pool, TYPE)[0] == EVERY_TYPE - 1
     assert removed(pool, TYPE)[1] > 0
-    assert removed(pool, "instance-family")[1] == 0, "the other one removes those too"
+    assert removed(pool, "instance-family")[1] == 0, "the other condition rules them out too"
     assert pool.removals[0].condition == f"{TYPE} In [m5.large]"
 
 

@@ -1,4 +1,4 @@
-"""What `nodesmith explain pod` says, by records that real decisions leave behind."""
+"""`nodesmith explain pod` on the records of real decisions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def name_at(at: datetime) -> str:
 def decided(
     some: Sequence[Pod], *, at: datetime = NOW, claims: Sequence[NodeClaim] = (), **seen: Any
 ) -> tuple[Plan, dict[str, Any]]:
-    """Decide, and give what is written down."""
+    """Make a decision, and return the plan and its record."""
     about = snapshot(pods=some, **seen)
     known = inputs(
         snapshot=replace(about, taken_at=at),
@@ -227,7 +227,7 @@ def test_an_invalid_pod_name_is_refused(tmp_path: Path, name: str) -> None:
 
 
 class TestWithASnapshot:
-    """What the cluster's newest snapshot adds to what was decided."""
+    """What the cluster's newest snapshot adds to the decisions."""
 
     @pytest.mark.parametrize(
         ("fields", "outcome", "said"),

@@ -68,7 +68,7 @@ def test_a_missing_repository_is_created_once() -> None:
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, **errors: str) -> None:
-    """Let ECR answer with these errors, in this order."""
+    """Make ECR respond with these errors, in this order."""
     client = boto3.client("ecr", MINE.region, aws_access_key_id="none", aws_secret_access_key="none")
     stubber = Stubber(client)
     for operation, code in errors.items():

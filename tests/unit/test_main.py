@@ -29,7 +29,7 @@ HEAVY = frozenset({"boto3", "botocore", "flask", "highspy", "kubernetes", "moto"
 
 
 def imported_by(*arguments: str) -> tuple[str, frozenset[str]]:
-    """Run a command in a process of its own; give what it says, and the packages that it has imported."""
+    """Run a command in its own process, and return its output and the packages that it imported."""
     code = f"""
 import sys
 sys.argv = {["nodesmith", *arguments]!r}

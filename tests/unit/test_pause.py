@@ -1,4 +1,4 @@
-"""Pausing disruption, and letting it go on."""
+"""Pausing and resuming disruption."""
 
 from __future__ import annotations
 

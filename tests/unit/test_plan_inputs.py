@@ -476,7 +476,7 @@ def test_an_unplaced_pod_shows_the_nodepool_and_the_fix() -> None:
 
 def test_a_plan_reads_every_kind_that_a_snapshot_is_made_of() -> None:
     of_today = [kind for kind in WATCHED if "/v1/" in kind.path]
-    assert len(of_today) >= 13  # those of an earlier age are converted when files are read
+    assert len(of_today) >= 13  # old versions are converted when files are read
     for kind in of_today:
         group = kind.path.removeprefix("/apis/").partition("/")[0] if "/apis/" in kind.path else ""
         assert GROUPS.get(kind.kind) == group

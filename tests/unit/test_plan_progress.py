@@ -1,4 +1,4 @@
-"""People hear of what takes long, on the side where no plan is printed."""
+"""The progress of long steps is shown on standard error."""
 
 from __future__ import annotations
 

@@ -53,12 +53,12 @@ def read(*manifests: Manifest) -> Manifests:
 
 
 def pods(*manifests: Manifest) -> list[str]:
-    """Return the names of all pods, those given and those made."""
+    """Return the names of all pods, both given and created."""
     return sorted(str(pod["metadata"]["name"]) for pod in read(*manifests).of_kind("Pod"))
 
 
 def made(*manifests: Manifest) -> int:
-    """Count the pods that are there on top of those given."""
+    """Return the number of created pods."""
     given = [manifest for manifest in manifests if manifest["kind"] == "Pod"]
     return len(pods(*manifests)) - len(given)
 

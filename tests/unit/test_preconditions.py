@@ -1,4 +1,4 @@
-"""What is refused before anything is read: which kubeconfig is meant, and which files."""
+"""The checks of kubeconfigs and files that run before any input is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ contexts: [{name: %s, context: {cluster: a, user: a}}]
 
 @pytest.fixture
 def usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return two kubeconfigs that KUBECONFIG names, with a context each, `prod` and `test`."""
+    """Return a folder with two kubeconfigs in KUBECONFIG, which have the contexts `prod` and `test`."""
     for name in ("prod", "test"):
         (tmp_path / name).write_text(CONFIG % name)
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'prod'}:{tmp_path / 'gone'}:{tmp_path / 'test'}")

@@ -1,4 +1,4 @@
-"""`nodesmith rollback`: which release is returned to, and what is switched."""
+"""`nodesmith rollback`: the target release, and the functions that are switched."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BOTH = ("nodesmith-dispatch", "nodesmith-lifecycle")
 
 
 def published(*deployments: str) -> list[FunctionVersion]:
-    """Return the versions of two functions, one a deployment; dispatch has had one more before."""
+    """Return the versions of two functions, one per deployment. dispatch has one more, older version."""
     return [
         FunctionVersion(function, number + (function == BOTH[0]), release, NOON + timedelta(days=number))
         for number, release in enumerate(deployments, start=1)
@@ -75,7 +75,7 @@ def test_an_impossible_target_is_refused_with_the_existing_releases() -> None:
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Two releases of two functions, and a function of somebody else."""
+    """Two releases of two functions, and an unrelated function."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "none")
     with strict_aws():

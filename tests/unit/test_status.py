@@ -1,4 +1,4 @@
-"""What `nodesmith status` says of a cluster, and of the interruptions under way in it."""
+"""`nodesmith status`: a cluster, its interruptions and its disruptions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_an_interruption_shows_the_seconds_left_and_its_replacement() -> None:
     found = tell(seen(interrupted("a", reason=waits.reason, message=waits.message), bought), NOW)
     (told,) = found["interruptions"]
     assert (told["name"], told["cause"], told["secondsLeft"]) == ("node-a", "SpotInterrupted", 80)
-    assert told["waitsFor"] == f"{waits.message}: new is Launched for 31 s"
+    assert told["waitsFor"] == f"{waits.message}: new has been Launched for 31 s"
     assert (found["coming"], found["ending"]) == (1, 1)
     assert "  node-a  SpotInterrupted         80 s left  Terminating, waiting: its pods" in "\n".join(
         lines(found)

@@ -59,7 +59,7 @@ def write_layer(path: Path, entries: Mapping[str, Entry], folder: str, what: str
         packed = _Counted(file)
         with gzip.GzipFile("", "wb", _LEVEL, packed, mtime=0) as stream:
             plain = _Counted(stream)
-            with tarfile.open(fileobj=plain, mode="w|") as archive:  # type: ignore[call-overload] # likewise
+            with tarfile.open(fileobj=plain, mode="w|") as archive:  # type: ignore[call-overload]
                 for name, entry in _with_folders({str(root / name): e for name, e in entries.items()}):
                     _add(archive, name, entry)
     return Layer(path, packed.digest, plain.digest, packed.size, what)
