@@ -1,4 +1,4 @@
-"""Bad input to `nodesmith plan`: each unplaced pod has a clear reason, in bounded time, and the rest is placed.
+"""Bad input to `nodesmith plan`: each unplaced pod gets a clear reason in bounded time, and the others are placed.
 
 Every plan is audited.
 """
@@ -34,7 +34,7 @@ class Command:
         self._run, self._folder = run, folder
 
     def __call__(self, *manifests: Manifest, catalog: Sequence[Manifest] = ()) -> Ran:
-        """Plan for these objects and a pod `ok`, which must be placed. The audit must find nothing."""
+        """Plan for the manifests and a pod `ok`, which must be placed. The audit must find no violations."""
         pools = [] if any(m["kind"] == "NodePool" for m in manifests) else [nodepool_manifest()]
         everything = {"apiVersion": "v1", "kind": "List", "items": [*pools, pod("ok"), *manifests]}
         arguments = ["-f", written(self._folder, "all.json", everything), "-o", "json", "--audit"]
@@ -43,7 +43,7 @@ class Command:
             file.write_text(json.dumps(catalog))
             arguments += ["--catalog", str(file)]
         ran = self._run(*arguments)
-        assert "no violation found" in ran.err
+        assert "no violations found" in ran.err
         assert ran.status == 0
         return ran
 
@@ -73,7 +73,7 @@ def reasons(ran: Ran) -> dict[str, str]:
     return {name.removeprefix("default/"): entry["reason"] for name, entry in ran.unplaced.items()}
 
 
-def test_a_pod_larger_than_any_type_is_reported_with_the_largest_type(plan: Command) -> None:
+def test_a_pod_larger_than_any_type_shows_the_largest_type(plan: Command) -> None:
     ran = plan(pod("huge", "5000"), pod("fat", memory="900Ti"))
 
     assert ran.pods == ["default/ok"]
@@ -108,14 +108,14 @@ def test_a_pod_larger_than_any_type_is_reported_with_the_largest_type(plan: Comm
         ),
     ],
 )  # fmt: skip
-def test_contradictory_affinities_are_named(plan: Command, spec: Manifest, reason: str) -> None:
+def test_contradicting_affinities_are_reported(plan: Command, spec: Manifest, reason: str) -> None:
     ran = plan(pod("odd", **spec))
 
     assert ran.pods == ["default/ok"]
     assert reasons(ran) == {"odd": reason}
 
 
-def test_of_pods_with_affinity_and_anti_affinity_to_each_other_the_first_is_placed(plan: Command) -> None:
+def test_the_first_of_two_pods_with_affinity_and_anti_affinity_to_each_other_is_placed(plan: Command) -> None:
     both = {**near("loner", key=ZONE), **anti_affinity("loner", ZONE)}
 
     ran = plan(pod("one", app="loner", affinity=both), pod("two", app="loner", affinity=both))
@@ -141,7 +141,7 @@ def test_of_pods_with_affinity_and_anti_affinity_to_each_other_the_first_is_plac
         ),
     ],
 )
-def test_a_topology_key_that_no_node_has_is_named(plan: Command, spec: Manifest, reason: str) -> None:
+def test_a_topology_key_that_no_node_has_is_reported(plan: Command, spec: Manifest, reason: str) -> None:
     ran = plan(pod("odd", **spec))
 
     assert ran.pods == ["default/ok"]
@@ -157,7 +157,7 @@ def test_a_topology_key_that_no_node_has_is_named(plan: Command, spec: Manifest,
         {"affinity": anti_affinity("odd", RACK)},
     ],
 )
-def test_a_preferred_topology_key_that_no_node_has_is_ignored(plan: Command, spec: Manifest) -> None:
+def test_a_preferred_topology_key_that_no_node_has_blocks_nothing(plan: Command, spec: Manifest) -> None:
     assert plan(pod("odd", **spec)).pods == ["default/odd", "default/ok"]
 
 
@@ -165,7 +165,7 @@ def test_a_preferred_topology_key_that_no_node_has_is_ignored(plan: Command, spe
 def test_ten_thousand_pods_with_an_anti_affinity_each_are_planned_in_seconds(
     plan: Command, shared: bool
 ) -> None:
-    """Either all of one kind, of which a node fits one, or each of its own kind, so that it excludes only itself."""
+    """All pods have the same labels, so a node takes one; or each has its own label and excludes only itself."""
     apps = ["hermit" if shared else f"hermit-{number}" for number in range(10_000)]
     hermits = [
         pod(f"h-{number}", "100m", "100Mi", app, affinity=anti_affinity(app))
@@ -175,13 +175,13 @@ def test_ten_thousand_pods_with_an_anti_affinity_each_are_planned_in_seconds(
 
     ran = plan(*hermits)
 
-    assert time.process_time() - began < 60  # includes reading and auditing; one by one it would take hours
+    assert time.process_time() - began < 60  # including reading and auditing; pod by pod, it would take hours
     assert ran.plan["seconds"] < 10
     assert len(ran.pods) == 10_001
     assert (len(ran.plan["nodes"]) >= 10_000) == shared
 
 
-def test_with_a_single_type_fitting_pods_are_placed_and_others_reported(plan: Command) -> None:
+def test_a_catalogue_of_one_type_places_what_fits_and_reports_the_rest(plan: Command) -> None:
     arm = node_affinity([expression("kubernetes.io/arch", "In", "arm64")])
 
     ran = plan(
@@ -198,8 +198,8 @@ def test_with_a_single_type_fitting_pods_are_placed_and_others_reported(plan: Co
     assert ran.unplaced["default/arm"]["blocking"] == "requirement kubernetes.io/arch In [arm64]"
 
 
-def test_types_with_a_zero_price_are_named_and_not_bought(plan: Command) -> None:
-    """A zero price means an unknown price. Otherwise every plan would consist of these types."""
+def test_types_without_a_price_are_reported_and_not_launched(plan: Command) -> None:
+    """A price of 0 means that the price is unknown. Otherwise every plan would consist of these types."""
     ran = plan(nodepool_manifest(requirements=[]), catalog=[kwok("free", 0.0), kwok("priced", 0.3)])
 
     assert [node["instanceTypes"] for node in ran.plan["nodes"]] == [["priced"]]
@@ -208,7 +208,7 @@ def test_types_with_a_zero_price_are_named_and_not_bought(plan: Command) -> None
     )
 
 
-def test_if_no_type_has_a_price_every_pod_is_reported_with_that_reason(
+def test_without_any_price_every_pod_has_that_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     catalog = tmp_path / "kwok.json"
@@ -224,10 +224,10 @@ def test_if_no_type_has_a_price_every_pod_is_reported_with_that_reason(
     assert "InstanceType/gratis: offerings[0].Price is 0.0" in ran.err
 
 
-def test_min_values_that_a_pods_nodes_cannot_meet_are_its_reason_and_other_pods_are_placed(
+def test_impossible_min_values_are_the_reason_of_a_pod_and_other_nodepools_launch_nodes(
     plan: Command,
 ) -> None:
-    """Two families remain for the pod `ok`, but only one of them has a type with 100 cpu."""
+    """Two families are left for the pod `ok`, and only one of them has a type with 100 cpu."""
     flexible = nodepool_manifest(requirements=[expression(_FAMILY, "In", "m5", "m6i", minValues=2)])
 
     ran = plan(flexible, pod("large", "100"))
@@ -238,7 +238,9 @@ def test_min_values_that_a_pods_nodes_cannot_meet_are_its_reason_and_other_pods_
     assert f"{_FAMILY} 1 of 2" in large["reason"]
 
 
-def test_a_nodepool_whose_min_values_exceed_its_values_is_reported_and_others_are_used(plan: Command) -> None:
+def test_min_values_above_the_number_of_values_are_reported_and_other_nodepools_launch_nodes(
+    plan: Command,
+) -> None:
     odd = nodepool_manifest(
         "odd", weight=9, requirements=[expression(_TYPE, "In", "m5.large", "m5.xlarge", minValues=3)]
     )
@@ -265,7 +267,7 @@ def test_exceeded_limits_stop_only_their_nodepool(plan: Command) -> None:
     assert stays["fix"] == "for this pod raise spec.limits.cpu to at least 10"
 
 
-def test_pods_with_circular_affinities_and_their_dependents_are_reported(plan: Command) -> None:
+def test_pods_with_circular_affinity_and_their_followers_are_reported(plan: Command) -> None:
     ran = plan(
         pod("a", affinity=near("b")),
         pod("b", affinity=near("c")),
@@ -297,7 +299,7 @@ def test_pods_with_circular_affinities_and_their_dependents_are_reported(plan: C
     assert told["lost"] == f"required pod affinity over {HOSTNAME}: no pod anywhere matches app In [nobody]"
 
 
-def test_circular_affinities_that_another_pod_satisfies_are_placed(plan: Command) -> None:
+def test_circular_affinity_broken_by_another_pod_is_placed(plan: Command) -> None:
     ran = plan(
         pod("a-0", app="a", affinity=near("b", key=ZONE)),
         pod("b-0", app="b", affinity=near("a", key=ZONE)),
@@ -308,7 +310,7 @@ def test_circular_affinities_that_another_pod_satisfies_are_placed(plan: Command
     assert len({node["zone"] for node in ran.plan["nodes"] if set(node["pods"]) - {"default/ok"}}) == 1
 
 
-def test_thousands_of_pods_with_circular_affinities_are_reported_in_seconds(plan: Command) -> None:
+def test_thousands_of_pods_with_circular_affinity_are_reported_in_seconds(plan: Command) -> None:
     circle = [pod(f"p-{number}", affinity=near(f"p-{(number + 1) % 3000}")) for number in range(3000)]
 
     ran = plan(*circle)
@@ -317,7 +319,7 @@ def test_thousands_of_pods_with_circular_affinities_are_reported_in_seconds(plan
     assert len(ran.unplaced) == 3000
 
 
-def test_a_nodepool_of_auto_mode_buys_nothing_and_its_node_is_used(plan: Command) -> None:
+def test_a_nodepool_of_auto_mode_launches_nothing_and_its_node_takes_pods(plan: Command) -> None:
     auto = [foreign.auto_mode_nodepool(), foreign.node("i-auto1", "general-purpose")]
     only = pod("only", cpu="16", nodeSelector={"eks.amazonaws.com/compute-type": "auto"})
     ran = plan(pod("fits", cpu="2"), pod("bought", cpu="5"), only, nodepool_manifest(), *auto)
@@ -328,7 +330,7 @@ def test_a_nodepool_of_auto_mode_buys_nothing_and_its_node_is_used(plan: Command
 
 
 def large_node(nodepool: str, cpu: str) -> Manifest:
-    """Return a node that none of our pods tolerates."""
+    """Return a node that accepts none of our pods."""
     offered: Mapping[str, str] = {"cpu": cpu, "memory": "32Gi", "pods": "58"}
     labels = {"karpenter.sh/nodepool": nodepool, ZONE: "us-east-1a", HOSTNAME: "there"}
     return {

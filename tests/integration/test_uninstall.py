@@ -44,7 +44,7 @@ LABELS = {"app.kubernetes.io/name": "nodesmith"}
 
 @dataclass(slots=True)
 class Yard:
-    """An API server with nodesmith. `functions` stands in for the functions and runs each time the command waits."""
+    """An API server with nodesmith installed. `functions` simulates the functions each time the command waits."""
 
     server: ApiServer
     now: datetime = NOW
@@ -65,7 +65,7 @@ class Yard:
         )
 
     def versions(self, kind: str) -> dict[str, str]:
-        """Return the API server's record of the last write to each object."""
+        """Return the version of the last write to each object."""
         pages = self.server.pages(PATHS[kind])
         return {
             e["metadata"]["name"]: e["metadata"]["resourceVersion"] for page in pages for e in page["items"]
@@ -79,7 +79,7 @@ class Yard:
         self.functions()
 
     def end_nodes(self) -> None:
-        """Do the work of termination for deleted NodeClaims, one at a time."""
+        """Terminate deleted NodeClaims as the termination function does, one at a time."""
         cluster = ApiCluster(self.server, lambda: self.now)
         survey = take_survey(self.server, self.now)
         for claim in survey.nodeclaims:
@@ -102,7 +102,7 @@ class Yard:
 
 @pytest.fixture
 def yard() -> Iterator[Yard]:
-    """Return a cluster with our NodePool, two nodes, and everything that the manifests install."""
+    """Return a cluster with one of our NodePools, two nodes, and everything that the manifests install."""
     with InMemory(crds=custom_resource_definitions(), now=lambda: NOW) as running:
         made = Yard(ApiServer(connect(running.url, "", lambda: "anybody")))
         made.put("NodePool", builders.nodepool_manifest("default"))
@@ -158,7 +158,7 @@ def add_auto_mode(yard: Yard) -> None:
 
 
 def add_karpenters(yard: Yard) -> None:
-    """Add a node that Karpenter created from the NodePool that nodesmith now serves."""
+    """Add a node that Karpenter launched from a NodePool that nodesmith now serves."""
     pool = yard.server.get(f"{PATHS['NodePool']}/default")
     assert pool is not None
     claim = foreign.karpenters_nodeclaim("karpenters", instance="i-karpenter1")
@@ -171,7 +171,7 @@ def add_karpenters(yard: Yard) -> None:
     )
 
 
-def test_everything_is_deleted_and_permissions_only_after_the_last_node(
+def test_everything_is_removed_and_rbac_only_after_the_last_node(
     yard: Yard, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert yard.run() == 0
@@ -183,10 +183,10 @@ def test_everything_is_deleted_and_permissions_only_after_the_last_node(
     for kind in ("Node", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"):
         assert yard.names(kind) == [], kind
     assert "nodesmith" not in yard.names("Namespace")
-    assert yard.run() == 0, "a second time there is nothing left to do"
+    assert yard.run() == 0, "the second run has nothing to do"
 
 
-def test_the_command_reports_what_it_waits_for(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
+def test_uninstall_shows_what_it_waits_for(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
     waits = {
         "type": "Drained",
         "status": "Unknown",
@@ -216,7 +216,7 @@ def test_objects_of_auto_mode_are_not_written_and_the_shared_crds_stay(
     assert {"NodePool/system", "NodeClaim/theirs", "CustomResourceDefinition/nodepools.karpenter.sh"} <= kept
 
 
-def test_nodes_of_karpenter_stay_although_their_nodepool_is_deleted(yard: Yard) -> None:
+def test_nodes_of_karpenter_stay_while_their_nodepool_is_deleted(yard: Yard) -> None:
     add_karpenters(yard)
     assert yard.run() == 0
     assert yard.names("NodePool") == []
@@ -224,14 +224,12 @@ def test_nodes_of_karpenter_stay_although_their_nodepool_is_deleted(yard: Yard) 
     claim = yard.server.get(f"{PATHS['NodeClaim']}/karpenters")
     assert claim is not None
     assert "deletionTimestamp" not in claim["metadata"]
-    assert yard.names("EC2NodeClass") == ["default"], "a NodeClaim names it"
+    assert yard.names("EC2NodeClass") == ["default"], "a NodeClaim references it"
 
 
-def test_while_karpenter_is_running_nothing_is_deleted(
-    yard: Yard, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_deleted_while_karpenter_runs(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
     yard.put("Lease", lease(NOW))
-    with pytest.raises(Rejected, match=r"a Karpenter controller runs .* Scale it to zero"):
+    with pytest.raises(Rejected, match=r"a Karpenter controller is running .* Scale it to zero"):
         yard.run()
     assert yard.names("NodePool") == ["default"]
     assert yard.run(dry_run=True) == 1
@@ -256,7 +254,7 @@ def test_a_dry_run_names_everything_and_deletes_nothing(
     assert {kind: yard.versions(kind) for kind in PATHS} == before
 
 
-def test_after_the_timeout_remaining_objects_are_reported_permissions_kept_and_the_command_can_be_repeated(
+def test_after_the_timeout_the_rest_is_listed_rbac_is_kept_and_a_new_run_continues(
     yard: Yard, capsys: pytest.CaptureFixture[str]
 ) -> None:
     yard.functions = lambda: None
@@ -274,18 +272,20 @@ def test_after_the_timeout_remaining_objects_are_reported_permissions_kept_and_t
     assert yard.run() == 0
 
 
-def test_after_ctrl_c_the_command_can_be_repeated(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_uninstall_says_so_and_can_be_run_again(
+    yard: Yard, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
     yard.functions = interrupt
     assert yard.run() == 130
-    assert "run it again" in capsys.readouterr().err
+    assert "run the command again" in capsys.readouterr().err
     yard.functions = yard.end_nodes
     assert yard.run() == 0
 
 
-def test_finalizers_are_removed_only_on_request_and_only_from_our_objects(
+def test_finalizers_are_removed_only_on_request_and_only_from_ours(
     yard: Yard, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_auto_mode(yard)
@@ -298,7 +298,7 @@ def test_finalizers_are_removed_only_on_request_and_only_from_our_objects(
     assert yard.names("NodeClaim") == ["karpenters", "theirs"]
 
 
-def test_nodeclasses_with_karpenters_finalizer_are_released(yard: Yard) -> None:
+def test_the_finalizer_of_karpenter_is_removed_from_nodeclasses(yard: Yard) -> None:
     old = builders.nodeclass_manifest("old")
     old["metadata"]["finalizers"] = [NODECLASS_FINALIZER]
     yard.put("EC2NodeClass", old)
@@ -306,7 +306,7 @@ def test_nodeclasses_with_karpenters_finalizer_are_released(yard: Yard) -> None:
     assert "ec2nodeclasses.karpenter.k8s.aws" not in yard.names("CustomResourceDefinition")
 
 
-def test_a_node_bought_at_the_last_moment_is_deleted_too(yard: Yard) -> None:
+def test_a_node_launched_at_the_last_moment_is_removed_as_well(yard: Yard) -> None:
     def buy_and_end() -> None:
         if yard.waits == 1:
             made = manifest(builders.claim("late", phase=Phase.INITIALIZED, decision="d", node_name="i-late"))
@@ -318,7 +318,7 @@ def test_a_node_bought_at_the_last_moment_is_deleted_too(yard: Yard) -> None:
     assert yard.run() == 0
 
 
-def test_without_a_terminal_no_confirmation_is_requested(yard: Yard) -> None:
+def test_json_output_without_yes_is_refused(yard: Yard) -> None:
     with pytest.raises(Rejected, match="--yes"):
         yard.run(yes=False)
     assert yard.names("NodePool") == ["default"]
@@ -330,7 +330,7 @@ def check(yard: Yard, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, lis
     return status, said["overlay"], [(each["check"], each["severity"]) for each in said["findings"]]
 
 
-def test_a_cluster_without_auto_mode_gets_the_whole_folder(
+def test_a_cluster_without_other_software_gets_the_whole_folder(
     yard: Yard, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert check(yard, capsys) == (0, "forwarder/", [])
@@ -344,7 +344,7 @@ def test_a_cluster_with_auto_mode_gets_the_overlay_without_the_shared_crds(
     assert check(yard, capsys) == (0, "overlays/shared-crds/", found)
 
 
-def test_crds_managed_by_eks_are_detected_before_any_nodepool_exists(
+def test_crds_managed_by_eks_are_detected_without_nodepools(
     yard: Yard, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = "nodeclasses.eks.amazonaws.com"
