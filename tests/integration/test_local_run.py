@@ -99,7 +99,7 @@ def test_the_decision_is_kept_explained_and_replays_to_the_same_bytes(
 
     assert told.exit_code == 0
     assert f"decision {decision}: provisioning of cluster nodesmith-local" in told.stdout
-    assert "replay    gives the same bytes" in told.stdout
+    assert "replay    the same plan, byte for byte" in told.stdout
 
 
 def test_no_function_failed_on_the_way(express: Result) -> None:

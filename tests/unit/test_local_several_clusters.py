@@ -72,7 +72,7 @@ def greeted(*names: str) -> Sequence[str]:
 def test_an_invalid_number_of_clusters_is_refused_with_the_bounds(count: str) -> None:
     ran = CliRunner().invoke(app, ["local", "up", "--clusters", count])
     assert ran.exit_code != 0
-    assert f"--clusters {count}: one machine runs 1 to 5" in str(ran.exception) + ran.output
+    assert f"--clusters {count}: must be between 1 and 5" in str(ran.exception) + ran.output
 
 
 def test_ports_out_of_range_are_refused() -> None:
@@ -120,7 +120,9 @@ def test_the_cluster_that_decided_last_is_named_when_a_folder_keeps_several(
         os.utime(folder, (1_000_000 - age,) * 2)
         records, _ = Where(keep=tmp_path).records()
         assert records.cluster == "web"
-    assert capsys.readouterr().err == ("of cluster web, which decided last; --cluster names another: web-2\n")
+    assert capsys.readouterr().err == (
+        "showing cluster web, which decided last; use --cluster for another: web-2\n"
+    )
     assert Where("web-2", keep=tmp_path).records()[0].cluster == "web-2"
     assert capsys.readouterr().err == ""
 

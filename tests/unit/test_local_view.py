@@ -115,7 +115,7 @@ def test_without_a_terminal_each_stage_and_each_finished_step_is_a_line() -> Non
         for name in ("a", "b", "c"):
             progress.entry(Entry(now, "pending", f"Pod/default/{name}"))
         progress.entry(Entry(now, "decided", "Decision/1", "2 nodes at $0.1/hour for 3 pods"))
-        progress.entry(Entry(now, "decided", "Decision/2", "3 waiting for nodes on their way"))
+        progress.entry(Entry(now, "decided", "Decision/2", "3 waiting for in-flight nodes"))
         for name in ("a", "b"):
             progress.entry(Entry(now + timedelta(seconds=4), "launched", f"NodeClaim/{name}"))
         progress.entry(Entry(now, "not ready", "NodePool/p", "because"))
