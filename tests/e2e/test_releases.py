@@ -13,7 +13,7 @@ import pytest
 
 from nodesmith.adapters.aws.registrations import READ_AGAIN
 from nodesmith.adapters.dynamodb.healthrecords import HealthRecords
-from nodesmith.registration import CANARY_PARAMETER, Trial, read_trial
+from nodesmith.registration import CANARY_PARAMETER, TRIAL_SUFFIX, Trial, read_trial
 from nodesmith.settings import CANARY_ALIAS
 from nodesmith_cli.local.clock import LocalClock
 from tests.e2e.conftest import UNUSED, Figures
@@ -116,8 +116,8 @@ def region(folder: Path, record_property: Any) -> Iterator[Region]:
 def test_a_release_goes_on_trial_serves_all_and_is_taken_back(region: Region, figures: Figures) -> None:
     first = region.deployed.outputs["Release"]
     the_first_release_serves_both(region, first)
-    second = one_cluster_is_served_by_the_release_on_trial(region, first)
-    the_release_serves_both_once_it_is_deployed_for_all(region, second)
+    tried = one_cluster_is_served_by_the_release_on_trial(region, first)
+    second = the_release_serves_both_once_it_is_deployed_for_all(region, tried)
     figures("trial-ended-s", a_release_that_fails_loses_its_cluster_to_the_one_before(region, second))
     a_rollback_while_pods_come_leaves_none_without_a_node(region, first)
 
@@ -130,7 +130,7 @@ def the_first_release_serves_both(region: Region, first: str) -> None:
 
 
 def one_cluster_is_served_by_the_release_on_trial(region: Region, first: str) -> str:
-    """Give the release's name. All that is done for its cluster it does, and nothing for the other one."""
+    """Return the release's name. It does all the work for its cluster, and none for the other one."""
     second = region.deploy("second", trial=True)
     wave = region.run("trial")
     assert wave.served == wave.bought == {(region.tried.name, second), (region.other.name, first)}
@@ -138,10 +138,13 @@ def one_cluster_is_served_by_the_release_on_trial(region: Region, first: str) ->
     return second
 
 
-def the_release_serves_both_once_it_is_deployed_for_all(region: Region, second: str) -> None:
-    assert region.deploy("second") == second
+def the_release_serves_both_once_it_is_deployed_for_all(region: Region, tried: str) -> str:
+    """Return the release's name, which no longer says that it is on trial."""
+    second = region.deploy("second")
+    assert second + TRIAL_SUFFIX == tried
     wave = region.run("all")
     assert wave.served == wave.bought == {(each.name, second) for each in region.clusters}
+    return second
 
 
 def a_release_that_fails_loses_its_cluster_to_the_one_before(region: Region, second: str) -> float:
@@ -194,7 +197,7 @@ def a_rollback_while_pods_come_leaves_none_without_a_node(region: Region, first:
             for each in region.clusters:
                 each.kubectl("scale", "deployment", "coming", f"--replicas={pods}")
     said = command.result()
-    assert f"12 functions serve by release {first}" in said.stdout, said.stderr
+    assert f"12 functions now run release {first}" in said.stdout, said.stderr
     for each in region.clusters:
         each.until_running(pods, "coming", seconds=120)
         each.until_settled()
