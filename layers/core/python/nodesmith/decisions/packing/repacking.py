@@ -1,4 +1,4 @@
-"""Improve a plan: repack the items of a few nodes at a time, with a provably cheapest packing, while that saves money."""
+"""Improve a plan: repack the items of a few nodes at a time, provably as cheaply as possible, if that saves money."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def _packed_many(part: Part, limits: Limits, most_steps: int) -> _Plan:
 def _proved(
     partial: PartialPlan, cheapest: Cheapest, limits: Limits, most_transitions: int
 ) -> PartialPlan | None:
-    """Return the cheapest packing of what the partial plan holds; None if that is too much work or exceeds the limits."""
+    """Return the cheapest packing of what the partial plan holds; None if that is too much work or exceeds limits."""
     held = tuple(item.count - left for item, left in zip(partial.items, partial.left, strict=True))
     work = transitions(held)
     best = exact(cheapest, held) if work <= most_transitions else None

@@ -58,7 +58,7 @@ def _with_room(candidate: Bin, capacity: Vector) -> Bin:
 
 
 class _Axis:
-    """The sums of some sizes, in units of their greatest common divisor: bit n of `_sums` is set if n units are a sum."""
+    """The sums of some sizes, in units of their greatest common divisor: bit n of `_sums` is set if n is such a sum."""
 
     def __init__(self, sizes: set[int], largest: int) -> None:
         self._unit = gcd(*sizes)

@@ -28,10 +28,10 @@ class Empty:
 
 
 class Batch:
-    """Nodes (columns) that are being filled with items (rows of `counts`). Capacities, sizes and counts are integers."""
+    """Nodes (columns) that are being filled with items (rows of `counts`), in integer capacities, sizes and counts."""
 
     def __init__(self, empty: Empty, worth: Floats, starts: int = 1) -> None:
-        """Open `starts` empty nodes of each bin; node n is of bin n % bins. `value` is the worth of each node's items."""
+        """Open `starts` empty nodes of each bin; node n is of bin n % bins. `value` is the worth of its items."""
         self._items, self._row, self._worth = empty.items, empty.rows, worth
         nodes = empty.capacity.shape[1] * starts
         self.capacity: Ints = np.tile(empty.capacity, (1, starts))

@@ -82,7 +82,7 @@ def whole(
     columns: Iterable[Column],
     gap: float = _GAP,
 ) -> tuple[list[tuple[Column, int]], float]:
-    """Buy whole numbers of columns as cheaply as a short branch and bound finds; return them and a lower bound for it."""
+    """Buy whole numbers of columns as cheaply as a short branch and bound finds; return them and its lower bound."""
     master = Master(items, bins, limits)
     master.add(columns)
     first, end = len(items), len(items) + len(master.columns)

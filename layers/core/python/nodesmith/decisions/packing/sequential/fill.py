@@ -98,7 +98,7 @@ class ItemPool:
         return joins
 
     def _goes_alone(self, item: int, capacity: Floats) -> bool:
-        """Return whether the other items must be scored again after this one, because it is large or subject to caps."""
+        """Return whether the other items must be scored again after this one: it is large or subject to caps."""
         touchy = bool(self.kinds.touchy[self.kinds.of[item]])
         return touchy or bool(self.worth[item] > _LARGE_SHARE * (self.prices @ capacity))
 

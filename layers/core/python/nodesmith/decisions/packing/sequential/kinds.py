@@ -1,4 +1,7 @@
-"""The rules about sharing a node for an item pool: which kinds of items may still join a node, for all kinds at once."""
+"""The rules about sharing a node, for an item pool: which kinds of items may still join a node.
+
+They are evaluated for all kinds at once.
+"""
 
 from __future__ import annotations
 
