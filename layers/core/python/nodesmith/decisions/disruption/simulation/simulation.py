@@ -171,9 +171,7 @@ class Fleet:
         return _trial(chosen, self._written_down(chosen.purchase, mine), mine, len(ways))
 
     def _is_needed(self, shape: Shape) -> bool:
-        """Return whether pods of a shape stay: they depend on pods not bound yet, or pods moved here have affinity to
-        them.
-        """
+        """Return whether a shape's pods stay: they depend on unbound pods, or pods just moved have affinity to them."""
         return shape in self._early or any(_wants(other, shape) for other in self._followers)
 
     def _chosen(self, decided: Try, shapes: Iterable[Shape]) -> Attempt:
@@ -203,7 +201,7 @@ class Fleet:
         return [zone for (zone,) in self._launching.domains(shape, (ZONE,))]
 
     def settle(self, sources: Iterable[Candidate], trial: Trial | None) -> None:
-        """Apply a trial: the sources are gone, and what it takes is no longer available. Empty sources need no trial."""
+        """Apply a trial: the sources are gone, and what it takes is used up. Sources without pods need no trial."""
         for source in sources:
             self._cluster_nodes.drop(source.node.name)
             self._followers.update(filter(affinity_terms, (self._shapes[pod.key] for pod in source.pods)))
@@ -298,7 +296,7 @@ def _no_destinations(
     pools_by_name: Mapping[str, NodePool],
     now: datetime,
 ) -> frozenset[str]:
-    """Return the names of nodes that take no pods of disrupted nodes: in-flight ones and those with recent pod events."""
+    """Return the names of nodes that take no pods of disrupted nodes: in-flight ones, and settling ones."""
     found = {existing.name for existing in free if existing.in_flight}
     for claim in claims:
         node = context.node_of(claim)
