@@ -1,4 +1,4 @@
-"""Batches of empty nodes: they are validated together, since their removal disrupts no pods."""
+"""Batches of empty nodes: one move for many, because moves are validated separately and these disrupt no pods."""
 
 from __future__ import annotations
 
