@@ -93,9 +93,7 @@ class Allowed:
                 f"{limits.fault} of {on} is invalid: none of its nodes is disrupted until it is corrected"
             )
         elif limits.most_an_hour is not None and self._is_too_fast(pool, limits.most_an_hour):
-            message = (
-                f"{on} allows {limits.most_an_hour} disruptions an hour, and its nodes have used these up"
-            )
+            message = f"{on} has used up its maximum of disruptions in an hour ({limits.most_an_hour})"
         return Blocker(BUDGET, f"NodePool/{pool.name}", message)
 
     def _is_too_fast(self, pool: NodePool, most: int) -> bool:
