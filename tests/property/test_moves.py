@@ -1,6 +1,6 @@
-"""Whatever runs in a cluster: moves keep every rule, lower the price, and come to an end.
+"""For random clusters: moves keep every rule, lower the price, and come to an end.
 
-The same on thousands of problems is a benchmark (`python -m tests.benchmarks disruption`).
+The same on thousands of clusters is a benchmark (`python -m tests.benchmarks disruption`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _MOST_PASSES = 25
 
 
 @settings(max_examples=60)
-@example(seed=5242, drifting=True)  # a spread that held only by pods that were not bound yet
+@example(seed=5242, drifting=True)  # a spread that held only because of pods that were not bound yet
 @given(seed=SEEDS, drifting=st.booleans())
-def test_no_move_breaks_a_budget_a_protection_a_limit_or_leaves_a_pod_without_a_place(
+def test_every_move_respects_budgets_protections_and_limits_and_places_every_pod(
     seed: int, drifting: bool
 ) -> None:
     cluster = shrunk(seed, drifting=drifting)
@@ -35,7 +35,7 @@ def test_no_move_breaks_a_budget_a_protection_a_limit_or_leaves_a_pod_without_a_
 
 
 def potential(inputs: Inputs) -> tuple[float, int]:
-    """Return what all nodes cost together, and their number."""
+    """Return the total price of all nodes, and their number."""
     nodes = {node.provider_id: node for node in inputs.snapshot.nodes}
     priced = [price_of(c, nodes[c.provider_id], inputs.catalog) for c in inputs.ledger.claims]
     return round(sum(priced), 6), len(priced)
@@ -43,7 +43,7 @@ def potential(inputs: Inputs) -> tuple[float, int]:
 
 @settings(max_examples=25)
 @given(seed=SEEDS)
-def test_each_pass_lowers_the_price_or_at_that_price_the_number_of_nodes_until_nothing_is_found(
+def test_each_pass_lowers_the_price_or_the_number_of_nodes_until_nothing_is_found(
     seed: int,
 ) -> None:
     cluster = shrunk(seed)
@@ -60,9 +60,9 @@ def test_each_pass_lowers_the_price_or_at_that_price_the_number_of_nodes_until_n
 
 
 @settings(max_examples=15)
-@example(seed=5840)  # pods were moved from those whom others, moved as well, must be near
+@example(seed=5840)  # other moved pods had affinity to the pods that were moved away
 @given(seed=SEEDS)
-def test_moves_keep_every_rule_and_come_to_an_end_where_zones_are_rebalanced_too(seed: int) -> None:
+def test_moves_keep_every_rule_and_come_to_an_end_if_zones_are_rebalanced_too(seed: int) -> None:
     cluster = shrunk(seed, rebalancing=True)
     for number in range(_MOST_PASSES):
         inputs = cluster.inputs()
@@ -75,7 +75,7 @@ def test_moves_keep_every_rule_and_come_to_an_end_where_zones_are_rebalanced_too
 
 
 def told(found: Proposals) -> object:
-    """Return what a pass says, but for the names of claims."""
+    """Return what a pass reports, without the names of new claims."""
     return [
         (p.reason, p.sources, len(p.replacements), round(p.saving_hourly_usd, 9), sorted(p.destinations))
         for p in found.proposals
@@ -84,7 +84,7 @@ def told(found: Proposals) -> object:
 
 @settings(max_examples=25)
 @given(seed=SEEDS, order=st.randoms(use_true_random=False))
-def test_the_order_of_objects_changes_nothing(seed: int, order: random.Random) -> None:
+def test_the_order_of_objects_does_not_affect_the_proposals(seed: int, order: random.Random) -> None:
     inputs = shrunk(seed).inputs()
     seen = inputs.snapshot
     nodes, claims = list(seen.nodes), list(inputs.ledger.claims)
@@ -101,7 +101,7 @@ def test_the_order_of_objects_changes_nothing(seed: int, order: random.Random) -
 
 @settings(max_examples=15)
 @given(seed=SEEDS)
-def test_passes_that_run_out_of_steps_come_to_every_node_in_the_end(seed: int) -> None:
+def test_passes_that_run_out_of_steps_eventually_examine_every_node(seed: int) -> None:
     inputs = shrunk(seed).inputs()
     names = {claim.name for claim in inputs.ledger.claims}
     looked_at = propose(inputs, steps=1).looked_at
