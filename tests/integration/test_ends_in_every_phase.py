@@ -276,7 +276,7 @@ def test_a_run_that_comes_while_another_is_on_leaves_the_nodes_to_it_and_has_it_
     assert moment.is_over
     assert set(closings(world).values()) == {1}
     why = [m.hint.why for m in world.hints.sent if m.concern is Concern.TERMINATION]
-    assert "others came meanwhile" in why
+    assert "other runs were turned away" in why
 
 
 def test_evictions_that_were_postponed_have_the_nodes_looked_at_again_at_once() -> None:
