@@ -97,7 +97,7 @@ def test_a_node_that_came_without_the_taint_is_warned_of() -> None:
     new = replace(NODE, labels={})
     assert trouble(launched, register, new) == (
         "UnregisteredTaintMissing",
-        "Node node-1 came without the taint karpenter.sh/unregistered:NoExecute",
+        "Node node-1 joined without the taint karpenter.sh/unregistered:NoExecute",
     )
     assert trouble(launched, register, replace(new, taints=(UNREGISTERED,))) is None
     opened = replace(NODE, labels={"karpenter.sh/registered": "true"})

@@ -159,7 +159,7 @@ def test_a_claim_whose_instance_is_gone_ends_though_its_node_is_shown() -> None:
     (end,) = found(facts(claims=[claim()], nodes=[node()]))
     assert isinstance(end, End)
     assert (end.claim.phase, end.claim.cause) == (Phase.TERMINATING, "InstanceTerminated")
-    assert end.claim.message == "instance i-1 has gone"
+    assert end.claim.message == "instance i-1 is gone"
 
 
 def test_a_claim_does_not_end_while_its_node_is_ready_its_instance_lives_or_it_is_young() -> None:

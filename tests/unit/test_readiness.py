@@ -261,8 +261,8 @@ def test_a_nodepool_without_its_nodeclass_names_it_and_those_there_are() -> None
     states = {"gpu": READY["default"], "arm": READY["default"]}
     kind, reason, message = conditions(pooled(builders.nodepool_manifest(), states))["NodeClassReady"]
     assert (kind, reason) == ("False", "NodeClassNotFound")
-    assert message == "EC2NodeClass 'default' is not found (there is: arm, gpu)"
-    assert "none exists" in conditions(pooled(builders.nodepool_manifest(), {}))["NodeClassReady"][2]
+    assert message == "EC2NodeClass 'default' is not found (existing: arm, gpu)"
+    assert "(existing: none)" in conditions(pooled(builders.nodepool_manifest(), {}))["NodeClassReady"][2]
 
 
 def test_a_nodepool_whose_nodeclass_is_not_ready_passes_its_reason_on() -> None:

@@ -73,7 +73,7 @@ def test_a_condition_is_tolerated_for_its_time_and_no_longer(kind: str, status: 
     short = node(claim(), **{kind: bad(status, minutes * MINUTE - timedelta(seconds=1))})
     long = node(claim(), **{kind: bad(status, minutes * MINUTE)})
     assert diagnosis(short, NOW) == ""
-    assert diagnosis(long, NOW).startswith(f"condition {kind} is {status} since 2026-11-21T")
+    assert diagnosis(long, NOW).startswith(f"condition {kind} has been {status} since 2026-11-21T")
 
 
 def test_what_no_policy_names_is_no_illness() -> None:
@@ -87,7 +87,7 @@ def test_a_sick_node_ends_with_what_its_condition_says() -> None:
     (finding,) = found([claim()], [node(claim(), Ready=bad("Unknown", reason="NodeStatusUnknown"))])
     assert finding.ending is not None
     assert (finding.ending.phase, finding.ending.cause) == (Phase.TERMINATING, "Unhealthy")
-    why = "condition Ready is Unknown since 2026-11-21T10:00:00Z (NodeStatusUnknown)"
+    why = "condition Ready has been Unknown since 2026-11-21T10:00:00Z (NodeStatusUnknown)"
     assert finding.ending.message == finding.why == why
 
 
@@ -151,7 +151,7 @@ def test_a_fifth_of_a_nodepool_rounded_up_may_be_sick(healthy: int, sick: int, r
 def test_who_is_held_says_by_what() -> None:
     claims, nodes = crowd(2, 2)
     assert {finding.held_by for finding in found(claims, nodes)} == {
-        "2 of 4 nodes of NodePool default are sick, more than 20 %"
+        "2 of 4 nodes of NodePool default are unhealthy, more than 20 %"
     }
 
 
@@ -166,7 +166,7 @@ def test_a_zone_in_trouble_stops_what_each_nodepool_alone_would_allow() -> None:
             nodes.append(node(one, **({"Ready": bad()} if zone == ZONES[0] else {})))
     held = findings(claims, builders.snapshot(nodes=tuple(nodes)), pools("On", *names), NOW)
     assert {finding.held_by for finding in held} == {
-        f"8 of 8 nodes of zone {ZONES[0]} are sick, more than 20 %"
+        f"8 of 8 nodes of zone {ZONES[0]} are unhealthy, more than 20 %"
     }
 
 
@@ -174,7 +174,7 @@ def test_what_has_just_begun_counts_for_the_breaker() -> None:
     claims, nodes = crowd(6, 1)
     nodes[1:4] = [node(c, Ready=bad(ago=MINUTE)) for c in claims[1:4]]
     (finding,) = found(claims, nodes)
-    assert finding.held_by == "4 of 7 nodes of NodePool default are sick, more than 20 %"
+    assert finding.held_by == "4 of 7 nodes of NodePool default are unhealthy, more than 20 %"
 
 
 def test_nodes_that_are_starting_do_not_trip_the_breaker() -> None:
@@ -192,7 +192,7 @@ def test_nodes_that_are_being_replaced_still_count_until_their_nodes_are_gone(en
     claims, nodes = crowd(4, 1)
     going = replace(claims[4], cause="Unhealthy", **ends)
     (finding,) = found([*claims[:4], going], nodes)
-    assert finding.held_by == "2 of 5 nodes of NodePool default are sick, more than 20 %"
+    assert finding.held_by == "2 of 5 nodes of NodePool default are unhealthy, more than 20 %"
 
 
 def test_the_annotation_is_read_and_a_typo_is_told_and_changes_nothing() -> None:

@@ -103,7 +103,7 @@ def test_a_deadline_is_kept_whether_or_not_the_replacement_is_ready() -> None:
 def test_it_says_what_it_waits_for() -> None:
     (wait,) = [c for c in steps(ending(3 * MINUTE), bought(Phase.LAUNCHED)) if isinstance(c, Wait)]
     assert wait.claim.reason == "AwaitingReplacement"
-    assert wait.claim.message == "its pods stay until what was bought for them is ready"
+    assert wait.claim.message == "its pods stay until the nodes bought for them are ready"
 
 
 def test_pods_go_at_once_where_what_replaces_their_node_is_ready() -> None:

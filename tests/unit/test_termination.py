@@ -540,7 +540,7 @@ def test_a_node_whose_turn_has_not_come_says_the_same_whatever_its_budget_allows
 
     (told,) = waits(2, ENDING)
     assert told.claim.reason == "PodDisruptionBudget"
-    assert told.claim.message.endswith("1 needed (maxUnavailable 2), 2 may go; those of nodes before it")
+    assert told.claim.message.endswith("1 needed (maxUnavailable 2), 2 may go; used by nodes ahead of it")
     assert waits(2, told.claim) == waits(0, told.claim) == waits(1, told.claim) == []
 
 

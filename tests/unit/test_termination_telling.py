@@ -92,7 +92,10 @@ def test_a_pod_that_is_deleted_is_told_when_its_nodes_time_is_up() -> None:
     }
     assert of_deletions(CLAIM, PODS, answers) == [
         ObjectEvent(
-            "Pod", "default/web-0", "Disrupted", "deleted: the grace of Node n1 ends at 2026-11-21T08:05:00Z"
+            "Pod",
+            "default/web-0",
+            "Disrupted",
+            "deleted: the termination grace period of Node n1 ends at 2026-11-21T08:05:00Z",
         )
     ]
 
