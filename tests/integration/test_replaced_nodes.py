@@ -138,7 +138,8 @@ def test_nothing_is_done_where_only_a_report_is_wanted() -> None:
     (event,) = {e for e in world.cluster.events if e.reason == "NodeUnhealthy"}
     assert event.name == node
     assert event.message.startswith(
-        "with nodesmith.dev/node-repair: On its NodePool would replace the node: condition StorageReady has been False since"
+        "with nodesmith.dev/node-repair: On its NodePool would replace the node: "
+        "condition StorageReady has been False since"
     )
 
 
