@@ -143,7 +143,9 @@ def test_a_claim_goes_from_launched_to_ready_and_its_object_and_node_say_so(scen
     assert scene.follow() == {}
 
 
-def test_one_node_that_cannot_be_written_keeps_nobody_else_and_is_raised_at_the_end(scene: Scene) -> None:
+def test_a_node_that_cannot_be_written_does_not_affect_others_and_its_error_is_raised_at_the_end(
+    scene: Scene,
+) -> None:
     joined(scene, "a", "b", "c")
     scene.cluster.raise_before = failing_for("register_node", "node-b")
     with pytest.raises(Transient, match="NodeClaim b: register_node of node-b timed out"):
@@ -178,7 +180,7 @@ def told_of(scene: Scene, why: str) -> list[tuple[Concern, timedelta]]:
     return [(m.concern, m.due_at - scene.hints.clock()) for m in scene.hints.sent if m.hint.why == why]
 
 
-def test_pods_that_a_node_came_for_are_looked_at_again_as_long_as_they_wait(scene: Scene) -> None:
+def test_nominated_pods_are_looked_at_again_as_long_as_they_wait(scene: Scene) -> None:
     waiting_pods(scene, "a")
     scene.follow()
     scene.follow()
@@ -190,7 +192,7 @@ def test_pods_that_a_node_came_for_are_looked_at_again_as_long_as_they_wait(scen
     assert told_of(scene, "nominations end") == [(Concern.LIFECYCLE, timedelta(seconds=21))]
 
 
-def test_a_nomination_that_has_not_helped_is_taken_back_once(scene: Scene) -> None:
+def test_a_nomination_without_effect_is_cleared_once(scene: Scene) -> None:
     waiting_pods(scene, "a")
     scene.follow()
     scene.follow()
@@ -204,7 +206,7 @@ def test_a_nomination_that_has_not_helped_is_taken_back_once(scene: Scene) -> No
     assert scene.follow() == {}
 
 
-def test_nobody_is_told_to_look_at_pods_that_run_or_wait_for_another_node(scene: Scene) -> None:
+def test_no_concern_is_woken_for_pods_that_run_or_wait_for_another_node(scene: Scene) -> None:
     waiting_pods(scene, "a")
     scene.follow()
     scene.cluster.pods["default/pod-a"]["spec"]["nodeName"] = "node-a"
@@ -214,7 +216,7 @@ def test_nobody_is_told_to_look_at_pods_that_run_or_wait_for_another_node(scene:
     assert told_of(scene, "claims initialized") == []
 
 
-def test_a_claim_is_looked_at_again_where_its_node_was_opened_before_and_nothing_will_tell(
+def test_a_claim_is_looked_at_again_if_its_node_was_opened_before_and_no_event_will_come(
     scene: Scene,
 ) -> None:
     joined(scene, "a")
@@ -232,7 +234,7 @@ def test_a_claim_is_looked_at_again_where_its_node_was_opened_before_and_nothing
     assert told_of(scene, "claims advanced") == [(Concern.LIFECYCLE, timedelta(seconds=5))]
 
 
-def test_that_nodes_join_is_told_where_it_shows_and_where_it_frees_something(scene: Scene) -> None:
+def test_registrations_wake_readiness_and_provisioning_only_if_something_changes(scene: Scene) -> None:
     scene.cluster.nodepools["default"] = builders.nodepool_manifest()
     joined(scene, "a", "b")
     scene.follow()
@@ -265,7 +267,7 @@ def test_all_pods_are_nominated_before_the_first_node_is_open_to_any(scene: Scen
     assert wishes == {"default/pod-a": "node-a", "default/pod-b": "node-b"}
 
 
-def test_what_is_done_for_one_node_does_not_wait_for_another_but_for_the_step_before(scene: Scene) -> None:
+def test_a_step_waits_for_the_previous_step_of_its_node_but_not_for_other_nodes(scene: Scene) -> None:
     waiting_pods(scene, "a", "b")
     together: list[list[str]] = []
 
@@ -292,7 +294,7 @@ def test_a_node_is_registered_even_if_its_pods_cannot_be_nominated_and_they_are_
     assert scene.cluster.pods["default/pod-a"]["status"]["nominatedNodeName"] == "node-a"
 
 
-def test_a_node_that_cannot_be_opened_is_not_registered_and_holds_up_no_other(scene: Scene) -> None:
+def test_a_node_that_cannot_be_opened_is_not_registered_and_delays_no_other(scene: Scene) -> None:
     joined(scene, "a", "b")
     scene.cluster.raise_before = failing_for("register_node", "node-a")
 
@@ -302,7 +304,7 @@ def test_a_node_that_cannot_be_opened_is_not_registered_and_holds_up_no_other(sc
     assert scene.phases() == {"a": "Launched", "b": "Registered"}
 
 
-def test_instances_that_cannot_be_asked_for_keep_only_nodes_of_unknown_names_from_registering(
+def test_if_ec2_does_not_answer_only_nodes_with_unknown_names_do_not_register(
     scene: Scene,
 ) -> None:
     joined(scene, "a")
@@ -315,7 +317,7 @@ def test_instances_that_cannot_be_asked_for_keep_only_nodes_of_unknown_names_fro
     assert scene.phases() == {"a": "Registered", "b": "Launched", "lost": "Launched"}
 
 
-def test_a_claim_that_somebody_else_moved_on_is_looked_at_again_soon(scene: Scene) -> None:
+def test_a_claim_that_another_function_advanced_is_looked_at_again_soon(scene: Scene) -> None:
     joined(scene, "a")
 
     def lose(method: str) -> None:
@@ -327,7 +329,7 @@ def test_a_claim_that_somebody_else_moved_on_is_looked_at_again_soon(scene: Scen
     assert scene.hints.concerns() == [Concern.LIFECYCLE]
 
 
-def test_a_claim_that_ends_takes_instance_object_and_ledger_entry_with_it(scene: Scene) -> None:
+def test_an_ending_claim_removes_its_instance_object_and_ledger_entry(scene: Scene) -> None:
     scene.hold(launched("a", phase=Phase.GIVEN_UP))
     scene.cluster.nodeclaims["a"] = {"metadata": {"name": "a"}}
     assert scene.follow() == {"Forget": 1}
@@ -386,7 +388,7 @@ def of_old(name: str, spec: Manifest) -> dict[str, Any]:
     return {"metadata": {"name": name, "uid": f"uid-{name}", "generation": 2}, "spec": spec}
 
 
-def test_old_objects_show_the_status_of_what_they_are_read_as(scene: Scene) -> None:
+def test_old_objects_show_the_status_of_the_objects_they_are_converted_to(scene: Scene) -> None:
     scene.cluster.nodetemplates["a"] = of_old("a", TEMPLATE_SPEC)
     scene.cluster.provisioners["p"] = of_old("p", {"providerRef": {"name": "a"}})
     scene.make_ready()
@@ -406,7 +408,7 @@ def test_old_objects_show_the_status_of_what_they_are_read_as(scene: Scene) -> N
     assert len(scene.cluster.calls) == calls
 
 
-def test_what_old_objects_say_is_launched_from_only_as_readiness_has_read_it(scene: Scene) -> None:
+def test_old_objects_are_launched_from_only_as_readiness_has_read_them(scene: Scene) -> None:
     scene.cluster.nodetemplates["a"] = of_old("a", TEMPLATE_SPEC)
     scene.cluster.provisioners["p"] = of_old("p", {"providerRef": {"name": "a"}, "limits": {"cpu": "8"}})
     scene.cluster.provisioners["q"] = of_old("q", {"provider": TEMPLATE_SPEC})
@@ -431,7 +433,7 @@ def test_a_template_whose_class_is_split_by_kubelets_shows_it_once(scene: Scene)
     assert written == [("AWSNodeTemplate", "a")]
 
 
-def test_what_a_provisioner_says_of_aws_itself_has_no_other_object_to_show_it(scene: Scene) -> None:
+def test_the_aws_part_of_a_provisioner_has_no_object_that_shows_its_status(scene: Scene) -> None:
     scene.cluster.provisioners["p"] = of_old("p", {"provider": TEMPLATE_SPEC})
     scene.make_ready()
     assert ready(scene.cluster.provisioners["p"]) == "True"
@@ -460,7 +462,7 @@ def test_a_provisioner_says_when_its_number_of_nodes_last_changed(scene: Scene) 
     assert (shrunk["nodes"], shrunk["lastScaleTime"]) == (0, format_time(scene.now))
 
 
-def test_a_nodeclass_that_cannot_be_resolved_now_keeps_no_other_from_it(scene: Scene) -> None:
+def test_a_nodeclass_that_cannot_be_resolved_now_does_not_delay_others(scene: Scene) -> None:
     two_nodeclasses(scene)
     scene.cloud.raise_before = failing_for("resolve", "a")
     with pytest.raises(Transient, match="EC2NodeClass a: resolve"):
@@ -470,7 +472,7 @@ def test_a_nodeclass_that_cannot_be_resolved_now_keeps_no_other_from_it(scene: S
     assert scene.hints.concerns() == [Concern.PROVISIONING, Concern.DISRUPTION, Concern.LIFECYCLE]
 
 
-def test_one_status_that_cannot_be_written_keeps_no_other_from_it(scene: Scene) -> None:
+def test_a_status_that_cannot_be_written_does_not_delay_others(scene: Scene) -> None:
     two_nodeclasses(scene)
     scene.cluster.raise_before = failing_for("merge_status", "EC2NodeClass", "a")
     with pytest.raises(Transient, match="EC2NodeClass a: merge_status"):
@@ -489,7 +491,9 @@ def test_a_cluster_that_cannot_be_described_leaves_a_reason_on_every_object(scen
     assert scene.store.nodeclasses == {}
 
 
-def test_a_bad_manifest_says_so_on_its_object_and_as_an_event_and_hurts_nobody_else(scene: Scene) -> None:
+def test_an_invalid_manifest_shows_its_problems_in_a_status_and_an_event_and_affects_no_other(
+    scene: Scene,
+) -> None:
     two_nodeclasses(scene)
     scene.cluster.nodepools["a"]["spec"]["template"]["spec"]["requirements"][0]["operator"] = "Is"
     scene.make_ready()
@@ -564,7 +568,7 @@ def looking(scene: Scene, eye: Eye, beat_ago: int | None = None) -> Observation:
     return Observation(CLUSTER, lambda: eye, *outside, lambda: last, scene.clock, timedelta(seconds=90))
 
 
-def test_while_the_forwarder_lives_nobody_else_looks_however_old_the_snapshot_is(scene: Scene) -> None:
+def test_while_the_forwarder_runs_observation_does_not_look_however_old_the_snapshot_is(scene: Scene) -> None:
     scene.see()
     scene.now += timedelta(days=1)
     eye = Eye(Observed())
@@ -572,7 +576,7 @@ def test_while_the_forwarder_lives_nobody_else_looks_however_old_the_snapshot_is
     assert (eye.looks, scene.hints.sent) == (0, [])
 
 
-def test_when_the_forwarder_is_gone_the_last_snapshot_is_good_for_as_long_as_a_heartbeat(
+def test_when_the_forwarder_is_gone_the_last_snapshot_stays_fresh_for_as_long_as_a_heartbeat(
     scene: Scene,
 ) -> None:
     scene.see()
@@ -598,7 +602,7 @@ def test_a_snapshot_that_is_gone_or_damaged_is_written_although_the_forwarder_li
     assert observe(looking(scene, Eye(Observed()), beat_ago=1)) is True
 
 
-def test_a_stale_snapshot_is_replaced_and_everybody_woken(scene: Scene) -> None:
+def test_a_stale_snapshot_is_replaced_and_the_concerns_are_woken(scene: Scene) -> None:
     scene.see()
     scene.now += timedelta(seconds=90)
     eye = Eye(Observed(nodepools=[reduce_custom(builders.nodepool_manifest())]))
@@ -641,7 +645,7 @@ def test_a_damaged_snapshot_is_replaced_whatever_its_age(scene: Scene, damage: A
 
 
 @pytest.mark.parametrize("spread", [[], builders.spread(hard=False)])
-def test_what_a_first_decision_takes_long_to_work_out_is_known_once_it_was_rehearsed(spread: Any) -> None:
+def test_a_rehearsal_fills_the_caches_for_the_first_decision(spread: Any) -> None:
     costly = (instance_types, matching_types, cheapest_shares)
     for cache in costly:
         cache.cache_clear()
@@ -687,7 +691,7 @@ def provisioning(scene: Scene) -> Provisioning:
     ("beat_ago", "changed_later", "is_bought"),
     [(None, 0, False), (30, 0, True), (150, 0, False), (30, 1, False)],
 )
-def test_what_users_ask_for_is_bought_from_an_old_snapshot_only_where_the_forwarder_vouches_for_it(
+def test_users_nodeclaims_are_launched_from_an_old_snapshot_only_if_the_forwarder_confirms_it(
     scene: Scene, beat_ago: int | None, changed_later: int, is_bought: bool
 ) -> None:
     scene.cluster.nodeclasses["default"] = builders.nodeclass_manifest()
@@ -729,7 +733,7 @@ def test_a_snapshot_that_is_damaged_or_of_another_cluster_is_rejected_and_nothin
     assert scene.phases() == {"a": "GivenUp"}
 
 
-def test_a_pod_too_big_for_anything_keeps_no_other_pod_from_its_node() -> None:
+def test_a_pod_that_is_too_large_for_any_node_does_not_delay_other_pods() -> None:
     world = World({"small": pod_manifest("small"), "huge": pod_manifest("huge", cpu="10000")})
     world.settle(patience=timedelta(minutes=2))
     assert world.waiting() == ["huge"]
@@ -750,7 +754,7 @@ def test_provisioning_that_always_loses_the_race_asks_to_be_woken_again(scene: S
     assert Concern.PROVISIONING in scene.hints.concerns()
 
 
-def test_claims_left_behind_that_cannot_be_looked_up_keep_no_new_pod_from_its_node(scene: Scene) -> None:
+def test_pending_claims_that_cannot_be_looked_up_do_not_delay_new_pods(scene: Scene) -> None:
     world = World({"web": pod_manifest("web", cpu="5")})  # more than the claim's node has room for
     world.observe()
     scene.store, scene.blobs = world.store, world.blobs
@@ -762,7 +766,7 @@ def test_claims_left_behind_that_cannot_be_looked_up_keep_no_new_pod_from_its_no
     assert len(scene.cloud.alive()) == 1
 
 
-def test_a_claim_left_behind_that_somebody_else_settles_meanwhile_keeps_no_new_pod_from_its_node(
+def test_a_pending_claim_that_another_run_settles_meanwhile_does_not_delay_new_pods(
     scene: Scene,
 ) -> None:
     world = World({"web": pod_manifest("web", cpu="5")})  # more than the claim's node has room for
@@ -780,7 +784,7 @@ def test_a_claim_left_behind_that_somebody_else_settles_meanwhile_keeps_no_new_p
     assert sorted(scene.phases().values()) == ["GivenUp", "Launched"]
 
 
-def test_an_object_that_may_not_be_deleted_keeps_nobody_from_being_woken(scene: Scene) -> None:
+def test_an_object_that_cannot_be_deleted_does_not_keep_concerns_from_being_woken(scene: Scene) -> None:
     joined(scene, "a", "b")
 
     def refuse(call: Call) -> None:

@@ -41,7 +41,7 @@ def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end(story: Stor
     assert broken(crashes.crashes(story)) == {}
 
 
-def test_a_life_told_from_where_it_parts_is_the_one_told_from_its_beginning() -> None:
+def test_a_run_resumed_where_it_diverges_equals_the_run_from_its_beginning() -> None:
     begun, moments = THREE.begun(), (3, 40, 41, 120)
     begun.observe()
     for moment, parted in zip(moments, branches(begun, moments), strict=True):
@@ -52,11 +52,11 @@ def test_a_life_told_from_where_it_parts_is_the_one_told_from_its_beginning() ->
 
 
 @OTHERS
-def test_a_crash_amid_trouble_changes_nothing_in_the_end(story: Story) -> None:
+def test_a_crash_during_another_failure_changes_nothing_in_the_end(story: Story) -> None:
     assert broken(crashes.crashes(story, crashes.SAMPLE)) == {}
 
 
-def test_three_equal_nodes_are_asked_for_in_one_call_and_each_carries_its_claims_tags() -> None:
+def test_three_equal_nodes_are_requested_in_one_call_and_each_has_its_claims_tags() -> None:
     world = THREE.told()
     assert len({instance.fleet for instance in world.cloud.instances.values()} - {""}) == 1
     tags = {each.id: world.cloud.tags[each.id] for each in world.cloud.instances.values()}
@@ -71,7 +71,7 @@ def test_a_whole_run_inside_the_launch_of_a_shared_fleet_doubles_nothing(visitor
 
 
 @pytest.mark.parametrize("story", crashes.SHARED, ids=lambda story: story.name)
-def test_two_runs_that_deal_out_one_fleet_give_no_instance_twice(story: Story) -> None:
+def test_two_runs_that_assign_one_fleet_assign_no_instance_twice(story: Story) -> None:
     assert broken(crashes.pauses(story, sample=16)) == {}
 
 
@@ -81,11 +81,11 @@ def test_a_whole_run_inside_another_at_any_of_its_calls_doubles_nothing(visitor:
 
 
 @pytest.mark.parametrize("story", [ONE, FORGETFUL, DIES], ids=lambda story: story.name)
-def test_a_function_that_stands_still_at_any_call_until_its_time_is_up_doubles_nothing(story: Story) -> None:
+def test_a_function_that_stalls_at_any_call_until_its_time_out_doubles_nothing(story: Story) -> None:
     assert broken(crashes.pauses(story, sample=30)) == {}
 
 
-def test_a_function_that_would_go_on_after_its_lease_is_what_the_time_limit_forbids() -> None:
+def test_the_functions_time_out_is_shorter_than_the_lease() -> None:
     from nodesmith.controllers.launching.pendingclaims import LEASE
     from nodesmith_cli.local.deployment import CONCERNS
 
@@ -94,13 +94,13 @@ def test_a_function_that_would_go_on_after_its_lease_is_what_the_time_limit_forb
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_messages_lost_doubled_and_late_change_only_when_it_happens(seed: int) -> None:
+def test_lost_doubled_and_late_messages_change_only_the_timing(seed: int) -> None:
     world = THREE.told(messages=Messages(lost=0.3, doubled=0.4, delayed=0.4, seed=seed))
     assert crashes.violations(world, 3) == []
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_messages_in_disorder_and_crashes_together_change_only_when_it_happens(seed: int) -> None:
+def test_reordered_messages_together_with_crashes_change_only_the_timing(seed: int) -> None:
     fatal = frozenset(range(7 + seed, 180, 23))
     world = THREE.told(Boundaries(fatal), Messages(lost=0.2, doubled=0.3, delayed=0.3, seed=seed))
     assert crashes.violations(world, 3) == []
@@ -117,18 +117,18 @@ def test_without_any_disturbance_a_pod_waits_for_the_boot_and_a_few_seconds_more
     assert world.now - builders.NOW <= BOOT + timedelta(seconds=25)
 
 
-def test_where_spot_has_nothing_on_demand_serves_and_the_pools_are_remembered() -> None:
+def test_without_spot_capacity_on_demand_serves_and_the_pools_are_remembered() -> None:
     world = story("spot without capacity").told()
     assert {c.capacity_type for c in world.store.claims.values()} == {"on-demand"}
     assert {key.capacity_type for key in world.store.unavailable} == {"spot"}
 
 
-def test_a_zone_without_capacity_is_left_alone() -> None:
+def test_a_zone_without_capacity_is_avoided() -> None:
     world = story("a zone without capacity").told()
     assert {c.zone for c in world.store.claims.values()}.isdisjoint({"us-east-1a"})
 
 
-def test_with_nothing_to_be_had_the_pods_are_reported_and_served_when_stock_returns() -> None:
+def test_without_any_capacity_the_pods_are_reported_and_served_when_capacity_returns() -> None:
     world = story("nothing to be had for four minutes").begun()
     world.settle(patience=timedelta(minutes=2))
     assert world.waiting() == ["web-0", "web-1"]
@@ -148,7 +148,7 @@ def test_a_quota_is_remembered_under_its_own_name() -> None:
     assert {b.reason for b in world.store.unavailable.values()} == {"MaxSpotInstanceCountExceeded"}
 
 
-def test_a_refused_launch_leaves_the_nodepool_alone_for_three_minutes_and_says_why() -> None:
+def test_a_refused_launch_backs_off_the_nodepool_for_three_minutes_and_shows_the_reason() -> None:
     world = story("refused once").begun()
     world.settle(patience=timedelta(minutes=1))
     backoff = world.store.nodepool_backoffs["default"]
@@ -167,7 +167,7 @@ def test_a_throttled_launch_is_repeated_for_the_same_claim() -> None:
     assert sum(call.method == "launch" for call in world.cloud.calls) == 3
 
 
-def test_pods_whose_launch_was_throttled_inside_the_answer_wait_seconds_and_no_pool_is_at_fault() -> None:
+def test_pods_whose_launch_was_throttled_inside_the_answer_wait_seconds_and_no_pool_is_blamed() -> None:
     world = story("throttled inside two answers").told()
     assert world.violations() == []
     assert world.now - builders.NOW <= BOOT + timedelta(seconds=40)
@@ -209,7 +209,7 @@ def test_an_ec2nodeclass_that_changes_between_intent_and_launch_loses_no_pod() -
 
 
 @pytest.mark.parametrize("story", crashes.ENDS, ids=lambda story: story.name)
-def test_two_crashes_in_the_end_of_a_node_change_nothing_either(story: Story) -> None:
+def test_two_crashes_during_the_termination_of_a_node_change_nothing_either(story: Story) -> None:
     """At every pair of moments, for one first crash a story; `make bench` takes every first one."""
     pairs = crashpairs.told_of(story, sample=1)
     assert pairs.told
@@ -220,7 +220,7 @@ def test_a_pair_of_crashes_that_breaks_a_promise_is_found() -> None:
     assert crashpairs.Pairs(crashes.ENDS[0], most=0, sample=1).tell().broken
 
 
-def test_a_copied_world_goes_the_same_way_and_leaves_the_other_alone() -> None:
+def test_a_copied_world_behaves_the_same_and_does_not_affect_the_original() -> None:
     world = crashes.ENDS[1].begun(Boundaries())
     for _ in range(8):
         passages.step(world)
@@ -234,7 +234,7 @@ def test_a_copied_world_goes_the_same_way_and_leaves_the_other_alone() -> None:
     assert passages.digest(world) == passages.digest(there) != before
 
 
-def test_worlds_that_want_the_same_pods_are_alike_in_whichever_order_they_came() -> None:
+def test_worlds_with_the_same_pods_are_equal_whatever_the_order_of_the_pods() -> None:
     one, other = (crashes.ENDS[0].begun(Boundaries()) for _ in range(2))
     one.wanted, other.wanted = ({"a/1", "a/9"}, {"a/9", "a/1"})
     one.wanted.update(f"b/{n}" for n in range(100))
@@ -243,7 +243,7 @@ def test_worlds_that_want_the_same_pods_are_alike_in_whichever_order_they_came()
     assert passages.digest(one) == passages.digest(other)
 
 
-def test_to_die_at_moments_that_change_nothing_between_them_is_the_same() -> None:
+def test_crashes_at_moments_without_a_change_between_them_are_equivalent() -> None:
     reading, writing = "FakeStore.load", "FakeStore.save"
     crossed = [(f"{when} {call}", 1) for call in (reading, writing) for when in ("before", "after")]
     crossed += [(f"before {reading}", 2)]
@@ -256,7 +256,7 @@ def test_the_report_counts_crashes_and_what_they_broke() -> None:
     assert report.violations == 0
 
 
-def test_an_instance_that_is_terminated_more_often_than_functions_died_is_told() -> None:
+def test_an_instance_that_is_terminated_more_often_than_functions_died_is_reported() -> None:
     world = story("a Node deleted in its prime").told()
     (gone,) = (each.id for each in world.cloud.instances.values() if not each.is_alive)
     assert crashes.violations(world, 2, disturbed=0) == []
@@ -265,7 +265,7 @@ def test_an_instance_that_is_terminated_more_often_than_functions_died_is_told()
     assert crashes.violations(world, 2, disturbed=1) == []
 
 
-def test_a_world_that_leaks_is_told_from_one_that_does_not() -> None:
+def test_a_world_that_leaks_is_distinguished_from_one_that_does_not() -> None:
     world: World = ONE.told()
     world.store.claims.clear()
     assert [v.split()[0] for v in world.violations()] == ["leaked", "NodeClaim"]

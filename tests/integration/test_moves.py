@@ -71,12 +71,12 @@ def said(world: World, kind: str = "NodeClaim") -> list[str]:
 
 
 @BY_NAME
-def test_every_life_of_a_move_ends_well(life: Life) -> None:
+def test_every_sequence_of_a_move_ends_well(life: Life) -> None:
     assert life.told().violations() == []
 
 
 @BY_NAME
-def test_a_crash_at_any_call_leaves_no_pod_without_a_place_no_taint_and_no_node_too_many(life: Life) -> None:
+def test_a_crash_at_any_call_leaves_no_pod_without_a_node_no_taint_and_no_surplus_node(life: Life) -> None:
     broken = {where: faults for where, faults in moves.crashes(life, sample=10) if faults}
     assert broken == {}
 
@@ -86,12 +86,12 @@ def test_several_crashes_leave_nothing_behind_either(life: Life) -> None:
     assert {where: faults for where, faults in moves.several_crashes(life, 3) if faults} == {}
 
 
-def test_a_function_that_stands_still_until_its_time_is_up_does_no_harm_when_it_goes_on() -> None:
+def test_a_function_that_stalls_until_its_time_out_does_no_harm_when_it_continues() -> None:
     assert {where: faults for where, faults in moves.pauses(CHEAPER, 10) if faults} == {}
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_hints_lost_doubled_and_late_change_only_when_a_move_ends(seed: int) -> None:
+def test_lost_doubled_and_late_hints_change_only_when_a_move_ends(seed: int) -> None:
     life = LIVES[seed % len(LIVES)]
     world = life.told(messages=Messages(lost=0.3, doubled=0.4, delayed=0.4, seed=seed))
     assert world.violations() == []
@@ -115,7 +115,7 @@ def test_a_whole_run_inside_another_does_nothing_twice(visitor: Concern) -> None
         assert (moment, world.violations(), len(world.cloud.instances)) == (moment, [], 2)
 
 
-def test_when_half_of_the_pods_go_a_node_goes_and_the_price_falls_at_no_time_rising() -> None:
+def test_when_half_of_the_pods_go_a_node_goes_and_the_price_falls_without_rising_in_between() -> None:
     world = ROOM.begun()
     prices = [price(world)]
     while world.store.moves or len(prices) < 60:
@@ -125,7 +125,7 @@ def test_when_half_of_the_pods_go_a_node_goes_and_the_price_falls_at_no_time_ris
     assert (len(world.cloud.alive()), prices[-1] < prices[0]) == (1, True)
 
 
-def test_a_replacement_is_ready_before_anybody_is_asked_to_leave() -> None:
+def test_a_replacement_is_ready_before_any_pod_is_evicted() -> None:
     world = CHEAPER.begun()
     until(world, lambda: any(call.method == "evict" for call in world.cluster.calls))
     phases = {claim.phase for claim in world.store.claims.values()}
@@ -144,7 +144,7 @@ def shown_reason(world: World, claim: NodeClaim) -> str:
     return next((c["reason"] for c in conditions if c["type"] == "DisruptionReason"), "")
 
 
-def test_a_nodeclaim_shows_what_it_is_disrupted_for_as_long_as_its_node_is_closed() -> None:
+def test_a_nodeclaim_shows_the_reason_of_its_disruption_as_long_as_its_node_is_tainted() -> None:
     world = proposed(ROOM)
     claim = source(world)
     assert shown_reason(world, claim) == "Underutilized"
@@ -154,7 +154,7 @@ def test_a_nodeclaim_shows_what_it_is_disrupted_for_as_long_as_its_node_is_close
     assert world.cluster.nodes[claim.node_name]["spec"].get("taints", []) == []
 
 
-def test_marks_of_a_disruption_that_is_none_are_taken_off() -> None:
+def test_marks_of_a_disruption_without_a_move_are_removed() -> None:
     world = settled(6, ON_DEMAND)
     claim = next(iter(world.store.claims.values()))
     marks = {"conditions": [{"type": "DisruptionReason", "status": "True", "reason": "Empty"}]}
@@ -167,7 +167,7 @@ def test_marks_of_a_disruption_that_is_none_are_taken_off() -> None:
     assert world.cluster.nodes[claim.node_name]["spec"].get("taints", []) == []
 
 
-def test_a_move_is_looked_at_again_a_quarter_of_a_minute_after_its_nodes_are_closed() -> None:
+def test_a_move_is_validated_fifteen_seconds_after_its_nodes_are_tainted() -> None:
     world = proposed(ROOM)
     at = world.now
     until(world, lambda: Stage.PROPOSED not in stages(world))
@@ -216,7 +216,7 @@ def test_a_budget_that_was_closed_meanwhile_keeps_the_node() -> None:
     assert (world.violations(), len(world.cloud.alive())) == ([], 2)
 
 
-def test_nodes_of_an_abandoned_move_are_left_alone_for_a_while() -> None:
+def test_nodes_of_an_abandoned_move_are_not_disrupted_for_a_while() -> None:
     world = life("nothing is to be had").begun()
     until(world, lambda: stages(world) == [Stage.ABANDONED])
     (first,) = world.store.moves
@@ -226,7 +226,7 @@ def test_nodes_of_an_abandoned_move_are_left_alone_for_a_while() -> None:
     until(world, lambda: world.store.moves, within=timedelta(minutes=10))
 
 
-def test_what_was_not_to_be_had_is_asked_for_less_and_less_often_until_it_is() -> None:
+def test_replacements_without_capacity_are_requested_less_and_less_often_until_there_is_some() -> None:
     world = life("nothing is to be had").begun()
     until(world, lambda: stages(world) == [Stage.ABANDONED])
     ((kind, backoff),) = world.store.move_backoffs.items()
@@ -252,7 +252,7 @@ def test_a_crash_between_back_off_and_abandonment_counts_the_failure_once() -> N
     assert [each.failures for each in world.store.move_backoffs.values()] == [1]
 
 
-def test_free_room_that_is_gone_at_the_second_look_leaves_the_node_as_it_was() -> None:
+def test_free_room_that_is_gone_at_validation_leaves_the_node_as_it_was() -> None:
     world = proposed(ROOM)
     kept = source(world)
     taken = next(c for c in world.store.claims.values() if c.name != kept.name)
@@ -289,12 +289,12 @@ def test_a_replacement_that_is_never_ready_goes_after_ten_minutes_and_the_node_s
     assert [instance.id for instance in world.cloud.alive()] == [kept.instance_id]
 
 
-def test_what_was_bought_for_a_node_that_is_interrupted_meanwhile_takes_its_pods() -> None:
+def test_the_replacement_of_a_node_that_is_interrupted_meanwhile_takes_its_pods() -> None:
     world = life("the source is interrupted while its replacement starts").told()
     assert len(world.cloud.instances) == 2
 
 
-def test_a_taint_that_belongs_to_nothing_is_taken_away() -> None:
+def test_a_taint_without_a_move_is_removed() -> None:
     world = settled(3)
     (node,) = world.cluster.nodes.values()
     node["spec"]["taints"] = [{"key": DISRUPTED.key, "effect": DISRUPTED.effect}]
@@ -332,7 +332,7 @@ def records(world: World) -> list[dict[str, Any]]:
     return [json.loads(gzip.decompress(world.blobs.objects[k])) for k in keys if ".snapshot." not in k]
 
 
-def test_pods_that_wait_are_given_nothing_that_a_move_has_bought() -> None:
+def test_waiting_pods_do_not_get_nodes_that_a_move_has_bought() -> None:
     world = CHEAPER.begun()
     until(world, lambda: stages(world) == [Stage.REPLACING])
     world.add("more", cpu="3", memory="2Gi")
@@ -341,7 +341,7 @@ def test_pods_that_wait_are_given_nothing_that_a_move_has_bought() -> None:
     assert world.violations() == []
 
 
-def test_a_decision_about_a_move_is_told_in_words() -> None:
+def test_a_decision_about_a_move_is_explained_as_text() -> None:
     world = CHEAPER.told()
     first, second = [kind for kind in records(world) if kind["concern"] == "disruption"]
     assert summary(first) == summary(second) == "1 move, saving $0.2140/hour"
@@ -350,7 +350,7 @@ def test_a_decision_about_a_move_is_told_in_words() -> None:
     assert "on-demand, $0.1700/hour, for default/web-00, default/web-01" in told
 
 
-def test_of_many_empty_nodes_one_that_a_pod_has_come_to_stays_and_the_others_go() -> None:
+def test_among_many_empty_nodes_one_that_gets_a_pod_stays_and_the_others_go() -> None:
     small = (*ON_DEMAND, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4"))
     pods = {f"web-{n}": pod_manifest(f"web-{n}", cpu="3") for n in range(3)}
     world = World(pods, nodepool=builders.nodepool_manifest(requirements=small))
@@ -369,7 +369,7 @@ def test_of_many_empty_nodes_one_that_a_pod_has_come_to_stays_and_the_others_go(
     assert len(world.cloud.alive()) == 1
 
 
-def test_why_a_node_stays_is_said_once_in_a_quarter_of_an_hour() -> None:
+def test_the_reason_why_a_node_stays_is_published_once_in_fifteen_minutes() -> None:
     world = settled(3)
     for pod in world.pods.values():
         pod["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
@@ -380,7 +380,7 @@ def test_why_a_node_stays_is_said_once_in_a_quarter_of_an_hour() -> None:
     assert sorted(event.kind for event in told) == ["Node", "NodeClaim"]
 
 
-def test_what_replaces_a_node_says_for_which_disruption_it_was_made() -> None:
+def test_a_replacement_shows_for_which_disruption_it_was_bought() -> None:
     world = proposed(CHEAPER)
     until(world, lambda: stages(world) == [Stage.REPLACING])
     (move,) = world.store.moves.values()

@@ -109,7 +109,7 @@ def dispatching(
     )
 
 
-def test_every_cluster_that_can_be_read_is_ticked_and_the_others_are_told_of() -> None:
+def test_every_cluster_that_can_be_read_is_ticked_and_the_others_are_reported() -> None:
     sent = Sent()
 
     report = send_ticks(dispatching(sent, broken="no JSON"), NOON)
@@ -121,7 +121,7 @@ def test_every_cluster_that_can_be_read_is_ticked_and_the_others_are_told_of() -
     assert (report.counts["ClustersServed"], report.counts["ClustersQuiet"]) == (2, 0)
 
 
-def test_of_a_cluster_that_does_not_change_only_those_are_ticked_that_are_due() -> None:
+def test_in_a_cluster_that_does_not_change_only_due_concerns_are_ticked() -> None:
     sent = Sent()
 
     report = send_ticks(dispatching(sent, CLUSTERS, Marked("west"), Recorded(Concern.REPAIR)), NOON)
@@ -133,7 +133,9 @@ def test_of_a_cluster_that_does_not_change_only_those_are_ticked_that_are_due() 
 
 
 @pytest.mark.parametrize("error", [Transient("DynamoDB is away"), Rejected("AccessDenied")])
-def test_where_marks_cannot_be_read_everything_is_ticked_and_that_is_told(error: NodesmithError) -> None:
+def test_if_marks_cannot_be_read_everything_is_ticked_and_the_error_is_reported(
+    error: NodesmithError,
+) -> None:
     sent = Sent()
     run = dispatching(sent, CLUSTERS, Marked("east", "west", error=error))
 
@@ -144,7 +146,7 @@ def test_where_marks_cannot_be_read_everything_is_ticked_and_that_is_told(error:
 
 
 @pytest.mark.parametrize("error", [Transient("DynamoDB is away"), Rejected("AccessDenied")])
-def test_where_the_records_of_a_cluster_cannot_be_read_it_alone_is_ticked_as_if_it_changed(
+def test_a_cluster_whose_records_cannot_be_read_is_ticked_as_if_it_changed(
     error: NodesmithError,
 ) -> None:
     sent = Sent()
@@ -164,7 +166,7 @@ def says(run: Dispatch) -> str:
         return str(error)
 
 
-def test_a_function_that_cannot_be_invoked_does_not_keep_the_others_from_their_ticks() -> None:
+def test_a_function_that_cannot_be_invoked_does_not_affect_the_ticks_of_others() -> None:
     sent = Sent(Concern.PROVISIONING)
 
     with pytest.raises(Transient, match="Lambda is away"):
@@ -187,7 +189,7 @@ class Deployed:
         self.told[concern] |= {hint.cluster for hint in hints_of(payload)[0]}
 
 
-def test_a_cluster_in_a_vpc_that_is_not_deployed_does_not_keep_the_others_from_their_ticks() -> None:
+def test_a_cluster_in_a_vpc_that_is_not_deployed_does_not_affect_the_ticks_of_others() -> None:
     deployed = Deployed()
     lost = Registration("lost", "vpc-01234567", ("nodes",), reached_from="nowhere")
     ticks = LambdaTicks(cast("LambdaInvocations", deployed))
@@ -202,7 +204,7 @@ def test_a_cluster_in_a_vpc_that_is_not_deployed_does_not_keep_the_others_from_t
     assert all("-nowhere-" in why and "does not exist" in why for why in missing)
 
 
-def test_of_a_region_without_clusters_only_routing_is_woken() -> None:
+def test_in_a_region_without_clusters_only_routing_is_woken() -> None:
     sent = Sent()
 
     send_ticks(dispatching(sent, [], Marked(error=Transient("nobody asks"))), NOON)
@@ -219,7 +221,7 @@ def test_routing_is_woken_although_no_registration_can_be_listed() -> None:
     assert sent.woken == [Concern.ROUTING]
 
 
-def test_where_routing_cannot_be_woken_the_clusters_are_and_that_is_told() -> None:
+def test_if_routing_cannot_be_woken_the_clusters_are_and_the_error_is_reported() -> None:
     sent = Sent(Concern.ROUTING)
 
     assert says(dispatching(sent)) == "Lambda is away"
@@ -227,14 +229,14 @@ def test_where_routing_cannot_be_woken_the_clusters_are_and_that_is_told() -> No
     assert {concern for concern, _ in sent.ticks} == OTHERS
 
 
-def test_the_minute_is_the_one_of_the_schedule_however_late_the_function_runs() -> None:
+def test_the_minute_of_the_schedule_counts_however_late_the_function_runs() -> None:
     assert scheduled_at({"at": "2026-11-25T12:00:00Z"}) == NOON
 
 
 @pytest.mark.parametrize("event", [{}, {"at": "<aws.scheduler.scheduled-time>"}, {"at": 7}])
-def test_an_invocation_by_hand_goes_by_the_clock(event: dict[str, object]) -> None:
+def test_a_manual_invocation_uses_the_current_time(event: dict[str, object]) -> None:
     assert abs(scheduled_at(event) - datetime.now(UTC)) < timedelta(minutes=1)
 
 
-def test_whoever_talks_to_an_api_server_is_ticked() -> None:
+def test_all_concerns_that_call_an_api_server_are_ticked() -> None:
     assert set(TALKING) <= TICK_MINUTES.keys()

@@ -65,11 +65,11 @@ def said() -> Iterator[str]:
                         yield str(value.value)
 
 
-def test_every_reason_on_the_page_is_one_that_the_code_says() -> None:
+def test_every_reason_on_the_page_is_in_the_code() -> None:
     assert on_the_page() - set(literals()) == set()
 
 
-def test_every_reason_that_an_event_is_made_with_is_on_the_page() -> None:
+def test_every_reason_of_an_event_in_the_code_is_on_the_page() -> None:
     reasons = set(said())
     assert len(reasons) > 10
     assert reasons - on_the_page() == set()

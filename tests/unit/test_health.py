@@ -49,7 +49,7 @@ def judged(records: Iterable[Record], since: datetime = LONG_AGO) -> list[tuple[
     return [(each.cluster, each.concern, each.kind) for each in found]
 
 
-def test_where_every_concern_has_lately_had_a_run_that_succeeded_nothing_is_wrong() -> None:
+def test_if_every_concern_had_a_successful_run_lately_nothing_is_wrong() -> None:
     assert judged(well()) == []
 
 
@@ -60,7 +60,7 @@ def test_a_concern_without_success_for_a_quarter_of_an_hour_is_found(minutes: in
     assert (judged(with_record(old)) == [("east", "lifecycle", "NoSuccess")]) is is_found
 
 
-def test_a_concern_that_waits_for_its_next_look_in_any_case_has_a_quarter_of_an_hour_from_then() -> None:
+def test_a_concern_that_is_not_due_has_fifteen_minutes_from_its_next_regular_look() -> None:
     def is_found(minutes: int, due: datetime | None) -> bool:
         return bool(judged(with_record(Record("east", "lifecycle", NOW - minutes * MINUTE, due=due))))
 
@@ -70,7 +70,7 @@ def test_a_concern_that_waits_for_its_next_look_in_any_case_has_a_quarter_of_an_
     assert is_found(46, due=NOW + MINUTE)
 
 
-def test_a_concern_that_is_due_has_a_quarter_of_an_hour_from_then() -> None:
+def test_a_concern_that_is_due_has_fifteen_minutes_from_then() -> None:
     def is_found(minutes: int) -> bool:
         due = Record("east", "lifecycle", NOW - 20 * MINUTE, due=NOW - minutes * MINUTE)
         return bool(judged(with_record(due)))
@@ -79,7 +79,7 @@ def test_a_concern_that_is_due_has_a_quarter_of_an_hour_from_then() -> None:
     assert is_found(16)
 
 
-def test_a_concern_whose_runs_fail_is_found_as_soon_as_ever() -> None:
+def test_a_concern_whose_runs_fail_is_found_after_fifteen_minutes() -> None:
     fails_at_each_look = Record("east", "lifecycle", NOW - 16 * MINUTE, due=NOW - 16 * MINUTE)
     for minute in range(15, 0, -1):
         fails_at_each_look = fails_at_each_look.after(False, {}, NOW - minute * MINUTE)
@@ -91,7 +91,7 @@ def test_a_concern_whose_runs_fail_is_found_as_soon_as_ever() -> None:
     assert judged(with_record(fails_since_a_look)) == [("east", "lifecycle", "NoSuccess")]
 
 
-def test_one_success_ends_what_failures_began() -> None:
+def test_one_success_ends_a_finding() -> None:
     record = Record("east", "lifecycle", NOW - 30 * MINUTE).after(False, {}, NOW - 20 * MINUTE)
 
     assert record.due == NOW - 20 * MINUTE
@@ -104,7 +104,7 @@ def test_a_run_with_a_symptom_has_its_concern_look_again_so_that_the_symptom_can
     assert record.is_due(NOW)
 
 
-def test_who_does_not_say_when_to_look_again_is_due_at_once() -> None:
+def test_a_concern_that_does_not_report_when_to_look_again_is_due_at_once() -> None:
     assert Record("east", "lifecycle").after(True, {}, NOW).due == NOW
 
 
@@ -121,12 +121,12 @@ def test_a_concern_that_looks_every_few_hours_has_an_hour_more_than_that() -> No
     ]
 
 
-def test_nothing_is_expected_of_a_cluster_that_is_new() -> None:
+def test_a_new_cluster_has_no_findings_yet() -> None:
     assert judged([], since=NOW - 10 * MINUTE) == []
     assert ("east", "lifecycle", "NoSuccess") in judged([], since=NOW - 20 * MINUTE)
 
 
-def test_nothing_is_expected_of_a_cluster_that_is_no_longer_registered() -> None:
+def test_a_cluster_that_is_no_longer_registered_has_no_findings() -> None:
     gone = Record("west", "lifecycle", LONG_AGO)
 
     assert judged([*well(), gone]) == []
@@ -140,13 +140,13 @@ def test_a_symptom_is_a_finding_once_it_has_lasted(name: str) -> None:
     assert name in KINDS
 
 
-def test_what_the_next_runs_may_mend_is_no_finding_at_first() -> None:
+def test_a_symptom_that_the_next_runs_may_fix_is_not_a_finding_at_first() -> None:
     brief = Record("east", "lifecycle", NOW, {"Rejected": Symptom(NOW - 9 * MINUTE, NOW, "why")})
 
     assert judged(with_record(brief)) == []
 
 
-def test_a_symptom_that_has_stopped_is_none() -> None:
+def test_a_symptom_that_has_stopped_is_not_a_finding() -> None:
     over = Symptom(LONG_AGO, NOW - GOES_ON - MINUTE)
 
     assert judged(with_record(Record("east", "lifecycle", NOW, {"Rejected": over}))) == []
@@ -233,7 +233,7 @@ def test_a_look_at_a_region_in_which_all_is_well_writes_nothing() -> None:
     assert (kept.writes, told.changes) == (0, [])
 
 
-def test_what_goes_wrong_and_what_is_well_again_is_told_of_once() -> None:
+def test_new_and_resolved_findings_are_each_reported_once() -> None:
     kept, told = Kept(with_record(Record("east", "lifecycle", LONG_AGO))), PublishedEvents()
     check = HealthCheck(kept, Waiting(), told, OnTrial())
     for _ in range(2):
@@ -346,7 +346,7 @@ def test_a_process_records_its_successes_every_five_minutes_and_a_symptom_at_onc
     assert (record.succeeded_at, record.due) == (NOW + MINUTE, NOW + MINUTE)
 
 
-def test_what_is_due_sooner_than_was_recorded_is_recorded_at_once(clock: Clock, process: Process) -> None:
+def test_an_earlier_due_time_is_recorded_at_once(clock: Clock, process: Process) -> None:
     process.ran()
     for due in (NOW + 30 * MINUTE, NOW + 20 * MINUTE, clock.now):
         clock.now += timedelta(seconds=1)
@@ -354,7 +354,7 @@ def test_what_is_due_sooner_than_was_recorded_is_recorded_at_once(clock: Clock, 
         assert written()[0].due == max(due, clock.now)
 
 
-def test_what_is_due_later_than_was_recorded_is_recorded_when_that_has_passed(
+def test_a_later_due_time_is_recorded_when_the_recorded_one_has_passed(
     clock: Clock, process: Process
 ) -> None:
     process.ran(NOW + 2 * MINUTE)
@@ -400,7 +400,7 @@ def test_a_run_that_fails_is_recorded_at_once_and_so_is_the_next_that_succeeds(
     assert written() == [Record("east", "lifecycle", clock.now)]
 
 
-def test_runs_that_go_on_failing_leave_the_moment_at_which_that_began(clock: Clock, process: Process) -> None:
+def test_repeated_failures_keep_the_time_of_the_first_failure(clock: Clock, process: Process) -> None:
     process.ran()
     began = clock.now + MINUTE
     for _ in range(5):
@@ -461,7 +461,7 @@ def test_what_was_found_is_kept_for_the_next_look() -> None:
 
 
 @pytest.mark.usefixtures("aws")
-def test_what_was_given_up_is_counted_in_the_queue_beside_the_one_that_waits() -> None:
+def test_messages_that_were_given_up_are_counted_in_the_dead_letter_queue() -> None:
     sqs = client("sqs")
     waiting, dead = (
         sqs.create_queue(QueueName=f"nodesmith-{name}")["QueueUrl"] for name in ("waiting", "dead")
@@ -486,7 +486,7 @@ FAILING = Record("east", "lifecycle", NOW - PATIENCE - MINUTE, due=NOW - PATIENC
         (replace(FAILING, cluster="west"), False),  # not on trial
     ],
 )
-def test_a_trial_ends_where_its_release_fails_for_a_cluster_and_is_told_of_until_the_next(
+def test_a_trial_ends_if_its_release_fails_for_a_cluster_and_is_reported_until_the_next(
     record: Record, ended: bool
 ) -> None:
     on_trial = OnTrial(Trial(frozenset({"east"}), "2-b"))
@@ -501,7 +501,7 @@ def test_a_trial_ends_where_its_release_fails_for_a_cluster_and_is_told_of_until
 
 
 @pytest.mark.usefixtures("aws")
-def test_a_trial_is_kept_where_functions_read_who_is_on_trial() -> None:
+def test_a_trial_is_stored_where_functions_read_which_clusters_are_on_trial() -> None:
     trials = SsmTrials(lambda: client("ssm"))
     assert trials.current() == NO_TRIAL
 
@@ -534,6 +534,6 @@ def test_any_number_of_changes_goes_to_the_bus_with_the_region() -> None:
     assert bus.entries[0]["Detail"] == '{"region": "eu-west-1", "state": "unwell", "kind": "0"}'
 
 
-def test_an_event_that_is_not_taken_is_told_again_with_the_next_look() -> None:
+def test_an_event_that_was_not_accepted_is_sent_again_with_the_next_look() -> None:
     with pytest.raises(Transient, match="1 events were not taken"):
         HealthEvents(Bus(failed=1), "eu-west-1").tell([{"state": "unwell"}])

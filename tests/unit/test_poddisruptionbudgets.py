@@ -46,7 +46,7 @@ def test_an_empty_selector_guards_all_of_the_namespace_and_none_guards_nothing()
     assert not nothing.selects(shape())
 
 
-def test_a_budget_by_expressions_guards_what_they_match() -> None:
+def test_a_budget_with_expressions_guards_the_pods_that_they_match() -> None:
     found = budget(selector={"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]})
     assert not found.selects(shape())
     assert found.selects(shape(app="other"))
@@ -80,7 +80,7 @@ def test_a_percentage_is_taken_of_the_pods_that_are_expected() -> None:
     assert not budget(expected=10, minAvailable="90%").never_allows
 
 
-def test_a_budget_without_pods_yet_is_not_called_hopeless() -> None:
+def test_a_budget_without_pods_does_not_count_as_never_allowing() -> None:
     assert not budget(expected=0, minAvailable=1).never_allows
 
 
@@ -96,6 +96,6 @@ def test_a_status_of_an_older_spec_allows_nothing() -> None:
 
 
 @pytest.mark.parametrize("value", ["half", "-1", -1, "50 %", 1.5])
-def test_an_amount_that_no_api_server_takes_is_named(value: object) -> None:
+def test_an_amount_that_no_api_server_accepts_is_named(value: object) -> None:
     with pytest.raises(ValueError, match=r"spec.minAvailable is .*must be a number of pods or a percentage"):
         budget(minAvailable=value)

@@ -82,18 +82,18 @@ def bad_nodeclass() -> Manifest:
     return manifest
 
 
-def test_a_nodeclass_that_nobody_has_looked_at_is_to_be_resolved() -> None:
+def test_a_new_nodeclass_must_be_resolved() -> None:
     unknown = builders.ledger(nodeclasses={})
     assert [n.name for n in to_resolve([builders.nodeclass()], unknown, NOW)] == ["default"]
 
 
-def test_a_nodeclass_of_other_content_than_was_resolved_is_to_be_resolved() -> None:
+def test_a_nodeclass_whose_content_has_changed_must_be_resolved() -> None:
     ledger = builders.ledger(nodeclasses={"default": replace(RESOLVED, content="other")})
     assert len(to_resolve([builders.nodeclass()], ledger, NOW)) == 1
 
 
 @pytest.mark.parametrize(("status", "minutes"), [(RESOLVED, 5), (resolved_but("AMIsReady", "False", "x"), 1)])
-def test_a_resolution_is_good_for_five_minutes_and_an_unready_one_for_one(
+def test_a_resolution_is_valid_for_five_minutes_and_an_unready_one_for_one(
     status: NodeClassStatus, minutes: int
 ) -> None:
     ledger, nodeclass = builders.ledger(nodeclasses={"default": status}), builders.nodeclass()
@@ -135,7 +135,7 @@ def test_one_thing_that_is_not_found_makes_the_nodeclass_unready_and_is_named(ki
     assert [k for k, c in found.items() if c[0] == "True"] == [k for k in KINDS if k != kind]
 
 
-def test_what_is_not_known_yet_makes_ready_unknown_and_what_is_false_outweighs_it() -> None:
+def test_an_unknown_condition_makes_ready_unknown_and_a_false_one_outweighs_it() -> None:
     unknown = resolved_but("AMIsReady", "Unknown", "Throttled")
     assert conditions(classed(builders.nodeclass_manifest(), unknown))["Ready"][0] == "Unknown"
     no_role = StatusCondition("InstanceProfileReady", "False", "RoleNotFound")
@@ -150,7 +150,7 @@ def test_a_nodeclass_that_is_still_to_be_resolved_is_unknown() -> None:
     assert found["Ready"][0] == "Unknown"
 
 
-def test_a_nodeclass_with_a_bad_manifest_says_which_field_and_warns() -> None:
+def test_a_nodeclass_with_an_invalid_manifest_names_the_field_and_warns() -> None:
     update = classed(bad_nodeclass(), None)
     found = conditions(update)
     assert found["ValidationSucceeded"][:2] == ("False", "NodeClassValidationFailed")
@@ -165,7 +165,7 @@ def test_a_status_that_is_shown_already_is_not_written_again() -> None:
     assert classed(seen(manifest, classed(manifest))) is None
 
 
-def test_capacity_reservations_that_are_shown_already_are_not_written_again_until_one_goes() -> None:
+def test_capacity_reservations_are_not_written_again_until_one_is_gone() -> None:
     manifest = builders.nodeclass_manifest()
     held = CapacityReservation("cr-1", "m5.xlarge", "us-east-1a", 2)
     block = replace(
@@ -181,7 +181,7 @@ def test_capacity_reservations_that_are_shown_already_are_not_written_again_unti
     assert [each["id"] for each in left.status["capacityReservations"]] == ["cr-1"]
 
 
-def test_a_new_image_is_shown_though_no_condition_changes() -> None:
+def test_a_new_image_is_shown_even_if_no_condition_changes() -> None:
     manifest = builders.nodeclass_manifest()
     newer = replace(RESOLVED, images=(Image("ami-new", "al2023-new"),))
     update = classed(seen(manifest, classed(manifest)), newer)
@@ -189,7 +189,7 @@ def test_a_new_image_is_shown_though_no_condition_changes() -> None:
     assert [i["id"] for i in update.status["amis"]] == ["ami-new"]
 
 
-def test_a_good_nodeclass_that_turns_bad_says_so_once() -> None:
+def test_a_valid_nodeclass_that_becomes_invalid_shows_it_once() -> None:
     was_good = seen(builders.nodeclass_manifest(), classed(builders.nodeclass_manifest()))
     turned = {**bad_nodeclass(), "status": was_good["status"]}
     update = classed(turned, None)
@@ -197,7 +197,7 @@ def test_a_good_nodeclass_that_turns_bad_says_so_once() -> None:
     assert classed(seen(turned, update), None) is None
 
 
-def test_a_bad_nodeclass_that_is_mended_becomes_ready_and_stays_quiet() -> None:
+def test_an_invalid_nodeclass_that_is_fixed_becomes_ready_without_further_writes() -> None:
     was_bad = seen(bad_nodeclass(), classed(bad_nodeclass(), None))
     mended = {**builders.nodeclass_manifest(), "status": was_bad["status"]}
     mended["metadata"] = {**mended["metadata"], "generation": 2}
@@ -230,7 +230,7 @@ def test_a_nodepool_is_ready_when_it_is_valid_and_its_nodeclass_is_ready() -> No
         ("ff", "Unauthorized", ("False", "Unauthorized")),
     ],
 )
-def test_a_nodepool_says_whether_its_nodes_join_and_is_ready_all_the_same(
+def test_a_nodepool_shows_whether_its_nodes_join_and_is_ready_in_any_case(
     endings: str, reason: str, says: tuple[str, str]
 ) -> None:
     known = tuple(Ending(str(number), letter == "t") for number, letter in enumerate(endings))
@@ -245,7 +245,7 @@ def test_a_nodepool_says_whether_its_nodes_join_and_is_ready_all_the_same(
         )
 
 
-def test_an_annotation_that_means_nothing_is_named_in_the_status_of_a_nodepool_that_is_valid() -> None:
+def test_an_invalid_annotation_is_named_in_the_status_of_a_valid_nodepool() -> None:
     manifest = builders.nodepool_manifest()
     manifest["metadata"]["annotations"] = {"nodesmith.dev/registration-timeout": "soon"}
     update = pooled(manifest)
@@ -257,7 +257,7 @@ def test_an_annotation_that_means_nothing_is_named_in_the_status_of_a_nodepool_t
     assert conditions(pooled(mended))["ValidationSucceeded"][2] == ""
 
 
-def test_a_nodepool_without_its_nodeclass_names_it_and_those_there_are() -> None:
+def test_a_nodepool_whose_nodeclass_is_missing_names_it_and_the_existing_ones() -> None:
     states = {"gpu": READY["default"], "arm": READY["default"]}
     kind, reason, message = conditions(pooled(builders.nodepool_manifest(), states))["NodeClassReady"]
     assert (kind, reason) == ("False", "NodeClassNotFound")
@@ -265,7 +265,7 @@ def test_a_nodepool_without_its_nodeclass_names_it_and_those_there_are() -> None
     assert "(existing: none)" in conditions(pooled(builders.nodepool_manifest(), {}))["NodeClassReady"][2]
 
 
-def test_a_nodepool_whose_nodeclass_is_not_ready_passes_its_reason_on() -> None:
+def test_a_nodepool_whose_nodeclass_is_not_ready_shows_the_nodeclass_s_reason() -> None:
     states = {"default": StatusCondition("Ready", "False", "UnhealthyDependents", "AMIsReady=False: none")}
     found = conditions(pooled(builders.nodepool_manifest(), states))
     assert found["NodeClassReady"] == ("False", "UnhealthyDependents", "AMIsReady=False: none")
@@ -279,7 +279,7 @@ def test_a_nodepool_whose_nodeclass_is_unknown_yet_is_unknown() -> None:
     assert found["Ready"][:2] == ("Unknown", "ReconcilingDependents")
 
 
-def test_a_nodepool_with_a_bad_manifest_says_which_field_and_what_would_be_right() -> None:
+def test_a_nodepool_with_an_invalid_manifest_names_the_field_and_a_remedy() -> None:
     update = pooled(bad_nodepool())
     found = conditions(update)
     assert found["ValidationSucceeded"][:2] == ("False", "NodePoolValidationFailed")
@@ -289,7 +289,7 @@ def test_a_nodepool_with_a_bad_manifest_says_which_field_and_what_would_be_right
     assert update.warnings
 
 
-def test_a_good_nodepool_that_turns_bad_says_so_once() -> None:
+def test_a_valid_nodepool_that_becomes_invalid_shows_it_once() -> None:
     was_good = seen(builders.nodepool_manifest(), pooled(builders.nodepool_manifest()))
     turned = {**bad_nodepool(), "status": was_good["status"]}
     update = pooled(turned)
@@ -297,7 +297,7 @@ def test_a_good_nodepool_that_turns_bad_says_so_once() -> None:
     assert pooled(seen(turned, update)) is None
 
 
-def test_a_bad_nodepool_that_is_mended_becomes_ready() -> None:
+def test_an_invalid_nodepool_that_is_fixed_becomes_ready() -> None:
     was_bad = seen(bad_nodepool(), pooled(bad_nodepool()))
     mended = {**builders.nodepool_manifest(), "status": was_bad["status"]}
     update = pooled(mended)
@@ -305,7 +305,7 @@ def test_a_bad_nodepool_that_is_mended_becomes_ready() -> None:
     assert pooled(seen(mended, update)) is None
 
 
-def test_a_nodepool_counts_its_own_nodes_and_what_they_have() -> None:
+def test_a_nodepool_counts_its_own_nodes_and_their_resources() -> None:
     ours = {"karpenter.sh/nodepool": "default"}
     nodes = (
         builders.node("a", labels=ours),
@@ -320,7 +320,7 @@ def test_a_nodepool_counts_its_own_nodes_and_what_they_have() -> None:
     assert update.status["resources"]["nodes"] == "2"
 
 
-def test_a_node_counts_from_its_launch_until_it_is_to_go() -> None:
+def test_a_node_counts_from_its_launch_until_its_termination_begins() -> None:
     phases = (Phase.LAUNCHED, Phase.INITIALIZED, Phase.TERMINATING, Phase.PENDING)
     claims = [builders.claim(phase.value, phase=phase) for phase in phases]
     going = builders.node("Terminating", labels={"karpenter.sh/nodepool": "default"})
@@ -328,18 +328,18 @@ def test_a_node_counts_from_its_launch_until_it_is_to_go() -> None:
     assert (found["nodes"], found["resources"]["cpu"]) == (2, "8")
 
 
-def test_a_nodepool_shows_no_places_for_volumes_as_no_node_does() -> None:
+def test_a_nodepool_shows_no_attachable_volumes_since_no_node_does() -> None:
     offered = Resources({"cpu": 4000, "attachable-volumes-csi-ebs.csi.aws.com": 25})
     found = usage("default", [builders.claim(capacity=offered)], builders.snapshot())
     assert found["resources"].keys() == {"cpu", "ephemeral-storage", "memory", "nodes", "pods"}
 
 
-def test_a_nodepool_without_nodes_shows_that_it_has_nothing() -> None:
+def test_a_nodepool_without_nodes_shows_zero_resources() -> None:
     nothing = {"cpu": "0", "ephemeral-storage": "0", "memory": "0", "nodes": "0", "pods": "0"}
     assert usage("default", [], builders.snapshot()) == {"nodes": 0, "resources": nothing}
 
 
-def test_a_node_more_is_shown_though_no_condition_changes() -> None:
+def test_one_more_node_is_shown_even_if_no_condition_changes() -> None:
     manifest = builders.nodepool_manifest()
     shown = seen(manifest, pooled(manifest))
     assert pooled(shown) is None
@@ -352,7 +352,7 @@ def test_a_node_more_is_shown_though_no_condition_changes() -> None:
     assert gone.status["nodes"] == 0
 
 
-def test_a_new_generation_is_said_to_be_observed() -> None:
+def test_a_new_generation_is_shown_as_observed() -> None:
     manifest = builders.nodepool_manifest()
     edited = seen(manifest, pooled(manifest))
     edited["metadata"] = {**edited["metadata"], "generation": 2}
@@ -361,7 +361,7 @@ def test_a_new_generation_is_said_to_be_observed() -> None:
     assert {c["observedGeneration"] for c in update.status["conditions"]} == {2}
 
 
-def test_a_condition_of_another_writer_is_no_reason_to_write() -> None:
+def test_a_condition_of_another_writer_causes_no_write() -> None:
     manifest = builders.nodepool_manifest()
     shown = seen(manifest, pooled(manifest))
     other = {"type": "AuditedBySomebody", "status": "True", "reason": "x", "observedGeneration": 1}
@@ -369,13 +369,13 @@ def test_a_condition_of_another_writer_is_no_reason_to_write() -> None:
     assert pooled(shown) is None
 
 
-def test_the_message_of_a_very_wrong_manifest_fits_into_a_condition() -> None:
+def test_the_message_of_a_manifest_with_many_problems_fits_into_a_condition() -> None:
     wrong = [builders.expression(f"example.com/{n}", "Is", "x" * 50) for n in range(60)]
     message = conditions(pooled(builders.nodepool_manifest(requirements=wrong)))["ValidationSucceeded"][2]
     assert 100 < len(message) <= 1024
 
 
-def test_ready_is_read_from_what_is_to_be_written_else_from_what_is_shown() -> None:
+def test_ready_comes_from_the_update_or_else_from_the_shown_status() -> None:
     manifest = builders.nodeclass_manifest()
     update = classed(manifest)
     assert ready_condition(update, manifest).status == "True"
@@ -383,7 +383,7 @@ def test_ready_is_read_from_what_is_to_be_written_else_from_what_is_shown() -> N
     assert ready_condition(None, manifest).status == "Unknown"
 
 
-def test_a_nodepool_says_with_which_generation_of_its_nodeclass_it_was_looked_at() -> None:
+def test_a_nodepool_shows_the_observed_generation_of_its_nodeclass() -> None:
     second = builders.nodeclass_manifest()
     second["metadata"]["generation"] = 2
     update = pooled(builders.nodepool_manifest(), snapshot=builders.snapshot(nodeclasses=(second,)))
@@ -394,7 +394,7 @@ def test_a_nodepool_says_with_which_generation_of_its_nodeclass_it_was_looked_at
     assert "nodeClassObservedGeneration" not in missing.status
 
 
-def test_a_ready_that_somebody_denied_stands_and_one_that_somebody_claimed_does_not() -> None:
+def test_a_ready_that_another_controller_set_to_false_stays_and_one_set_to_true_does_not() -> None:
     manifest = builders.nodeclass_manifest()
     parsed = Parsed(builders.nodeclass())
     good = builders.nodeclass_status(conditions=(StatusCondition("SubnetsReady", "True", "SubnetsReady"),))

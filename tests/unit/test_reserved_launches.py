@@ -46,7 +46,7 @@ def test_the_template_names_the_reservation_and_allows_nothing_else() -> None:
     }
 
 
-def test_what_is_not_bought_as_reserved_stays_out_of_open_reservations() -> None:
+def test_unreserved_capacity_stays_out_of_open_reservations() -> None:
     _, templates = launch_plan(CLAIM, options(["m5.large"]), NODECLASS, status(), CLUSTER)
 
     assert {str(t.data["CapacityReservationSpecification"]) for t in templates} == {
@@ -63,7 +63,7 @@ def test_what_is_not_bought_as_reserved_stays_out_of_open_reservations() -> None
     ],
     ids=["ordinary", "capacity block", "interruptible"],
 )
-def test_ec2_is_asked_for_the_kind_of_reservation_it_is(
+def test_the_request_states_the_kind_of_reservation(
     reservation: CapacityReservation, target: str, market: str | None
 ) -> None:
     _, (template,) = planned(reservation)
@@ -74,7 +74,7 @@ def test_ec2_is_asked_for_the_kind_of_reservation_it_is(
     assert ("ReservedCapacityOptions" in fleet) == (reservation is PASSING)
 
 
-def test_a_request_is_of_one_kind_that_of_the_cheapest() -> None:
+def test_a_request_has_one_kind_of_reservation_that_of_the_cheapest_option() -> None:
     elsewhere = replace(BLOCK, zone="us-east-1b")
 
     request, _ = planned(PLAIN, elsewhere)
@@ -82,7 +82,7 @@ def test_a_request_is_of_one_kind_that_of_the_cheapest() -> None:
     assert [override.zone for override in request.overrides] == ["us-east-1a"]
 
 
-def test_a_request_remembers_its_kind_when_it_is_written_down() -> None:
+def test_a_stored_request_keeps_its_kind_of_reservation() -> None:
     request, _ = planned(BLOCK)
 
     assert LaunchRequest.from_item(request.claim, request.to_item()) == request

@@ -29,13 +29,13 @@ def steps(of: NodeClaim, **seen: Any) -> Sequence[type]:
     return [kind for kind in done if kind in (Advance, TerminateInstances)]
 
 
-def test_an_empty_node_is_not_ended_by_a_snapshot_from_before_its_taint() -> None:
+def test_a_snapshot_from_before_the_taint_does_not_terminate_an_empty_node() -> None:
     assert steps(ending()) == []
 
 
-def test_an_empty_node_that_is_seen_tainted_is_ended() -> None:
+def test_an_empty_node_that_is_shown_with_the_taint_is_terminated() -> None:
     assert steps(ending(), taints=[DISRUPTED], deleting=True) == [TerminateInstances]
 
 
-def test_at_its_deadline_a_node_is_ended_whatever_was_seen() -> None:
+def test_at_its_deadline_a_node_is_terminated_whatever_the_snapshot_shows() -> None:
     assert steps(ending(deadline=NOW)) == [TerminateInstances]

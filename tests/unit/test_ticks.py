@@ -44,7 +44,7 @@ def own_minute(cluster: str) -> int:
     return minute
 
 
-def test_noon_is_not_the_minute_in_which_this_cluster_looks_in_any_case() -> None:
+def test_noon_is_not_the_regular_minute_of_this_cluster() -> None:
     assert own_minute("east") != 0
 
 
@@ -74,11 +74,13 @@ def test_noon_is_not_the_minute_in_which_this_cluster_looks_in_any_case() -> Non
         pytest.param(alive(), rested()[1:], {next(iter(TICK_MINUTES))}, id="one has no record"),
     ],
 )
-def test_who_is_woken(marks: Marks | None, records: list[Record] | None, expected: set[Concern]) -> None:
+def test_which_concerns_are_woken(
+    marks: Marks | None, records: list[Record] | None, expected: set[Concern]
+) -> None:
     assert woken(marks, records) == expected
 
 
-def test_what_is_due_is_woken_in_its_interval_and_not_each_minute() -> None:
+def test_a_due_concern_is_woken_at_its_interval_and_not_each_minute() -> None:
     records = rested(readiness=NOON, lifecycle=NOON)
     hour = Counter(c for m in range(60) for c in woken(alive(NOON + m * MINUTE), records, NOON + m * MINUTE))
 
@@ -87,7 +89,7 @@ def test_what_is_due_is_woken_in_its_interval_and_not_each_minute() -> None:
     assert hour[Concern.TERMINATION] == 2
 
 
-def test_in_a_cluster_that_changes_each_concern_looks_in_its_interval() -> None:
+def test_in_a_cluster_that_changes_each_concern_looks_at_its_interval() -> None:
     hour = Counter(
         c
         for at in (NOON + m * MINUTE for m in range(60))
@@ -107,9 +109,9 @@ def test_clusters_that_do_not_change_look_in_different_minutes() -> None:
     assert max(clusters.values()) <= 30
 
 
-def test_a_cluster_looks_in_the_same_minute_whatever_process_decides() -> None:
+def test_a_clusters_minute_is_the_same_in_every_process() -> None:
     assert [own_minute(name) for name in ("east", "west", "prod")] == [3, 4, 4]
 
 
-def test_without_any_mark_a_cluster_is_not_taken_for_quiet() -> None:
+def test_without_any_mark_a_cluster_does_not_count_as_quiet() -> None:
     assert not is_quiet(Marks(), NOON)
