@@ -1,4 +1,7 @@
-"""The stories of lifecycle, readiness and observation: one object's trouble is its own, and is raised at the end."""
+"""The controllers of lifecycle, readiness, observation and provisioning: a failure affects no other object.
+
+It is raised at the end.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ def node_manifest(claim: NodeClaim) -> Manifest:
 
 
 class Scene(Outside):
-    """A cluster with everything that the stories need, and the time."""
+    """A cluster with everything that the controllers need, and the time."""
 
     def hold(self, *claims: NodeClaim) -> None:
         self.store.commit(self.store.version, claims, "d")
@@ -105,7 +108,7 @@ def launched(name: str, **changes: Any) -> NodeClaim:
 
 
 def joined(scene: Scene, *names: str) -> None:
-    """Let launched claims have Nodes."""
+    """Add launched claims and their Nodes."""
     claims = [launched(name) for name in names]
     scene.hold(*claims)
     for claim in claims:
@@ -166,7 +169,7 @@ def test_a_node_that_vanishes_while_it_registers_is_tried_again(scene: Scene) ->
 
 
 def waiting_pods(scene: Scene, *names: str) -> list[NodeClaim]:
-    """Let each of these launched claims have a Node, and a pod that waits for it."""
+    """Add a Node for each of these launched claims, and a pod that waits for it."""
     claims = [launched(name, nominated=(f"default/pod-{name}",)) for name in names]
     scene.hold(*claims)
     for claim in claims:
@@ -176,7 +179,7 @@ def waiting_pods(scene: Scene, *names: str) -> list[NodeClaim]:
 
 
 def told_of(scene: Scene, why: str) -> list[tuple[Concern, timedelta]]:
-    """Return who was told of something, and how long from now they will hear of it."""
+    """Return the concerns that were woken for a reason, each with the delay of the hint."""
     return [(m.concern, m.due_at - scene.hints.clock()) for m in scene.hints.sent if m.hint.why == why]
 
 
@@ -188,7 +191,7 @@ def test_nominated_pods_are_looked_at_again_as_long_as_they_wait(scene: Scene) -
     assert told_of(scene, "claims initialized") == [
         (Concern.PROVISIONING, timedelta(seconds=5)),
         (Concern.PROVISIONING, timedelta(seconds=21)),
-    ], "others may have taken the room that a pod was promised, or kube-scheduler may not put it there"
+    ], "others may have taken the room of a nominated pod, or kube-scheduler may not put it there"
     assert told_of(scene, "nominations end") == [(Concern.LIFECYCLE, timedelta(seconds=21))]
 
 
@@ -228,7 +231,7 @@ def test_a_claim_is_looked_at_again_if_its_node_was_opened_before_and_no_event_w
     scene.store.raise_before = fail
     with pytest.raises(Transient, match="save timed out"):
         scene.follow()
-    assert told_of(scene, "claims advanced") == [], "that its Node is open now will be told"
+    assert told_of(scene, "claims advanced") == [], "an event will report that its Node is open now"
     scene.store.raise_before = lambda _: None
     assert scene.follow() == {"Open": 1, "Register": 1}
     assert told_of(scene, "claims advanced") == [(Concern.LIFECYCLE, timedelta(seconds=5))]
@@ -239,7 +242,7 @@ def test_registrations_wake_readiness_and_provisioning_only_if_something_changes
     joined(scene, "a", "b")
     scene.follow()
     assert told_of(scene, "registrations ended") == [(Concern.READINESS, timedelta())]
-    assert told_of(scene, "nodes join") == [], "nothing was left alone"
+    assert told_of(scene, "nodes join") == [], "nothing was in back-off"
 
     scene.hints.sent.clear()
     scene.hold(launched("c"))
@@ -289,7 +292,7 @@ def test_a_node_is_registered_even_if_its_pods_cannot_be_nominated_and_they_are_
 
     assert scene.phases() == {"a": "Registered", "b": "Registered"}
     scene.cluster.raise_before = lambda _: None
-    # The Events were kept back, too, and the NodeClaims that own the Nodes are there only now.
+    # The Events were delayed, too, and the NodeClaims that own the Nodes exist only now.
     assert scene.follow() == {"Nominate": 1, "Open": 2, "Initialize": 2, "Event": 2}
     assert scene.cluster.pods["default/pod-a"]["status"]["nominatedNodeName"] == "node-a"
 
@@ -533,7 +536,7 @@ def test_a_nodeclass_is_looked_at_again_when_its_content_changes_and_after_five_
 
 
 class Eye:
-    """An Observer that sees what it is given."""
+    """An Observer that returns what it was given."""
 
     def __init__(self, observed: Observed) -> None:
         self.observed, self.looks = observed, 0
@@ -544,7 +547,7 @@ class Eye:
 
 
 def nodeclaim_by_hand(name: str) -> Manifest:
-    """Return a NodeClaim that a user has made an hour ago."""
+    """Return a NodeClaim that a user created an hour ago."""
     return {
         "metadata": {
             "name": name,
@@ -561,7 +564,7 @@ def nodeclaim_by_hand(name: str) -> Manifest:
 
 
 def looking(scene: Scene, eye: Eye, beat_ago: int | None = None) -> Observation:
-    """Return an observation; the forwarder's heartbeat is of so many seconds ago, None for a forwarder without any."""
+    """Return an observation; the forwarder's heartbeat is so many seconds old, None for a forwarder without any."""
     outside = (scene.blobs, scene.hints)
     ago = None if beat_ago is None else timedelta(seconds=beat_ago)
     last = None if ago is None else Heartbeat(scene.now - ago, NOW)
@@ -670,7 +673,7 @@ def test_a_rehearsal_buys_nothing_and_leaves_no_record() -> None:
     assert world.blobs.objects == kept
 
 
-# what no retry can mend
+# no retry can fix this
 
 
 def provisioning(scene: Scene) -> Provisioning:

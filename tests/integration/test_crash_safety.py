@@ -1,4 +1,4 @@
-"""Whatever dies, stands still or gets lost on the way: nothing leaks, nothing doubles, no pod is forgotten."""
+"""Crashes, stalls and lost messages at any point: nothing leaks, nothing doubles, no pod is forgotten."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DIES = story("an instance that dies before it joins")
 
 
 def broken(found: object) -> dict[object, list[str]]:
-    """Return the tellings in which something did not hold."""
+    """Return the runs in which a promise was broken."""
     return {where: faults for where, faults in found if faults}  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""A day of fifty nodes with a week's faults: whatever happened, in the evening all is as it should be."""
+"""A day of fifty nodes with a week's faults: whatever happened, in the evening everything is as it should be."""
 
 from __future__ import annotations
 

@@ -24,11 +24,11 @@ from tests.world import STEP, Boundaries, Killed, Messages, World, pod_manifest
 
 SMALL = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
 LIFE = timedelta(minutes=8)
-"""By then an interruption is over, whatever went wrong."""
+"""The time within which an interruption is over, whatever goes wrong."""
 
 
 def settled(nodes: int = 2, messages: Messages | None = None, **spec: Any) -> World:
-    """Return a world with so many nodes, each of which runs one pod."""
+    """Return a world with the given number of nodes, each of which runs one pod."""
     pods = {f"web-{n}": pod_manifest(f"web-{n}", "3", **spec) for n in range(nodes)}
     world = World(pods, nodepool=builders.nodepool_manifest(requirements=SMALL))
     world.settle()
@@ -76,7 +76,9 @@ def test_how_long_the_drain_took_is_learned_for_its_nodepool() -> None:
     world.live(LIFE)
     (known,) = world.store.drain_times.items()
     assert known[0] == "default"
-    assert 0 < known[1].beyond_seconds <= 3 * STEP.total_seconds(), "what looks and steps take, and no more"
+    assert 0 < known[1].beyond_seconds <= 3 * STEP.total_seconds(), (
+        "the time that looks and steps take, and no more"
+    )
 
 
 def test_pods_stay_until_the_replacement_is_ready_and_all_have_their_grace() -> None:
@@ -152,7 +154,7 @@ def test_calls_that_ec2_throttles_for_half_a_minute_are_repeated_until_they_succ
 
 
 def noted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
-    """Let termination run as one process that tells its figures; give them by name."""
+    """Run termination as one process that records its metrics; return them by name."""
     figures: dict[str, list[float]] = {}
     own = Termination(
         builders.CLUSTER,
@@ -244,7 +246,7 @@ def test_a_warning_that_is_lost_is_seen_within_a_minute() -> None:
 
 
 class DeathAt(Boundaries):
-    """Lets a function die once, at a call."""
+    """Makes a function die once, at a call."""
 
     def __init__(self, where: str) -> None:
         super().__init__(look=None)
@@ -273,7 +275,7 @@ def test_a_crash_while_notices_are_handled_loses_none_and_replaces_nothing_twice
     world.boundaries = death
     world.warn(claims(world)[0].instance_id)
     world.live(LIFE)
-    assert not death._where, "it never came there"
+    assert not death._where, "the call was never reached"
     assert world.violations() == []
     assert len(world.cloud.instances) == 3
     assert world.notices.pending() == []

@@ -1,4 +1,4 @@
-"""Moves in the small world: the fleet follows the work down, and whatever happens on the way nobody is harmed by it."""
+"""Moves in the small world: the fleet shrinks with the work, and whatever happens meanwhile harms no pod."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stages(world: World) -> list[Stage]:
 
 
 def until(world: World, reached: Callable[[], object], within: timedelta = timedelta(minutes=5)) -> World:
-    """Let the world live until something is so."""
+    """Run the world until a condition holds."""
     end = world.now + within
     while not reached():
         assert world.now < end, (stages(world), sorted(world.store.claims))
@@ -59,13 +59,13 @@ def source(world: World) -> NodeClaim:
 
 
 def price(world: World) -> float:
-    """Return what everything that runs costs, USD an hour."""
+    """Return what everything that runs costs, in USD an hour."""
     alive = {instance.id for instance in world.cloud.alive()}
     return sum(c.price_hourly_usd for c in world.store.claims.values() if c.instance_id in alive)
 
 
 def said(world: World, kind: str = "NodeClaim") -> list[str]:
-    """Return the reasons of the Events about disruption, in order, once each."""
+    """Return the reasons of the Events on disruption, in order, each once."""
     reasons = [e.reason for e in world.cluster.events if e.kind == kind]
     return list(dict.fromkeys(r for r in reasons if r.startswith(("Disruption", "Consolidation"))))
 
@@ -139,7 +139,7 @@ def test_a_replacement_is_ready_before_any_pod_is_evicted() -> None:
 
 
 def shown_reason(world: World, claim: NodeClaim) -> str:
-    """Return the reason for which a NodeClaim shows that it is disrupted; empty where it shows none."""
+    """Return the reason of the disruption that a NodeClaim shows, empty if it shows none."""
     conditions = world.cluster.nodeclaims[claim.name]["status"]["conditions"]
     return next((c["reason"] for c in conditions if c["type"] == "DisruptionReason"), "")
 
@@ -175,7 +175,7 @@ def test_a_move_is_validated_fifteen_seconds_after_its_nodes_are_tainted() -> No
 
 
 def late_pod(world: World, **annotations: str) -> None:
-    """Let a pod come to the source of a move between the taint and the second look."""
+    """Add a pod to the source of a move between the taint and the validation."""
     node = source(world).node_name
     world.add("late", memory="2Gi")
     pod = world.pods["late"]
@@ -300,7 +300,7 @@ def test_a_taint_without_a_move_is_removed() -> None:
     node["spec"]["taints"] = [{"key": DISRUPTED.key, "effect": DISRUPTED.effect}]
     world.live(timedelta(minutes=2))
     assert world.violations() == []
-    assert len(world.cloud.instances) == 1, "nobody has bought for its pods"
+    assert len(world.cloud.instances) == 1, "nothing was bought for its pods"
 
 
 def test_a_look_at_an_unchanged_cluster_reads_snapshot_and_ledger_and_nothing_else() -> None:
@@ -365,7 +365,7 @@ def test_among_many_empty_nodes_one_that_gets_a_pod_stays_and_the_others_go() ->
     world.live(timedelta(minutes=3))
     world.settle()
     assert world.violations() == []
-    assert list(world.pods) == ["late"], "it was not asked to leave"
+    assert list(world.pods) == ["late"], "it was not evicted"
     assert len(world.cloud.alive()) == 1
 
 

@@ -1,4 +1,4 @@
-"""How long nothing is bought for pods that did not come to run on the nodes that were bought for them."""
+"""How long nothing is bought for pods that did not run on the nodes that were bought for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WEB = shape()
 (WAITING,) = pods(WEB)
 WORKLOAD = Workloads().of(WAITING)
 FULL = shape("4", app="filler")
-"""whose pod leaves no room on a node"""
+"""A DaemonSet whose pod leaves no room on a node."""
 
 
 def bought(
@@ -35,7 +35,7 @@ def bought(
     ready: timedelta | None = 40 * MINUTE / 60,
     **fields: Any,
 ) -> NodeClaim:
-    """Return a claim of so long ago whose node was initialized so long after; None where it is still on its way."""
+    """Return a claim of the given age whose node was initialized some time later; None if it is still starting."""
     at = NOW - ago
     phase = Phase.LAUNCHED if ready is None else Phase.INITIALIZED
     known: dict[str, Any] = {
@@ -48,7 +48,7 @@ def bought(
 
 
 def ended(made: NodeClaim, cause: str = "Empty") -> NodeClaim:
-    """Return a claim whose end has begun a moment ago."""
+    """Return a claim whose termination has begun a moment ago."""
     at = NOW - timedelta(seconds=5)
     return replace(made, phase=Phase.TERMINATING, terminating_at=at, cause=cause)
 
@@ -65,7 +65,7 @@ def seen(claims: Sequence[NodeClaim], *on: Pod) -> Any:
 def history(
     *claims: NodeClaim, on: Sequence[Pod] = (), since: timedelta = 10 * MINUTE, **known: Any
 ) -> AttemptHistory:
-    """Return how the workload fares whose pod has waited for so long."""
+    """Return the attempt history of the workload whose pod has waited for the given time."""
     pod = replace(WAITING, created_at=NOW - since)
     expecting = known.pop("expecting", ())
     held = ledger(claims=claims, **known)

@@ -1,4 +1,4 @@
-"""Nodes that are less than what was bought, and troubles that are told as Events."""
+"""Nodes with fewer resources than what was bought, and problems that are published as Events."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_node_that_shows_less_is_initialized_and_marked_inconsistent() -> None
     assert initialized.claim.inconsistency == LACKS
     assert condition(initialized.claim) == ("False", "ConsistencyCheckFailed")
     assert step(initialized.claim, SMALLER) is None, "once is enough"
-    assert initialized.claim.capacity.cpu_milli == 4000, "what was expected is not forgotten"
+    assert initialized.claim.capacity.cpu_milli == 4000, "the expected amount is kept"
 
 
 def test_a_node_that_lacks_something_later_is_marked_inconsistent_then() -> None:
@@ -101,7 +101,7 @@ def test_a_node_that_joined_without_the_taint_causes_a_warning() -> None:
     )
     assert trouble(launched, register, replace(new, taints=(UNREGISTERED,))) is None
     opened = replace(NODE, labels={"karpenter.sh/registered": "true"})
-    assert trouble(launched, register, opened) is None, "it was ourselves, a moment ago"
+    assert trouble(launched, register, opened) is None, "nodesmith removed it a moment ago"
 
 
 def test_the_end_of_a_claim_is_published_once_with_karpenters_reason() -> None:

@@ -55,7 +55,7 @@ class Sent:
 
 
 class Marked:
-    """Marks of clusters that have all just changed, but for those that are `quiet`."""
+    """Marks of clusters that have all just changed, except those that are `quiet`."""
 
     def __init__(self, *quiet: str, error: NodesmithError | None = None) -> None:
         self.quiet, self.error = quiet, error
@@ -71,7 +71,7 @@ class Marked:
 
 
 class Recorded:
-    """Records of clusters in which nothing is due but `due`; those of `broken` cannot be read."""
+    """Records of clusters in which only `due` is due; those of `broken` cannot be read."""
 
     def __init__(self, *due: Concern, broken: Mapping[str, NodesmithError] | None = None) -> None:
         self.due, self.broken = due, broken or {}
@@ -92,7 +92,7 @@ class Recorded:
 
 
 OTHERS = TICK_MINUTES.keys() - {Concern.OBSERVATION}
-"""All but the one that has nothing to do while the forwarder lives."""
+"""All concerns except the one that has nothing to do while the forwarder runs."""
 
 
 def dispatching(
@@ -159,7 +159,7 @@ def test_a_cluster_whose_records_cannot_be_read_is_ticked_as_if_it_changed(
 
 
 def says(run: Dispatch) -> str:
-    """Run, and give what it says is wrong."""
+    """Run dispatch, and return the errors that it reports."""
     try:
         return "; ".join(send_ticks(run, NOON).rejected)
     except Transient as error:
@@ -176,7 +176,7 @@ def test_a_function_that_cannot_be_invoked_does_not_affect_the_ticks_of_others()
 
 
 class Deployed:
-    """Functions outside of VPCs, and what they are invoked with."""
+    """Functions outside VPCs, and the payloads that they are invoked with."""
 
     def __init__(self) -> None:
         self.told: dict[Concern, set[str]] = {concern: set() for concern in TICK_MINUTES}

@@ -1,4 +1,4 @@
-"""How many of a NodePool's nodes may go now."""
+"""How many of a NodePool's nodes may be disrupted now."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ def test_a_node_counts_as_terminating_until_its_node_object_is_gone(
 
 
 def test_a_percentage_ignores_instances_that_are_being_terminated() -> None:
-    """Of nine nodes half are five, and two of them end."""
+    """Half of nine nodes are five, and two of the nine are ending."""
     ended = replace(GONE, name="default-a"), replace(GONE, name="default-b")
     half = nodepool({}, budgets=[{"nodes": "50%"}])
     assert left(half, Ledger(claims=(*ended, *CLAIMS[1:]))) == 3
@@ -330,7 +330,7 @@ def test_nodes_that_have_never_joined_do_not_count_as_disrupted() -> None:
 
 
 def test_a_percentage_counts_a_node_and_its_replacement_once() -> None:
-    """Of nine nodes 11 % are one, and not two, while a tenth stands ready in the stead of one of them."""
+    """Of nine nodes, 11 % are one, and not two, even while a tenth node is ready to replace one of them."""
     pool = nodepool({}, budgets=[{"nodes": "11%"}])
     *others, new = CLAIMS
     move = Move("m", Reason.DRIFTED, (others[0].name,), Stage.REPLACING, NOW, NOW, replacements=(new.name,))

@@ -1,4 +1,4 @@
-"""Nodes grow old: each at a moment of its own, within budgets, and at the deadline whatever stands in the way."""
+"""Nodes expire: each at its own moment, within budgets, and at the deadline whatever obstacles there are."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_long_life_has_a_window_of_a_day_and_a_short_one_of_a_tenth() -> None:
 
 
 def due(count: int, **fields: Any) -> list[NodeClaim]:
-    """Return claims that may all be replaced by now, and none of which is past its deadline."""
+    """Return claims that may all be replaced by now, none of which is past its deadline."""
     return [claim(number, 10 * DAY - timedelta(hours=1), **fields) for number in range(count)]
 
 
@@ -226,7 +226,7 @@ def test_the_grace_of_the_nodepool_counts_from_the_beginning_of_the_termination(
 
 
 def test_forty_nodes_of_the_same_age_are_replaced_within_their_budget_and_before_their_deadline() -> None:
-    """Each end takes ten minutes, and so does the start of what comes instead: then one in ten is gone at a time."""
+    """Each termination takes ten minutes, and so does the start of each replacement: one in ten is gone at a time."""
     claims = {c.name: c for c in (claim(number) for number in range(40))}
     born, takes, least, forced = NOW, timedelta(minutes=10), 40, 0
     gone_at: dict[str, datetime] = {}

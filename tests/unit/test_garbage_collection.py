@@ -1,4 +1,4 @@
-"""What garbage collection ends, and what it leaves alone."""
+"""What garbage collection removes, and what it keeps."""
 
 from __future__ import annotations
 

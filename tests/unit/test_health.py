@@ -1,4 +1,4 @@
-"""What is wrong with a deployment, told from what its functions record."""
+"""What is wrong with a deployment, according to what its functions record."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def well(now: datetime = NOW) -> list[Record]:
-    """Return the records of a region with the cluster `east` in which all is well."""
+    """Return the records of a healthy region with the cluster `east`."""
     own = [Record("east", concern, now) for concern in TICK_MINUTES]
     return [*own, Record("", Concern.ROUTING, now), Record("", Concern.CATALOG, now)]
 
@@ -173,7 +173,7 @@ def test_a_record_comes_back_as_it_was_written() -> None:
     assert Record.from_document("east", "lifecycle", record.to_document()) == record
 
 
-# Looking, and telling of changes
+# Checking, and reporting changes
 
 
 class PublishedEvents:
@@ -185,7 +185,7 @@ class PublishedEvents:
 
 
 class Waiting:
-    """So many messages that were given up."""
+    """A dead-letter queue with a number of messages that were given up."""
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
@@ -300,7 +300,7 @@ def written() -> list[Record]:
 
 
 class Process:
-    """A process that serves a cluster for a concern, and how often it asks DynamoDB."""
+    """A process that serves a cluster for a concern, and the number of its calls to DynamoDB."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock, dynamodb = clock, client("dynamodb")
@@ -309,7 +309,7 @@ class Process:
         self.writer = HealthWriter(dynamodb, TABLE_NAME, "east", "lifecycle", clock)
 
     def ran(self, due: datetime | None = None, *, succeeded: bool = True, **seen: str) -> Counter[str]:
-        """Run once; give what it asked for."""
+        """Run once; return the calls to DynamoDB."""
         self.calls.clear()
         self.writer.ran(succeeded, seen, due)
         return Counter(self.calls)

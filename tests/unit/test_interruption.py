@@ -1,4 +1,4 @@
-"""What is done about notices: whose end begins, by when, and which pools are left alone."""
+"""What is decided about notices: which claims end, by when, and which capacity pools are avoided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What EC2 is asked for one claim."""
+"""The CreateFleet request of one claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an instance is made of."""
+"""The launch templates of instances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which NodeClasses cannot be launched from, and what their authors are told."""
+"""Which NodeClasses cannot be launched from, and the messages that explain it."""
 
 from __future__ import annotations
 

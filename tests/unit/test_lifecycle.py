@@ -1,4 +1,4 @@
-"""What is to be done next about each claim: launched, registered, initialized, or given up; and why it waits."""
+"""The next step of each claim: launched, registered, initialized, or given up; and why it waits."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_claim_whose_instance_was_not_checked_is_not_given_up() -> None:
 
 
 def launched(minutes_ago: float) -> NodeClaim:
-    """Return a claim that was made so long ago, and whose launch took four minutes."""
+    """Return a claim of the given age whose launch took four minutes."""
     made = NOW - timedelta(minutes=minutes_ago)
     at = made + timedelta(minutes=4)
     return replace(CLAIM, created_at=made, launched_at=at, phase_since=at)
@@ -386,7 +386,7 @@ SHOWN = {"metadata": {"name": CLAIM.name}}
 
 
 def test_a_claim_of_a_nodepool_that_is_gone_is_shown_without_it_as_owner() -> None:
-    """With a dead owner the object would be collected as garbage, shown again, and so on without end."""
+    """With an owner that is gone, Kubernetes would delete the object, it would be created again, and so on forever."""
     owned = replace(CLAIM, phase=Phase.INITIALIZED, nodepool_uid="uid-default")
     there = next_steps([owned], builders.snapshot(nodes=(NODE,), nodeclaims=(SHOWN,)), {}, (), NOW)
     gone = next_steps(
@@ -400,7 +400,7 @@ def test_a_claim_of_a_nodepool_that_is_gone_is_shown_without_it_as_owner() -> No
 
 
 def test_a_claim_that_was_never_shown_keeps_its_deleted_nodepool_as_owner() -> None:
-    """Kubernetes collects what has no owner any more: it would have gone with the others had it been there."""
+    """Kubernetes deletes objects whose owner is gone: this one would have been deleted with the others."""
     owned = replace(CLAIM, phase=Phase.INITIALIZED, nodepool_uid="uid-default")
     (show,) = next_steps([owned], builders.snapshot(nodes=(NODE,), nodepools=()), {}, (), NOW)
     assert manifest(show.claim)["metadata"]["ownerReferences"][0]["uid"] == "uid-default"
@@ -416,7 +416,7 @@ def test_a_nodepool_that_was_created_again_owns_none_of_the_old_claims() -> None
 
 INITIALIZED = REGISTERED.advanced(Phase.INITIALIZED, NOW)
 TORN = replace(NEW, taints=(UNREGISTERED,))
-"""The Node as its kubelet makes it anew after somebody has torn the old one away."""
+"""The Node as its kubelet creates it again after a user has removed the old one."""
 
 
 @pytest.mark.parametrize("claim", [REGISTERED, INITIALIZED], ids=["registered", "initialized"])
@@ -477,7 +477,7 @@ def test_a_node_in_service_that_lacks_labels_or_finalizer_gets_them_but_no_start
 
 
 def owned_by(uid: str = "", *, shown: str = "uid-1", **metadata: str) -> list[Command]:
-    """Return what is done about a Node in service with such an owner, where its NodeClaim is shown with a uid."""
+    """Return the commands for a Node in service with the given owner, whose NodeClaim is shown with the given uid."""
     node = replace(NODE, owners={"theirs": "uid-theirs"} | ({INITIALIZED.name: uid} if uid else {}))
     claim = manifest(INITIALIZED)
     claim["metadata"] |= metadata | ({"uid": shown} if shown else {})
@@ -489,8 +489,8 @@ def test_a_node_in_service_gets_its_nodeclaim_as_owner_if_it_has_none_or_an_earl
     assert owned_by("uid-1") == []
     assert owned_by() == owned_by("uid-0") == [Open(INITIALIZED, "node-1")]
     assert registration_patch(INITIALIZED, NODE).owner == INITIALIZED.name
-    assert owned_by(shown="") == [], "who knows"
-    assert owned_by(deletionTimestamp="2026-11-21T12:00:00Z") == [], "it ends"
+    assert owned_by(shown="") == [], "the uid is unknown"
+    assert owned_by(deletionTimestamp="2026-11-21T12:00:00Z") == [], "the NodeClaim is being deleted"
 
 
 def test_one_look_repairs_a_limited_number_of_nodes() -> None:
@@ -505,7 +505,7 @@ def test_one_look_repairs_a_limited_number_of_nodes() -> None:
 
 
 RESTORED = replace(NODE, provider_id="")
-"""The Node as somebody has made it anew from a backup: its provider id is missing, and no kubelet sets it again."""
+"""The Node as it was restored from a backup: its provider id is missing, and no kubelet sets it again."""
 
 
 @pytest.mark.parametrize("claim", [REGISTERED, INITIALIZED], ids=["registered", "initialized"])

@@ -1,4 +1,4 @@
-"""Nomination: whom kube-scheduler is told of, when; and what its own nominations mean beside ours."""
+"""Nomination: which pods are nominated, and when; and which nominations by kube-scheduler count."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class TestWhoIsNominated:
 
 
 class TestOwnNominations:
-    """A pod that we nominated waits for its claim, as if nobody had nominated it."""
+    """A pod that nodesmith nominated waits for its claim, as if it had no nomination."""
 
     def test_the_pod_waits_for_its_node_and_its_room_there_counts_once(self) -> None:
         pod, other = nominated(WEB[0]), pods(shape("1", app="small"))[0]
@@ -131,7 +131,7 @@ class TestOwnNominations:
         plan = bought_again(replace(REGISTERED, nominated=KEYS[:1]), pod, other)
 
         assert plan.waiting == {KEYS[0]: BOUGHT.name}
-        assert plan.placed == {"n1": (other.key,)}, "3 of 4 cpu are promised, not 6"
+        assert plan.placed == {"n1": (other.key,)}, "3 of 4 CPUs are taken, not 6"
         assert not plan.nodes
 
     def test_the_pod_is_bought_for_again_when_its_node_and_claim_are_gone(self) -> None:
@@ -140,7 +140,7 @@ class TestOwnNominations:
         assert [n.claim.nominated for n in plan.nodes] == [KEYS[:1]]
 
     def test_the_pod_is_bought_for_again_when_others_have_taken_its_room(self) -> None:
-        """kube-scheduler leaves the nomination of a pod that may not preempt (preemptionPolicy: Never) for ever."""
+        """kube-scheduler keeps the nomination of a pod that must not preempt (preemptionPolicy: Never) forever."""
         intruders = bind(shape("2", app="intruder"), "n1", unschedulable=False)
         ready = replace(NODE, labels={**NODE.labels, INITIALIZED: "true"})
 
@@ -158,7 +158,7 @@ class TestOwnNominations:
 
 
 class TestNominationsThatAreCleared:
-    """Ours, for whom the pod no longer waits: kube-scheduler holds the room, and may have forgotten others for it."""
+    """Obsolete nominations by nodesmith: kube-scheduler reserves their room, and may block other pods for it."""
 
     def cleared(self, bought: NodeClaim, *some: Pod, others: Any = ()) -> Any:
         return to_clear([bought], snapshot(pods=[*some, *others], nodes=[NODE]), NOW)
@@ -214,7 +214,7 @@ class TestNominationsOfTheScheduler:
         assert preempting_only(seen, [REGISTERED]) == seen
 
     def test_a_new_pod_of_a_name_that_was_bought_for_is_not_the_old_one(self) -> None:
-        """A StatefulSet makes its pods again under their names."""
+        """A StatefulSet creates its pods again under the same names."""
         pod = nominated(WEB[0], created_at=BOUGHT.created_at + timedelta(seconds=1))
         seen = snapshot(pods=[pod], nodes=[NODE])
 

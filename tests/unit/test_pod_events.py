@@ -1,4 +1,4 @@
-"""When pods came to a node or left it is written once it has become quiet, and never without need."""
+"""The time when pods last came to a node or left it is written once the node is quiet, and only if it has changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shown(name: str, written: object = None) -> dict[str, Any]:
 
 
 def due(at: datetime | None, written: object = None, **fields: Any) -> dict[str, datetime]:
-    """Return what is written of one claim whose node had its last pod event `at`, and whose object shows another."""
+    """Return what is written for a claim whose node had its last pod event `at`, and whose object shows `written`."""
     ours = claim(phase=fields.pop("phase", Phase.INITIALIZED), **fields)
     machine = node(provider_id=ours.provider_id, last_pod_event_at=at)
     return to_stamp([ours], snapshot(nodes=(machine,), nodeclaims=(shown(ours.name, written),)), NOW)

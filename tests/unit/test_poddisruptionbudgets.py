@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: whom they guard, and which of them never let anybody go."""
+"""PodDisruptionBudgets: which pods they guard, and which of them never allow an eviction."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_budget_with_expressions_guards_the_pods_that_they_match() -> None:
         {"minAvailable": 3},
         {"minAvailable": 4},
         {"minAvailable": "90%"},  # of three that is three, rounded up
-        {},  # kube-controller-manager then expects no pods, and of none may none go
+        {},  # kube-controller-manager then expects no pods, so none may go
     ],
 )
 def test_a_budget_that_keeps_all_expected_pods_never_allows_an_eviction(spec: dict[str, Any]) -> None:

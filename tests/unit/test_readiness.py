@@ -1,4 +1,4 @@
-"""Which NodePools and EC2NodeClasses can be used, and what their status says."""
+"""Which NodePools and EC2NodeClasses can be used, and what their statuses show."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def conditions(update: StatusUpdate | None) -> dict[str, tuple[str, str, str]]:
 
 
 def seen(manifest: Manifest, update: StatusUpdate | None) -> Manifest:
-    """Return the object as the next snapshot shows it, the update written."""
+    """Return the object as the next snapshot shows it, with the update written."""
     assert update is not None
     status = merged_status(manifest.get("status") or {}, update.status, NOW)
     return reduce_custom({**manifest, "status": status})
@@ -175,7 +175,7 @@ def test_capacity_reservations_are_not_written_again_until_one_is_gone() -> None
     shown = seen(manifest, classed(manifest, both))
 
     used = replace(both, capacity_reservations=(replace(held, available=0), block))
-    assert classed(shown, used) is None, "how many are free is not shown"
+    assert classed(shown, used) is None, "the number of free instances is not shown"
     left = classed(shown, replace(both, capacity_reservations=(held,)))
     assert left is not None
     assert [each["id"] for each in left.status["capacityReservations"]] == ["cr-1"]

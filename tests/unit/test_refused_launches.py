@@ -1,4 +1,4 @@
-"""What a refused launch does to its NodePool."""
+"""The effect of a refused launch on its NodePool."""
 
 from __future__ import annotations
 

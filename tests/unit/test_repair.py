@@ -1,4 +1,4 @@
-"""Which nodes are replaced because they are sick, and which are only told of."""
+"""Which unhealthy nodes are replaced, and which are only reported."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def found(
 
 
 def crowd(healthy: int, sick: int, **fields: Any) -> tuple[list[NodeClaim], list[Node]]:
-    """Return claims and Nodes, the sick ones first."""
+    """Return claims and Nodes, the unhealthy ones first."""
     claims = [claim(number, **fields) for number in range(sick + healthy)]
     nodes = [node(c, **({"Ready": bad()} if n < sick else {})) for n, c in enumerate(claims)]
     return claims, nodes
@@ -79,7 +79,7 @@ def test_a_condition_is_tolerated_for_its_time_and_no_longer(kind: str, status: 
 def test_conditions_without_a_policy_do_not_make_a_node_unhealthy() -> None:
     harmless = {"MemoryPressure": bad("True"), "StorageReady": bad("Unknown"), "DiskPressure": bad("False")}
     assert diagnosis(node(claim(), **harmless), NOW) == ""
-    assert diagnosis(node(claim(), Ready=Condition("False")), NOW) == "", "nobody knows since when"
+    assert diagnosis(node(claim(), Ready=Condition("False")), NOW) == "", "the time since when is unknown"
     assert len(POLICIES) == 6
 
 

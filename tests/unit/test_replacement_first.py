@@ -1,4 +1,4 @@
-"""A node whose end we chose keeps its pods while what was bought for them is on its way."""
+"""A node that nodesmith chose to terminate keeps its pods until the nodes bought for them are ready."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def test_the_claim_shows_what_it_waits_for() -> None:
 def test_pods_go_at_once_if_the_replacements_of_their_node_are_ready() -> None:
     moved = replace(ending(timedelta(0), "Drifted"), replaced_by=("default-b",))
     assert evicts(steps(moved, bought(Phase.INITIALIZED)))
-    assert not evicts(steps(moved, bought(Phase.TERMINATING))), "it is to go itself"
-    assert not evicts(steps(moved)), "it is gone"
+    assert not evicts(steps(moved, bought(Phase.TERMINATING))), "the replacement is ending itself"
+    assert not evicts(steps(moved)), "the replacement is gone"
 
 
 def test_pods_go_at_once_when_a_node_bought_since_the_termination_began_is_ready() -> None:

@@ -1,4 +1,4 @@
-"""Launching into reserved capacity: the reservation is named, and nobody else's is taken by chance."""
+"""Launching into reserved capacity: the reservation is named, and no other reservation is used by chance."""
 
 from __future__ import annotations
 

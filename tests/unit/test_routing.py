@@ -1,4 +1,4 @@
-"""Routing: whose an event is, for whom it is kept, who is woken, and what becomes of one that cannot be passed on."""
+"""Routing: which clusters an event concerns, where it is stored, what is woken, and how failures are handled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BLOCK = "cr-0123456789abcdef0"
 
 @dataclass(slots=True)
 class Region:
-    """What routing sees of a region. `away` are instances that cannot be looked up, `refusing` clusters not woken."""
+    """A region for routing. `away` are instances that cannot be looked up, `refusing` clusters that cannot be woken."""
 
     instances: Mapping[str, str]
     reservations: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Region:
         return route(self.routing(), event, builders.ACCOUNT)
 
     def kept(self) -> dict[str, list[str]]:
-        """Return the events that are kept, by cluster."""
+        """Return the stored events, by cluster."""
         return {cluster: [k.event for k in kept.values()] for cluster, kept in self.notices.kept.items()}
 
 

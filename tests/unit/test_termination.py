@@ -1,4 +1,4 @@
-"""How a node ends: whose turn it is, what protects a pod, what a claim waits for."""
+"""How a node terminates: in which order, what protects a pod, what a claim waits for."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ WEB = builders.shape(app="web")
 
 
 def closed(name: str = "node-a", claim: NodeClaim = CLAIM, **fields: Any) -> Node:
-    """Return the claim's Node as it is once no pods come to it any more."""
+    """Return the claim's Node as it is once it is closed to new pods."""
     return builders.node(
         name,
         provider_id=claim.provider_id,
@@ -74,7 +74,7 @@ def seen(pods: Iterable[Pod] = (), **fields: Any) -> Snapshot:
 def steps(
     snapshot: Snapshot, *claims: NodeClaim, instances: Sequence[str] = (), now: datetime = NOW
 ) -> list[TerminationCommand]:
-    """Return what is to be done; `instances` are the states of the first claim's, where EC2 was asked."""
+    """Return the next commands. `instances` are the states of the first claim's instances, if EC2 was asked."""
     claims = claims or (ENDING,)
     found = [instance(claims[0], state) for state in instances]
     checked = [claims[0].name] if instances else []
@@ -124,7 +124,7 @@ def test_a_deleted_nodepool_s_nodes_go_within_its_budgets(budget: str, ends: int
     later = [ending.get(claim.name, claim) for claim in pool]
     assert to_end(later, snapshot, NOW) == []
     kept = builders.snapshot(nodeclaims=tuple(map(shown, pool)), nodepools=(builders.nodepool_manifest(),))
-    assert len(to_end(pool, kept, NOW)) == 5, "who deletes NodeClaims one by one knows what they do"
+    assert len(to_end(pool, kept, NOW)) == 5, "users who delete NodeClaims one by one do so on purpose"
 
 
 def test_a_deadline_does_not_wait_for_a_budget() -> None:
@@ -311,7 +311,7 @@ def test_past_its_deadline_nothing_protects_a_pod() -> None:
 def test_a_pod_is_deleted_at_the_last_moment_that_leaves_it_its_grace(
     cause: str, lead: int, late: float, graces: list[int]
 ) -> None:
-    """Where EC2 takes the instance, twelve seconds sooner: EC2 waits for nobody."""
+    """If EC2 takes the instance, twelve seconds sooner: EC2 does not wait."""
     deadline = NOW + timedelta(minutes=1)
     pods = builders.bind(replace(WEB, annotations={DO_NOT_DISRUPT: "true"}, grace_seconds=30), "node-a")
     ending = CLAIM.terminating(cause, "", NOW - timedelta(minutes=1), deadline)
@@ -462,7 +462,7 @@ def test_ec2_is_not_asked_again_for_an_instance_that_is_gone() -> None:
 def test_a_claim_without_an_instance_is_released_unless_the_snapshot_shows_a_finalizer_on_its_node(
     nodes: tuple[Node, ...],
 ) -> None:
-    """Whether the Node is gone is asked of the API server, by its name."""
+    """The API server is asked by name whether the Node is gone."""
     assert steps(seen(nodes=nodes), replace(GONE, node_name="node-a")) == [
         Release(replace(GONE, node_name="node-a"), "node-a")
     ]
@@ -523,7 +523,7 @@ def test_the_obstacle_of_an_eviction_is_shown_with_the_budgets_figures() -> None
 
 
 def test_a_node_behind_others_keeps_its_message_whatever_its_budget_allows_them() -> None:
-    """Otherwise each round of a drain would write each waiting claim anew."""
+    """Otherwise each round of a drain would write each waiting claim again."""
     first = replace(
         ENDING, name="default-0", provider_id="aws:///a/i-0", terminating_at=NOW - timedelta(hours=1)
     )
@@ -543,7 +543,7 @@ def test_a_node_behind_others_keeps_its_message_whatever_its_budget_allows_them(
 
 
 def test_a_wait_for_another_object_is_recorded_even_if_the_reason_is_the_same() -> None:
-    """`default/we` is no part of `default/web`, though it begins like it."""
+    """`default/we` does not match `default/web`, although it is a prefix of it."""
     (pod,) = builders.bind(WEB, "node-a")
 
     def waits(guard: str, claim: NodeClaim) -> list[Wait]:

@@ -1,4 +1,4 @@
-"""What would hold up a node's end, known before it begins."""
+"""What would delay a node's termination, known before it begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When time alone lets the end of a node go on."""
+"""When time alone lets the termination of a node go on."""
 
 from __future__ import annotations
 

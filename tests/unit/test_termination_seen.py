@@ -1,4 +1,4 @@
-"""A snapshot taken before a node was tainted holds neither its last pods nor its volumes, and ends nothing."""
+"""A snapshot taken before a node was tainted lacks its last pods and volumes, and terminates nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ending(**fields: Any) -> NodeClaim:
 
 
 def steps(of: NodeClaim, **seen: Any) -> Sequence[type]:
-    """Return what is done about a claim whose node is empty, as one snapshot shows it."""
+    """Return the commands for a claim whose node is empty, as one snapshot shows it."""
     shown = snapshot(nodes=(node(provider_id=of.provider_id, **seen),))
     done = [type(command) for command in next_steps([of], shown, {}, (), NOW)]
     return [kind for kind in done if kind in (Advance, TerminateInstances)]

@@ -1,4 +1,4 @@
-"""What pods and nodes are told when pods leave."""
+"""Events on pods, Nodes and NodeClaims when pods leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which concerns of a cluster dispatch wakes in a minute: all while the cluster changes, else what is due."""
+"""Which concerns of a cluster a tick wakes: all while the cluster changes, otherwise those that are due."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def alive(at: datetime = NOON, changed: datetime = NEVER, ledger: datetime | Non
 
 
 def rested(**due: datetime) -> list[Record]:
-    """Return records of a cluster in which nothing has to look again but those that are named."""
+    """Return records of a cluster in which only the named concerns are due."""
     return [Record("east", concern, NOON, due=due.get(str(concern))) for concern in TICK_MINUTES]
 
 
@@ -35,7 +35,7 @@ def woken(
 
 
 def own_minute(cluster: str) -> int:
-    """Return the minute after noon in which a cluster that does not change looks."""
+    """Return the minute after noon in which an unchanged cluster looks."""
     (minute,) = (
         m
         for m in range(QUIET_TICK_MINUTES)
@@ -85,7 +85,7 @@ def test_a_due_concern_is_woken_at_its_interval_and_not_each_minute() -> None:
     hour = Counter(c for m in range(60) for c in woken(alive(NOON + m * MINUTE), records, NOON + m * MINUTE))
 
     assert hour[Concern.LIFECYCLE] == 60
-    assert hour[Concern.READINESS] in {12, 14}  # with the two looks that each concern has in any case
+    assert hour[Concern.READINESS] in {12, 14}  # with the two regular looks of each concern
     assert hour[Concern.TERMINATION] == 2
 
 

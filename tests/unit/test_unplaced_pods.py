@@ -1,4 +1,4 @@
-"""Pods that stay are told why, in Events where people look first: once, and not for ever."""
+"""Events on pods that stay unscheduled, with the reason: once, and not forever."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY = EVENTS_AT_ONCE + 10
 
 
 class Cluster:
-    """A cluster in which so many pods wait, and what they are told from run to run."""
+    """A cluster in which a number of pods wait, and their Events from run to run."""
 
     def __init__(self, waiting: int = MANY) -> None:
         self.blobs, self.objects = FakeBlobs(), FakeCluster()
@@ -29,7 +29,7 @@ class Cluster:
         self.seen = snapshot(pods=pods(shape(), waiting))
 
     def decide(self, *groups: tuple[Reason, int, int], at: datetime = NOW) -> None:
-        """Leave pods unplaced: for a reason, from one number to another."""
+        """Leave the pods with numbers in a range unplaced, for a reason."""
         unplaced = tuple(
             Unplaced(tuple(f"default/web-{number:04}" for number in range(first, last)), why)
             for why, first, last in groups
