@@ -67,7 +67,7 @@ def most_in_an_hour(moments: list[datetime]) -> int:
 
 
 @pytest.mark.parametrize("ill", [never, dying])
-def test_a_broken_nodepool_launches_at_most_six_times_an_hour(
+def test_a_broken_nodepool_launches_at_most_six_times_in_an_hour(
     ill: Callable[[World], Callable[[Instance], bool]],
 ) -> None:
     world = world_of(broken=3)
@@ -96,7 +96,7 @@ def served_after(world: World) -> dict[str, timedelta]:
 
 
 @pytest.mark.parametrize("ill", [never, dying])
-def test_beside_a_broken_nodepool_three_healthy_ones_serve_as_fast_as_ever(
+def test_a_broken_nodepool_does_not_slow_down_three_healthy_ones(
     ill: Callable[[World], Callable[[Instance], bool]],
 ) -> None:
     """At once, and when more pods come while the broken one is left alone."""
@@ -122,7 +122,7 @@ def more_pods(world: World) -> None:
         world.add(f"{pool}-late", nodeSelector={NODEPOOL: pool}, affinity=ONE_EACH)
 
 
-def test_the_condition_and_the_pods_tell_what_is_wrong() -> None:
+def test_the_condition_and_the_pods_show_what_is_wrong() -> None:
     world = world_of(broken=3)
     world.boots = never(world)
     world.settle(patience=timedelta(minutes=17))
@@ -135,7 +135,7 @@ def test_the_condition_and_the_pods_tell_what_is_wrong() -> None:
     assert {event.name for event in events} >= {"default/broken-0"}
 
 
-def test_once_it_is_mended_everything_is_served_at_once() -> None:
+def test_once_it_is_fixed_everything_is_served_at_once() -> None:
     world = world_of(broken=3)
     world.boots = never(world)
     world.settle(patience=timedelta(minutes=40))

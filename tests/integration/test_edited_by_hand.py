@@ -104,7 +104,7 @@ def unmarked(world: World) -> list[str]:
     ("kind", "how"),
     [(kind, how) for kind in KINDS for how in EDITS if ONLY.get(how, kind) == kind],
 )
-def test_what_was_edited_by_hand_is_put_back_and_ends_cleanly(kind: str, how: str, phase: Phase) -> None:
+def test_manual_edits_are_reverted_and_the_object_ends_cleanly(kind: str, how: str, phase: Phase) -> None:
     moment = Moment()
     world = a_world(moment)
     moment.is_now = lambda: (
@@ -126,7 +126,7 @@ def test_what_was_edited_by_hand_is_put_back_and_ends_cleanly(kind: str, how: st
     assert not gone & set(world.store.claims), "what was deleted ended all the same"
 
 
-def test_a_node_that_was_restored_is_drained_though_its_nodeclaim_is_deleted_in_the_same_moment() -> None:
+def test_a_restored_node_is_drained_even_if_its_nodeclaim_is_deleted_at_the_same_moment() -> None:
     world = a_world()
     world.settle()
     edit(world, "Node", "it is restored without a provider id")
@@ -136,7 +136,7 @@ def test_a_node_that_was_restored_is_drained_though_its_nodeclaim_is_deleted_in_
     assert len(world.cloud.instances) == 2, "the old one has gone"
 
 
-def test_a_node_that_is_restored_when_its_claim_has_long_gone_is_let_go() -> None:
+def test_a_node_that_is_restored_long_after_its_claim_is_gone_is_released() -> None:
     world = a_world()
     world.settle()
     kept = dict(world.cluster.nodes)

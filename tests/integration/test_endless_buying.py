@@ -137,13 +137,13 @@ def test_after_hours_one_node_an_hour_is_bought() -> None:
     assert 2 <= world.bought - before <= 4
 
 
-def test_of_many_pods_one_is_tried_after_two_attempts_for_each() -> None:
+def test_after_two_attempts_for_each_only_one_of_many_pods_is_tried() -> None:
     world = Oddly(after_daemons_larger_than_their_template, pods=MANY, cpu="14")
     world.live(HOUR)
     assert 2 * MANY < world.bought <= 2 * MANY + MOST_IN_AN_HOUR - 2
 
 
-def test_pods_that_are_made_anew_while_they_wait_begin_nothing_anew() -> None:
+def test_pods_that_are_replaced_while_they_wait_do_not_restart_the_attempts() -> None:
     world = Oddly(after_daemons_larger_than_their_template)
 
     def made_anew(w: World) -> None:
@@ -156,7 +156,7 @@ def test_pods_that_are_made_anew_while_they_wait_begin_nothing_anew() -> None:
     assert 3 <= world.bought <= MOST_IN_AN_HOUR
 
 
-def test_pods_are_told_why_they_wait() -> None:
+def test_pods_show_why_they_wait() -> None:
     world = Oddly(after_daemons_larger_than_their_template)
     world.live(10 * MINUTE)
     told = [event for event in world.cluster.events if event.reason == "ProvisioningBackOff"]
@@ -190,7 +190,7 @@ def test_once_pods_have_run_the_next_one_is_bought_for_at_once() -> None:
     assert not world.waiting()
 
 
-def test_a_hundred_pods_with_a_node_each_are_no_repeated_attempt() -> None:
+def test_a_hundred_pods_with_a_node_each_are_not_a_repeated_attempt() -> None:
     world = Oddly(as_usual, pods=100, cpu="14")
     world.live(6 * MINUTE)
     assert not world.waiting()
@@ -198,7 +198,7 @@ def test_a_hundred_pods_with_a_node_each_are_no_repeated_attempt() -> None:
     assert world.attempts == {1: 100}
 
 
-def test_pods_that_come_in_waves_are_no_repeated_attempt() -> None:
+def test_pods_that_come_in_waves_are_not_a_repeated_attempt() -> None:
     world = Oddly(as_usual, cpu="14")
     for number in range(1, 40):
         later = timedelta(seconds=7 * number)
@@ -209,7 +209,7 @@ def test_pods_that_come_in_waves_are_no_repeated_attempt() -> None:
     assert world.attempts == {1: 40}
 
 
-def test_a_workload_that_grows_and_shrinks_is_no_repeated_attempt() -> None:
+def test_a_workload_that_grows_and_shrinks_is_not_a_repeated_attempt() -> None:
     world = Oddly(as_usual, cpu="14")
     for number in range(8):
         world.live(6 * MINUTE)
@@ -225,7 +225,7 @@ def test_a_workload_that_grows_and_shrinks_is_no_repeated_attempt() -> None:
     assert world.attempts == {1: 1}
 
 
-def test_spot_interruptions_before_pods_run_are_no_repeated_attempt() -> None:
+def test_spot_interruptions_before_pods_run_are_not_a_repeated_attempt() -> None:
     world = Oddly(as_usual)
     taken: set[str] = set()
 
@@ -243,7 +243,7 @@ def test_spot_interruptions_before_pods_run_are_no_repeated_attempt() -> None:
     assert set(world.attempts) <= {1}
 
 
-def test_launches_that_find_no_capacity_are_no_attempt() -> None:
+def test_launches_that_find_no_capacity_are_not_an_attempt() -> None:
     world = Oddly(as_usual)
     world.cloud.stock = {"spot *": 0, "on-demand *": 0}
     world.live(5 * MINUTE)
@@ -265,7 +265,7 @@ def test_the_end_of_a_back_off_wakes_provisioning_without_a_tick() -> None:
     assert 2 * MINUTE <= world.now - second <= 2 * MINUTE + 2 * STEP
 
 
-def test_a_node_that_is_replaced_by_one_of_no_use_is_not_bought_and_replaced_in_turns() -> None:
+def test_a_node_is_not_bought_and_replaced_by_a_useless_one_alternately() -> None:
     world = Oddly(where_small_nodes_are_filled)
     add(world, "web-large", cpu="14")
     world.live(3 * MINUTE)

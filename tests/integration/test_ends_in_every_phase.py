@@ -114,7 +114,7 @@ def attach_a_volume(world: World) -> None:
 
 
 @pytest.mark.parametrize(("what", "phase"), MOMENTS, ids=lambda value: str(value))
-def test_whatever_is_deleted_by_hand_in_whatever_phase_comes_to_a_clean_end(what: str, phase: Phase) -> None:
+def test_whatever_users_delete_in_whatever_phase_ends_cleanly(what: str, phase: Phase) -> None:
     moment = Moment()
     world = a_world(moment)
     moment.is_now = lambda: (
@@ -136,7 +136,7 @@ def test_whatever_is_deleted_by_hand_in_whatever_phase_comes_to_a_clean_end(what
 
 @pytest.mark.parametrize("error", [Transient("500: etcd is away"), Conflict("409: object modified")], ids=str)
 @pytest.mark.parametrize("seconds", [5, 30, 45, 105, 120, 135])
-def test_an_api_server_that_answers_500_or_409_for_a_minute_changes_only_when_it_happens(
+def test_an_api_server_that_answers_500_or_409_for_a_minute_changes_only_the_timing(
     seconds: int, error: Exception
 ) -> None:
     world = a_world()
@@ -162,7 +162,7 @@ def test_an_instance_is_terminated_once_however_often_its_function_dies_or_runs(
     assert world.violations() == []
 
 
-def test_a_second_node_with_a_provider_id_is_never_opened_and_holds_nothing_up() -> None:
+def test_a_second_node_with_a_provider_id_is_never_opened_and_delays_nothing() -> None:
     world = a_world()
     world.settle()
     (name,) = world.cluster.nodes
@@ -178,7 +178,7 @@ def test_a_second_node_with_a_provider_id_is_never_opened_and_holds_nothing_up()
     assert [i.state for i in world.cloud.instances.values()].count("terminated") == 1
 
 
-def test_pods_that_a_webhook_keeps_do_not_use_up_what_their_budget_allows_others() -> None:
+def test_pods_whose_eviction_a_webhook_denies_do_not_use_up_their_budget() -> None:
     """The stubborn pod's Node ends first, and one pod of the budget may go at a time."""
     big: dict[str, Any] = {"cpu": "3"}
     pods = {f"web-{n}": pod_manifest(f"web-{n}", **big) for n in range(3)}
@@ -203,7 +203,9 @@ def test_pods_that_a_webhook_keeps_do_not_use_up_what_their_budget_allows_others
     assert "web-1" not in world.pods, "its place was kept by the one that the webhook keeps"
 
 
-def test_who_waits_for_its_turn_is_written_once_however_many_rounds_the_drain_takes() -> None:
+def test_a_claim_that_waits_for_nodes_ahead_of_it_is_written_once_however_many_rounds_the_drain_takes() -> (
+    None
+):
     """Six nodes of one pod each, of which one may be away at a time: six rounds, each of which all see."""
     pods = {f"web-{n}": pod_manifest(f"web-{n}", cpu="3") for n in range(6)}
     small = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
@@ -236,7 +238,7 @@ class _Denying:
         return getattr(self._cluster, name)
 
 
-def test_nodes_for_the_pods_of_nodes_that_end_are_asked_for_before_anything_is_done_to_these() -> None:
+def test_replacements_are_requested_before_the_ending_nodes_are_changed() -> None:
     world = a_world()
     world.settle()
     delete_objects("Node")(world)
@@ -261,7 +263,7 @@ def closings(world: World) -> Counter[str]:
     )
 
 
-def test_a_run_that_comes_while_another_is_on_leaves_the_nodes_to_it_and_has_it_look_again() -> None:
+def test_a_run_that_starts_during_another_leaves_the_nodes_to_it_and_has_it_look_again() -> None:
     moment = Moment()
     world = a_world(moment)
     world.settle()
@@ -279,7 +281,7 @@ def test_a_run_that_comes_while_another_is_on_leaves_the_nodes_to_it_and_has_it_
     assert "other runs were turned away" in why
 
 
-def test_evictions_that_were_postponed_have_the_nodes_looked_at_again_at_once() -> None:
+def test_after_postponed_evictions_the_nodes_are_looked_at_again_at_once() -> None:
     world = a_world()
     world.settle()
     delete_objects("Node")(world)
@@ -295,7 +297,7 @@ def test_evictions_that_were_postponed_have_the_nodes_looked_at_again_at_once() 
     assert not any(event.reason == "Evicted" for event in calm.events)
 
 
-def test_nodes_that_wait_for_their_budget_say_so_while_pods_of_others_are_evicted() -> None:
+def test_nodes_that_wait_for_their_budget_show_it_while_pods_of_others_are_evicted() -> None:
     """Three nodes of one pod each, of which one may be away at a time."""
     world = World(
         {f"web-{n}": pod_manifest(f"web-{n}", cpu="3") for n in range(3)},
@@ -330,7 +332,7 @@ def test_nodes_that_wait_for_their_budget_say_so_while_pods_of_others_are_evicte
     assert (done["Evict"], done["Wait"]) == (1, 2)
 
 
-def test_a_run_that_died_holds_up_the_others_for_ten_seconds() -> None:
+def test_a_run_that_died_delays_the_others_for_ten_seconds() -> None:
     world = a_world()
     world.settle()
     delete_objects("Node")(world)
@@ -349,7 +351,7 @@ def test_a_run_that_died_holds_up_the_others_for_ten_seconds() -> None:
     assert closings(world)
 
 
-def test_a_run_that_failed_holds_up_nobody() -> None:
+def test_a_run_that_failed_does_not_delay_others() -> None:
     world = a_world()
     world.settle()
     delete_objects("Node")(world)

@@ -57,7 +57,7 @@ def test_a_nodeclaim_goes_after_its_node() -> None:
     assert world.violations() == []
 
 
-def test_while_a_node_is_held_nobody_asks_ec2_and_nothing_is_written() -> None:
+def test_while_a_node_is_held_ec2_is_not_asked_and_nothing_is_written() -> None:
     world, claim = held_world()
     world.live(ENDED)
     runs, calls, writes = world.runs, len(world.cloud.calls), len(world.cluster.calls)
@@ -69,7 +69,7 @@ def test_while_a_node_is_held_nobody_asks_ec2_and_nothing_is_written() -> None:
     assert world.runs - runs <= 60, "the ticks"
 
 
-def test_node_and_nodeclaim_are_told_which_finalizer_it_is() -> None:
+def test_node_and_nodeclaim_get_an_event_with_the_finalizer() -> None:
     world, claim = held_world()
     world.live(ENDED)
     message = f"Node {claim.node_name} is held by finalizer {BACKUP} of another controller"
@@ -95,7 +95,7 @@ def test_a_node_of_another_instance_under_the_same_name_is_not_waited_for() -> N
     assert "deletionTimestamp" not in world.cluster.nodes[claim.node_name]["metadata"]
 
 
-def test_a_stale_snapshot_neither_lets_a_nodeclaim_go_before_its_node_nor_keeps_it_for_ever() -> None:
+def test_a_stale_snapshot_neither_releases_a_nodeclaim_before_its_node_nor_keeps_it_forever() -> None:
     world, claim = held_world()
     world.live(ENDED)
     hidden = world.cluster.nodes.pop(claim.node_name)
@@ -110,7 +110,7 @@ def test_a_stale_snapshot_neither_lets_a_nodeclaim_go_before_its_node_nor_keeps_
 
 
 @pytest.mark.parametrize("gone", ["node", "finalizer"])
-def test_a_node_that_is_torn_away_while_its_instance_ends_leaves_nothing_behind(gone: str) -> None:
+def test_a_node_that_is_removed_while_its_instance_terminates_leaves_nothing_behind(gone: str) -> None:
     world, claim = held_world()
     world.live(timedelta(seconds=70))
     if gone == "node":
@@ -126,9 +126,7 @@ def test_a_node_that_is_torn_away_while_its_instance_ends_leaves_nothing_behind(
     assert world.violations() == []
 
 
-def test_a_function_that_dies_while_it_lets_go_leaves_nothing_behind_and_no_nodeclaim_goes_before_its_node() -> (
-    None
-):
+def test_a_function_that_dies_during_the_release_leaves_nothing_behind_and_keeps_the_order() -> None:
     undisturbed = Boundaries()
     assert _told(undisturbed) == []
     last_calls = "release_node", "delete_nodeclaim", "FakeStore.forget", "publish"

@@ -185,7 +185,7 @@ TIDY = {
 """`dead` and `lost` are termination's from here on: what is not drained yet stays."""
 
 
-def test_everything_that_nobody_needs_goes_and_nothing_else() -> None:
+def test_everything_unneeded_is_removed_and_nothing_else() -> None:
     yard = untidy()
     report = yard.run()
     assert report.counts == {
@@ -223,7 +223,7 @@ def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end() -> None:
     assert broken == {}
 
 
-def test_two_crashes_in_one_sweep_change_nothing_in_the_end() -> None:
+def test_two_crashes_in_one_collection_change_nothing_in_the_end() -> None:
     first_run = untidy()
     first_run.run()
     last = first_run.boundaries.passed
@@ -268,7 +268,7 @@ def test_a_deletion_that_fails_is_raised_at_the_end_and_stops_no_other(method: s
     assert yard.left() == TIDY
 
 
-def test_while_ec2_does_not_say_who_lives_nothing_is_let_go_that_might() -> None:
+def test_while_ec2_does_not_answer_nothing_that_may_be_alive_is_removed() -> None:
     yard = untidy()
     yard.cloud.raise_before = failing("living")
     with pytest.raises(Transient, match="living failed"):
@@ -279,7 +279,7 @@ def test_while_ec2_does_not_say_who_lives_nothing_is_let_go_that_might() -> None
     assert not yard.cloud.instances["i-leaked"].is_alive
 
 
-def test_while_the_instances_can_not_be_listed_nothing_is_collected() -> None:
+def test_while_instances_cannot_be_listed_nothing_is_collected() -> None:
     yard = untidy()
     before = yard.left()
     yard.cloud.raise_before = failing("owned_instances")
@@ -288,7 +288,7 @@ def test_while_the_instances_can_not_be_listed_nothing_is_collected() -> None:
     assert yard.left() == before
 
 
-def test_a_kind_that_can_not_be_listed_does_not_keep_the_others() -> None:
+def test_a_kind_that_cannot_be_listed_does_not_delay_the_others() -> None:
     yard = untidy()
 
     def fail(call: Call) -> None:
@@ -306,7 +306,7 @@ def nothing(_method: str) -> None:
     """Let the call be."""
 
 
-def test_a_claim_that_moved_on_meanwhile_is_left_to_whoever_moved_it() -> None:
+def test_a_claim_that_moved_on_meanwhile_is_skipped() -> None:
     yard = untidy()
 
     def moved(method: str) -> None:
@@ -360,7 +360,7 @@ def test_another_clusters_snapshot_is_rejected_before_anything_is_looked_at() ->
     assert yard.cloud.calls == []
 
 
-def test_a_launch_in_the_midst_of_a_collection_is_never_taken_for_a_leak() -> None:
+def test_a_launch_during_a_collection_never_counts_as_garbage() -> None:
     """EC2's clock is an hour behind, so that no instance is saved by its age: only the order of the looks does."""
     quiet = launching()
     quiet.visit(Concern.GARBAGECOLLECTION)
@@ -373,7 +373,7 @@ def test_a_launch_in_the_midst_of_a_collection_is_never_taken_for_a_leak() -> No
         assert [i.state for i in world.cloud.instances.values()] == ["pending"], moment
 
 
-def test_a_collection_in_the_midst_of_a_launch_takes_nothing_away_from_it() -> None:
+def test_a_collection_during_a_launch_does_not_affect_it() -> None:
     quiet = launching()
     quiet.run(Concern.PROVISIONING)
     for moment in range(1, quiet.boundaries.passed + 1):
@@ -391,7 +391,7 @@ def launching() -> World:
     return world
 
 
-def test_of_a_ledger_that_was_lost_every_node_is_taken_back_and_drained_and_no_pod_is_cut_off() -> None:
+def test_after_the_ledger_was_lost_every_node_is_taken_back_and_drained_with_grace() -> None:
     world = World({name: pod_manifest(name) for name in ("web-0", "web-1")})
     world.settle()
     (before,) = world.cluster.nodes

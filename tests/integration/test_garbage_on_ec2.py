@@ -79,7 +79,7 @@ def ids(found: list[Owned]) -> list[str]:
     return [owned.id for owned in found]
 
 
-def test_only_volumes_of_ours_that_are_attached_to_nothing_are_found_and_deleted(cloud: AwsCloud) -> None:
+def test_only_detached_volumes_of_nodesmith_are_found_and_deleted(cloud: AwsCloud) -> None:
     launched()
     loose = volume({**OURS, "karpenter.sh/nodeclaim": "default-gone"})
     volume({**OURS, "nodesmith.dev/managed-by": "other"})
@@ -93,9 +93,7 @@ def test_only_volumes_of_ours_that_are_attached_to_nothing_are_found_and_deleted
     assert len(client("ec2").describe_volumes()["Volumes"]) == 4
 
 
-def test_only_interfaces_of_ours_that_are_attached_to_nothing_are_found_and_deleted(
-    world: Account, cloud: AwsCloud
-) -> None:
+def test_only_detached_interfaces_of_nodesmith_are_found_and_deleted(world: Account, cloud: AwsCloud) -> None:
     launched()
     loose = interface(world, OURS)
     kept = interface(world, {"cluster.k8s.amazonaws.com/name": "express"})  # as the VPC CNI tags its own
@@ -132,14 +130,16 @@ def test_a_profile_whose_role_a_crash_took_out_already_is_deleted(cloud: AwsClou
     assert cloud.owned(Kind.INSTANCE_PROFILE) == []
 
 
-def test_where_iam_cannot_be_reached_it_is_not_asked() -> None:
+def test_if_iam_cannot_be_reached_it_is_not_asked() -> None:
     isolated = AwsCloud(
         lambda service: pytest.fail(service), replace(SETTINGS, isolated_vpc=True), system_time
     )
     assert isolated.owned(Kind.INSTANCE_PROFILE) == []
 
 
-def test_one_instance_that_ec2_will_not_end_is_named_and_does_not_save_the_others(cloud: AwsCloud) -> None:
+def test_an_instance_that_ec2_refuses_to_terminate_is_named_and_the_others_are_terminated(
+    cloud: AwsCloud,
+) -> None:
     protected, other = launched("a").instance.id, launched("b").instance.id
     client("ec2").modify_instance_attribute(InstanceId=protected, DisableApiTermination={"Value": True})
     with pytest.raises(Transient, match=rf"{protected}: OperationNotPermitted"):
@@ -148,14 +148,14 @@ def test_one_instance_that_ec2_will_not_end_is_named_and_does_not_save_the_other
     assert [instance.id for instance in cloud.owned_instances()] == [protected]
 
 
-def test_what_is_in_use_is_not_deleted_and_said_so(cloud: AwsCloud) -> None:
+def test_resources_in_use_are_not_deleted_and_reported(cloud: AwsCloud) -> None:
     described = client("ec2").describe_instances(InstanceIds=[launched().instance.id])
     (device,) = described["Reservations"][0]["Instances"][0]["BlockDeviceMappings"]
     with pytest.raises(Transient, match="VolumeInUse"):
         cloud.remove(Owned(Kind.VOLUME, device["Ebs"]["VolumeId"]))
 
 
-def test_a_template_that_was_collected_is_made_again_by_a_process_that_long_believed_in_it(
+def test_a_collected_template_is_created_again_by_a_process_that_had_cached_it(
     world: Account,
 ) -> None:
     times = [datetime(2026, 11, 21, 8, tzinfo=UTC)]

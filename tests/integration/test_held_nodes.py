@@ -92,7 +92,7 @@ def test_pods_come_only_after_those_of_the_daemonsets() -> None:
     assert len(world.cloud.instances) == 1, "room on a held node is room"
 
 
-def test_a_daemonset_that_never_comes_holds_a_node_five_minutes_and_no_longer() -> None:
+def test_a_daemonset_without_pods_holds_a_node_for_five_minutes_at_most() -> None:
     world = HELD.begun()
     world.mishaps.clear()
     world.settle(patience=timedelta(minutes=5))

@@ -14,12 +14,12 @@ def test_pods_run_elsewhere_when_ec2_takes_their_node_whatever_goes_wrong_meanwh
 
 
 @pytest.mark.parametrize("trouble", [Trouble.NO_CAPACITY, Trouble.THROTTLED], ids=str)
-def test_where_the_api_server_answers_every_pod_has_its_grace(trouble: Trouble) -> None:
+def test_if_the_api_server_answers_every_pod_has_its_grace(trouble: Trouble) -> None:
     found = survived(3, trouble)
     assert (found.replaced, found.bought, found.harm) == (True, 1, ())
 
 
-def test_in_a_storm_pods_wait_less_than_half_as_long_as_where_nodes_are_deleted_first_and_none_is_killed() -> (
+def test_in_a_storm_pods_wait_less_than_half_as_long_as_if_nodes_were_deleted_first_and_none_is_killed() -> (
     None
 ):
     ours, theirs = (storm(0, nodes=9, notices=3, delete_first=first) for first in (False, True))

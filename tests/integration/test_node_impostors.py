@@ -34,7 +34,7 @@ def claim_of(world: World) -> NodeClaim:
     return claim
 
 
-def test_an_impostor_registers_nothing_and_the_claim_says_which_node_was_refused() -> None:
+def test_an_impostor_registers_nothing_and_the_claim_names_the_refused_node() -> None:
     world, instance = with_impostor()
     claim = claim_of(world)
     assert (claim.phase, claim.reason) == (Phase.LAUNCHED, "NodeNameMismatch")
@@ -44,7 +44,7 @@ def test_an_impostor_registers_nothing_and_the_claim_says_which_node_was_refused
     assert "NodeNameMismatch" in [event.reason for event in world.cluster.events]
 
 
-def test_the_real_node_registers_beside_an_impostor() -> None:
+def test_the_real_node_registers_despite_an_impostor() -> None:
     world, instance = with_impostor()
     world.boots = lambda _: True
     world.settle()
@@ -66,7 +66,7 @@ def test_an_impostor_that_comes_later_changes_nothing() -> None:
     assert "karpenter.sh/registered" not in world.cluster.nodes["impostor"]["metadata"]["labels"]
 
 
-def test_where_ec2_gives_no_name_the_provider_id_alone_counts() -> None:
+def test_if_ec2_returns_no_name_the_provider_id_alone_counts() -> None:
     world, instance = with_impostor()
     world.cloud.instances[instance] = replace(world.cloud.instances[instance], private_dns_name="")
     (name,) = world.store.claims
@@ -75,7 +75,7 @@ def test_where_ec2_gives_no_name_the_provider_id_alone_counts() -> None:
     assert claim_of(world).node_name == "impostor"
 
 
-def test_a_claim_whose_instance_is_gone_ends_though_an_impostor_shows_its_provider_id() -> None:
+def test_a_claim_whose_instance_is_gone_ends_even_if_an_impostor_shows_its_provider_id() -> None:
     world, instance = with_impostor()
     gone = claim_of(world)
     world.lose(instance, "terminated")

@@ -50,7 +50,7 @@ def conditions(world: World, name: str = "mine") -> dict[str, tuple[str, str]]:
     return {c["type"]: (c["status"], c["reason"]) for c in status.get("conditions") or ()}
 
 
-def test_what_a_user_asks_for_is_bought_at_the_lowest_price_and_becomes_a_ready_node() -> None:
+def test_a_users_nodeclaim_is_bought_at_the_lowest_price_and_becomes_a_ready_node() -> None:
     world = world_with(nodeclaim(labels={"team": "web"}))
     world.settle()
     (claim,) = world.store.claims.values()
@@ -77,7 +77,7 @@ def test_the_spec_of_a_users_object_is_never_written() -> None:
     assert world.cluster.nodeclaims["mine"]["spec"] == mine["spec"]
 
 
-def test_one_that_names_a_nodepool_belongs_to_it() -> None:
+def test_a_users_nodeclaim_that_names_a_nodepool_belongs_to_it() -> None:
     world = world_with(nodeclaim(labels={"karpenter.sh/nodepool": "default"}))
     world.settle()
     (claim,) = world.store.claims.values()
@@ -104,7 +104,7 @@ def test_pods_use_the_room_of_a_users_node_before_anything_is_bought_for_them() 
         ({"requirements": [builders.expression("kubernetes.io/arch", "Is", "amd64")]}, "operator"),
     ],
 )
-def test_what_cannot_be_launched_says_why_on_the_object_and_disturbs_nobody(
+def test_a_nodeclaim_that_cannot_be_launched_shows_the_reason_and_affects_no_other(
     change: dict[str, Any], says: str
 ) -> None:
     world = world_with(nodeclaim("good"), nodeclaim("bad", **change))
@@ -125,7 +125,7 @@ def test_what_cannot_be_launched_says_why_on_the_object_and_disturbs_nobody(
     ],
     ids=["too large", "of no architecture"],
 )
-def test_one_that_nothing_for_sale_fits_is_deleted_at_once_and_an_event_says_why(
+def test_a_nodeclaim_that_no_offering_fits_is_deleted_at_once_with_an_event(
     change: dict[str, Any],
 ) -> None:
     world = world_with(nodeclaim("good"), nodeclaim("bad", **change))
@@ -139,7 +139,7 @@ def test_one_that_nothing_for_sale_fits_is_deleted_at_once_and_an_event_says_why
     assert set(world.store.claims) == {"good"}
 
 
-def test_one_made_anew_under_the_name_of_one_that_nothing_fitted_is_decided_about_first() -> None:
+def test_a_new_nodeclaim_under_the_name_of_one_that_nothing_fitted_is_decided_about_first() -> None:
     world = world_with(nodeclaim("bad", resources={"requests": {"cpu": "4000"}}))
     world.run(Concern.READINESS)
     world.run(Concern.PROVISIONING)
@@ -152,7 +152,7 @@ def test_one_made_anew_under_the_name_of_one_that_nothing_fitted_is_decided_abou
     assert conditions(world, "bad")["Ready"] == ("True", "Ready")
 
 
-def test_one_that_cannot_be_launched_for_five_minutes_is_deleted() -> None:
+def test_a_nodeclaim_that_cannot_be_launched_for_five_minutes_is_deleted() -> None:
     ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "late"}
     world = world_with(nodeclaim(nodeClassRef=ref))
     world.cluster.nodeclasses["late"] = builders.nodeclass_manifest("late")
@@ -169,7 +169,7 @@ def test_one_that_cannot_be_launched_for_five_minutes_is_deleted() -> None:
     assert [event.reason for event in world.cluster.events if event.name == "mine"][-1] == "LaunchTimeout"
 
 
-def test_one_whose_nodeclass_is_not_resolved_yet_waits_for_it() -> None:
+def test_a_nodeclaim_whose_nodeclass_is_not_resolved_yet_waits_for_it() -> None:
     ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "late"}
     world = world_with(nodeclaim(nodeClassRef=ref))
     world.cluster.nodeclasses["late"] = builders.nodeclass_manifest("late")
@@ -187,7 +187,7 @@ def test_one_whose_nodeclass_is_not_resolved_yet_waits_for_it() -> None:
     assert conditions(world)["Ready"] == ("True", "Ready")
 
 
-def test_a_refusal_that_is_out_of_date_is_not_said_of_what_has_been_launched_since() -> None:
+def test_an_outdated_refusal_is_not_shown_on_a_nodeclaim_that_has_been_launched_since() -> None:
     ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "late"}
     world = world_with(nodeclaim(nodeClassRef=ref))
     world.cluster.nodeclasses["late"] = builders.nodeclass_manifest("late")
@@ -231,7 +231,7 @@ def until_gone(world: World, name: str = "mine") -> timedelta:
     return world.now - began
 
 
-def test_one_whose_nodeclass_is_missing_is_deleted_at_once() -> None:
+def test_a_nodeclaim_whose_nodeclass_is_missing_is_deleted_at_once() -> None:
     ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "none"}
     world = world_with(nodeclaim(nodeClassRef=ref))
     world.observe()
@@ -242,7 +242,7 @@ def test_one_whose_nodeclass_is_missing_is_deleted_at_once() -> None:
     assert world.cloud.instances == {}
 
 
-def test_one_whose_nodeclass_is_being_deleted_is_deleted() -> None:
+def test_a_nodeclaim_whose_nodeclass_is_being_deleted_is_deleted() -> None:
     world = world_with(nodeclaim())
     leaving = builders.nodeclass_manifest()
     leaving["metadata"] |= {"deletionTimestamp": format_time(builders.NOW), "finalizers": ["example.com/x"]}
@@ -251,7 +251,7 @@ def test_one_whose_nodeclass_is_being_deleted_is_deleted() -> None:
     assert until_gone(world) <= STEP
 
 
-def test_one_whose_nodeclass_is_not_ready_by_its_status_is_deleted_whoever_wrote_that() -> None:
+def test_a_nodeclaim_whose_nodeclass_shows_not_ready_is_deleted_whoever_wrote_the_status() -> None:
     world = World({})
     world.observe()
     world.run(Concern.READINESS)
@@ -279,7 +279,7 @@ def test_a_nodeclass_that_is_younger_than_the_snapshot_keeps_its_nodeclaim() -> 
     assert "mine" in world.cluster.nodeclaims
 
 
-def test_one_that_another_run_has_begun_to_launch_meanwhile_is_not_deleted() -> None:
+def test_a_nodeclaim_that_another_run_has_begun_to_launch_meanwhile_is_not_deleted() -> None:
     world = world_with(nodeclaim())
     set_ready(world, "False")
     world.observe()
@@ -309,7 +309,7 @@ def test_pods_get_no_node_of_a_nodeclass_that_is_not_ready_by_its_status() -> No
     assert len(world.cloud.instances) == 1
 
 
-def test_a_nodeclass_whose_readiness_was_denied_is_judged_anew_once_it_changes() -> None:
+def test_a_nodeclass_that_was_set_to_not_ready_is_judged_again_once_it_changes() -> None:
     world = World({"web-0": pod_manifest("web-0")})
     world.cluster.nodeclasses["default"]["metadata"]["generation"] = 1
     world.observe()
@@ -333,7 +333,7 @@ def test_without_capacity_the_object_goes_and_is_not_tried_again_from_an_old_sna
     assert sum(call.method == "launch" for call in world.cloud.calls) == 1
 
 
-def test_an_object_of_somebody_elses_with_an_instance_is_left_alone() -> None:
+def test_a_foreign_object_with_an_instance_is_ignored() -> None:
     theirs = {**nodeclaim("theirs"), "status": {"providerID": "aws:///us-east-1a/i-theirs"}}
     leaving = nodeclaim("leaving")
     leaving["metadata"]["deletionTimestamp"] = format_time(builders.NOW)
@@ -342,7 +342,7 @@ def test_an_object_of_somebody_elses_with_an_instance_is_left_alone() -> None:
     assert world.cloud.instances == {}
 
 
-def test_one_deleted_before_it_is_ready_leaves_nothing() -> None:
+def test_a_nodeclaim_that_is_deleted_before_it_is_ready_leaves_nothing_behind() -> None:
     for wait in (5, 20, 40):
         world = world_with(nodeclaim())
         world.settle(patience=timedelta(seconds=wait))
@@ -353,7 +353,7 @@ def test_one_deleted_before_it_is_ready_leaves_nothing() -> None:
         assert world.cluster.nodeclaims == {}, wait
 
 
-def test_one_deleted_when_it_is_ready_ends_like_any_node() -> None:
+def test_a_nodeclaim_that_is_deleted_when_it_is_ready_ends_like_any_node() -> None:
     world = world_with(nodeclaim())
     world.settle()
     world.cluster.delete("NodeClaim", "mine")

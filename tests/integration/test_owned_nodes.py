@@ -39,7 +39,7 @@ def test_a_node_has_its_nodeclaim_as_owner_from_when_it_registers() -> None:
     assert owner["uid"] == world.cluster.nodeclaims[claim.name]["metadata"]["uid"]
 
 
-def test_a_node_whose_nodeclaim_is_torn_away_is_drained_and_leaves_nothing_behind() -> None:
+def test_a_node_whose_nodeclaim_was_removed_is_drained_and_leaves_nothing_behind() -> None:
     world, claim = settled()
     tear_away(world, claim)
     world.pass_time()
@@ -51,7 +51,7 @@ def test_a_node_whose_nodeclaim_is_torn_away_is_drained_and_leaves_nothing_behin
     assert world.violations() == [], "its pod was evicted, and its instance terminated"
 
 
-def test_a_nodeclaim_that_is_made_anew_becomes_the_owner_and_owners_of_others_stay() -> None:
+def test_a_nodeclaim_that_is_created_again_becomes_the_owner_and_other_owners_stay() -> None:
     world, claim = settled()
     owners(world, claim).append(THEIRS)
     made = world.cluster.nodeclaims[claim.name]

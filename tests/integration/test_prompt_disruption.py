@@ -178,7 +178,7 @@ ENDLESS = {"nodes": "0", "schedule": "* * * * *", "duration": "2m"}
     ],
     ids=["quiet", "a window without end", "no disruption at all", "no consolidation"],
 )
-def test_where_nothing_happens_only_ticks_wake_disruption(nodes: int, disruption: dict[str, Any]) -> None:
+def test_if_nothing_happens_only_ticks_wake_disruption(nodes: int, disruption: dict[str, Any]) -> None:
     world = settled(nodes, **disruption)
     world.remove(["web-0"])
     world.observe()
@@ -186,7 +186,7 @@ def test_where_nothing_happens_only_ticks_wake_disruption(nodes: int, disruption
     assert list(looks(world, 30 * MINUTE)) == []
 
 
-def test_where_pods_come_and_go_all_the_time_few_hints_to_disruption_itself_are_pending() -> None:
+def test_if_pods_come_and_go_all_the_time_few_hints_to_disruption_itself_are_pending() -> None:
     world = settled(3, consolidateAfter="30s")
     most = 0
     for number in range(300):

@@ -53,7 +53,7 @@ def test_a_changed_template_shows_as_drifted_on_all_nodeclaims_within_5_seconds(
     assert drifting(world) == count
 
 
-def test_what_readiness_has_not_read_yet_takes_no_drift_back() -> None:
+def test_a_change_that_readiness_has_not_read_yet_removes_no_drift() -> None:
     world = settled()
     relabel(world, "blue")
     world.live(5 * SECOND)

@@ -78,7 +78,7 @@ def test_a_pod_is_evicted_within_2_seconds_of_the_end_of_its_protection(before_t
 
 
 @pytest.mark.parametrize("before_tick", [4, 25, 51])
-def test_a_protected_pod_is_deleted_its_grace_before_the_deadline_and_the_instance_goes_at_it(
+def test_a_protected_pod_is_deleted_its_grace_before_the_deadline_at_which_the_instance_is_terminated(
     before_tick: int,
 ) -> None:
     pool = builders.nodepool_manifest()

@@ -183,7 +183,7 @@ def test_the_same_happens_at_the_same_time_as_with_every_tick(story: Story) -> N
     assert told(silent, story).trace != busy.trace, f"nothing here depends on when {story.relies_on} is due"
 
 
-def test_no_concern_of_fifty_nodes_in_service_is_busy() -> None:
+def test_no_concern_of_a_cluster_with_fifty_nodes_in_service_is_busy() -> None:
     world = QuietWorld(50, 1, consolidateAfter="30s", budgets=[{"nodes": "10%"}])
     world.cluster.nodepools["default"]["spec"]["template"]["spec"]["expireAfter"] = "720h"
     world.settle()
@@ -202,14 +202,14 @@ def test_a_launch_keeps_lifecycle_at_work() -> None:
     assert world.dues[Concern.TERMINATION] is None
 
 
-def test_pods_without_a_place_keep_provisioning_at_work() -> None:
+def test_unscheduled_pods_keep_provisioning_at_work() -> None:
     world = QuietWorld(1, 1)
     world.cloud.stock["* * in *"] = 0
     world.settle(patience=MINUTE)
     assert world.dues[Concern.PROVISIONING] == world.ran_at[Concern.PROVISIONING]
 
 
-def test_a_move_under_way_keeps_disruption_at_work() -> None:
+def test_a_move_in_progress_keeps_disruption_at_work() -> None:
     world = QuietWorld(2, 2, consolidateAfter="30s")
     world.settle()
     empty_one(world)
@@ -228,7 +228,7 @@ def test_a_drain_keeps_termination_garbage_collection_and_provisioning_at_work()
         assert world.dues[concern] == world.ran_at[concern], concern
 
 
-def test_a_sick_node_that_is_only_told_of_is_told_of_again_when_that_is_news() -> None:
+def test_an_unhealthy_node_that_is_only_reported_is_reported_again_when_the_event_may_be_repeated() -> None:
     world = QuietWorld(6, 1)
     world.cluster.nodepools["default"]["metadata"]["annotations"] = {NODE_REPAIR: "Report"}
     world.settle()

@@ -100,7 +100,7 @@ def test_the_new_node_is_ready_before_the_first_pod_has_to_leave(why: str) -> No
     assert len(world.cloud.instances) == 2
 
 
-def test_a_node_that_does_not_serve_is_not_waited_for() -> None:
+def test_a_node_that_is_not_ready_is_drained_at_once() -> None:
     world = settled()
     before = sick(world, "Ready", "Unknown")
     world.care(8)
@@ -129,7 +129,7 @@ def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end(why: str) -
     assert broken == {}
 
 
-def test_nothing_is_done_where_only_a_report_is_wanted() -> None:
+def test_nothing_is_done_if_only_reports_are_requested() -> None:
     world = settled("Report")
     node = sick(world, "StorageReady")
     world.care(3)
@@ -153,7 +153,7 @@ def run_of(world: Clinic, **ports: Any) -> Repair:
     return Repair(builders.CLUSTER, **(known | ports), clock=world.clock)
 
 
-def test_the_same_is_said_once_in_a_quarter_of_an_hour() -> None:
+def test_the_same_event_is_published_once_in_fifteen_minutes() -> None:
     world = settled("Report")
     sick(world, "StorageReady")
     run = run_of(world)
@@ -167,7 +167,7 @@ def test_the_same_is_said_once_in_a_quarter_of_an_hour() -> None:
     assert len(calls) == 2
 
 
-def test_a_sick_node_that_is_replaced_is_counted_by_its_condition() -> None:
+def test_an_unhealthy_node_that_is_replaced_is_counted_by_its_condition() -> None:
     world = settled()
     sick(world, "NetworkingReady")
     world.care(3)
@@ -179,7 +179,7 @@ def test_a_sick_node_that_is_replaced_is_counted_by_its_condition() -> None:
     assert about["capacity_type"] in {"spot", "on-demand"}
 
 
-def test_repair_counts_what_it_does_and_wakes_who_carries_on() -> None:
+def test_repair_counts_what_it_does_and_wakes_the_concerns_that_continue() -> None:
     world = settled()
     sick(world, "Ready", "Unknown", since=timedelta(minutes=29))
     assert repair_nodes(run_of(world)).counts == {"NodesUnhealthy": 0}
@@ -194,7 +194,7 @@ def test_repair_counts_what_it_does_and_wakes_who_carries_on() -> None:
     assert repair_nodes(run_of(world)).counts == {"NodesUnhealthy": 0}, "its end has begun"
 
 
-def test_a_claim_that_moved_on_meanwhile_is_left_to_whoever_moved_it() -> None:
+def test_a_claim_that_moved_on_meanwhile_is_skipped() -> None:
     world = settled()
     sick(world, "StorageReady")
 

@@ -22,15 +22,15 @@ def test_where_functions_may_not_be_in_loops_a_drain_stalls_after_16_looks() -> 
     assert {message.concern for message in world.dropped} == {Concern.TERMINATION}
 
 
-def test_a_drain_has_one_hint_to_termination_itself_pending() -> None:
+def test_a_drain_has_one_pending_hint_to_termination_itself() -> None:
     assert long_drain().most_pending[Concern.TERMINATION] == 1
 
 
-def test_launches_that_are_put_off_for_long_have_one_hint_to_provisioning_itself_pending() -> None:
+def test_launches_that_are_deferred_for_long_have_one_pending_hint_to_provisioning_itself() -> None:
     assert throttled_launches(timedelta(minutes=4)).most_pending[Concern.PROVISIONING] == 1
 
 
-def test_a_node_that_is_held_has_one_hint_to_lifecycle_itself_pending() -> None:
+def test_a_held_node_has_one_pending_hint_to_lifecycle_itself() -> None:
     world = held_nodes(timedelta(minutes=3))
     assert any(claim.held_until for claim in world.store.claims.values())
     assert world.most_pending[Concern.LIFECYCLE] == 1

@@ -40,7 +40,7 @@ def run(world: World, minutes: float) -> None:
             world.run(concern)
 
 
-def test_it_is_filled_spread_over_zones_and_then_left_alone() -> None:
+def test_it_is_filled_across_zones_and_then_stays_as_it_is() -> None:
     world = world_of(len(builders.ZONES))
     run(world, 4)
     assert ready_zones(world) == Counter(dict.fromkeys(builders.ZONES, 1))
@@ -89,7 +89,7 @@ def test_its_drifted_nodes_are_renewed_one_for_one_and_never_fewer_than_its_repl
     assert {claim.labels["team"] for claim in world.store.claims.values()} == {"blue"}
 
 
-def test_what_cannot_be_launched_is_told_on_the_nodepool() -> None:
+def test_missing_replicas_are_reported_on_the_nodepool() -> None:
     world = world_of(1, nodeclass="missing")
     run(world, 2)
     told = [event for event in world.cluster.events if event.reason == "ReplicasMissing"]
@@ -97,7 +97,7 @@ def test_what_cannot_be_launched_is_told_on_the_nodepool() -> None:
     assert "EC2NodeClass 'missing'" in told[0].message
 
 
-def test_a_crash_at_any_call_makes_it_neither_more_nor_fewer() -> None:
+def test_a_crash_at_any_call_does_not_change_the_number_of_nodes() -> None:
     pool = builders.nodepool_manifest()
     pool["spec"]["replicas"] = 1
     told = list(crashes.crashes(Story("a static NodePool", {"web-0": {}}, nodepool=pool), crashes.SAMPLE))

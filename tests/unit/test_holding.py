@@ -61,7 +61,7 @@ def steps(
     return next_steps([claim], seen, {}, (), now)
 
 
-def test_a_node_is_cordoned_as_it_is_opened_and_its_pods_are_not_sent_there_in_vain() -> None:
+def test_a_node_is_cordoned_as_it_is_opened_and_its_pods_are_not_nominated_in_vain() -> None:
     opened, register = steps(LAUNCHED, node=NODE)
     assert isinstance(opened, Open)
     assert isinstance(register, Register)
@@ -108,7 +108,7 @@ def test_pods_of_daemonsets_on_other_nodes_do_not_count() -> None:
     assert "kube-system/logs" in wait.claim.message
 
 
-def test_a_daemonset_that_does_not_belong_on_the_node_is_not_waited_for() -> None:
+def test_a_node_does_not_wait_for_a_daemonset_that_does_not_run_there() -> None:
     elsewhere = builders.daemon("gpu", nodeSelector={"gpu": "true"})
     dedicated = replace(CORDONED, taints=(*CORDONED.taints, Taint("team", "NoSchedule", "a")))
     assert isinstance(steps(HELD, daemonsets=[elsewhere])[-1], Initialize)
@@ -119,12 +119,12 @@ def test_without_any_daemonset_a_node_is_opened_as_soon_as_it_is_ready() -> None
     assert isinstance(steps(HELD, daemonsets=())[-1], Initialize)
 
 
-def test_after_its_time_a_node_is_opened_whoever_is_missing() -> None:
+def test_after_its_time_a_node_is_opened_whichever_pods_are_missing() -> None:
     assert isinstance(steps(HELD, now=NOW + timedelta(minutes=4))[-1], Wait)
     assert isinstance(steps(HELD, now=NOW + timedelta(minutes=5))[-1], Initialize)
 
 
-def test_what_else_it_waits_for_is_named_first() -> None:
+def test_other_reasons_for_waiting_are_named_first() -> None:
     (wait,) = steps(HELD, node=replace(CORDONED, conditions={}))
     assert wait.claim.reason == "NodeNotReady"
 
@@ -140,14 +140,14 @@ def test_a_held_node_has_room_for_pods_that_come_once_it_is_open() -> None:
 @pytest.mark.parametrize(
     ("value", "seconds"), [("true", 300), ("false", 0), ("90s", 90), ("1h", 3600), ("10m", 600)]
 )
-def test_the_annotation_says_whether_and_how_long(value: str, seconds: int) -> None:
+def test_the_annotation_determines_whether_and_how_long_a_node_is_held(value: str, seconds: int) -> None:
     pool = parse_nodepool(holding(value))
     assert pool.value is not None
     assert (pool.value.options.daemonset_hold, pool.problems) == (timedelta(seconds=seconds), ())
 
 
 @pytest.mark.parametrize("value", ["", "yes", "True", "0s", "2h", "-1m"])
-def test_an_annotation_that_says_neither_is_named_and_no_node_is_held(value: str) -> None:
+def test_an_invalid_annotation_is_named_and_no_node_is_held(value: str) -> None:
     pool = parse_nodepool(holding(value))
     assert pool.value is not None
     assert pool.value.options.daemonset_hold == timedelta()

@@ -105,7 +105,7 @@ def test_requests_that_differ_in_more_than_their_claim_keep_calls_of_their_own()
     assert [request.call for request in found[3:]] == ["default-x", "default-y", "default-z"]
 
 
-def test_each_capacity_block_is_bought_by_itself() -> None:
+def test_each_capacity_block_is_bought_in_its_own_call() -> None:
     blocks = [replace(request, reservations="capacity-block") for request in EQUAL]
     assert all(request.share is None for request in shared(blocks))
 
@@ -116,7 +116,7 @@ def test_a_share_is_kept_in_the_ledger_and_a_request_without_one_is_written_as_b
     assert "fleet" not in EQUAL[0].to_item()
 
 
-def test_every_member_asks_for_the_same_fleet_and_names_no_claim() -> None:
+def test_every_member_requests_the_same_fleet_and_names_no_claim() -> None:
     asked = [fleet_request(request, "express") for request in shared(EQUAL)]
     assert asked[0] == asked[1] == asked[2]
     assert asked[0]["TargetCapacitySpecification"]["TotalTargetCapacity"] == 3
@@ -127,21 +127,21 @@ def test_every_member_asks_for_the_same_fleet_and_names_no_claim() -> None:
     assert tags["nodesmith.dev/fleet"]
 
 
-def test_a_name_that_the_nodeclass_says_is_given_at_once() -> None:
+def test_a_name_tag_of_the_nodeclass_is_set_at_launch() -> None:
     named = [replace(request, tags={**request.tags, "Name": "web"}) for request in EQUAL]
     specification = fleet_request(shared(named)[0], "express")["TagSpecifications"][0]
     assert {"Key": "Name", "Value": "web"} in specification["Tags"]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_deal_of_a_fleet_gives_each_claim_the_same_instance_and_none_twice(seed: int) -> None:
+def test_every_assignment_of_a_fleet_gives_each_claim_the_same_instance_and_none_twice(seed: int) -> None:
     instances = [instance(f"i-{number}") for number in range(7)]
     random.Random(seed).shuffle(instances)  # noqa: S311
     hands = [dealt(FleetShare("f", index, 10), instances) for index in range(10)]
     assert [hand.id if hand else "" for hand in hands] == [f"i-{n}" for n in range(7)] + [""] * 3
 
 
-def test_one_call_serves_all_that_share_it_and_its_repetition_deals_alike() -> None:
+def test_one_call_serves_all_claims_that_share_it_and_its_repetition_assigns_alike() -> None:
     ec2 = Ec2([answer(["i-3", "i-1", "i-2"])])
     calls = calls_of(ec2)
     assert ids(calls.launch(shared(EQUAL), one_by_one)) == ["i-1", "i-2", "i-3"]
@@ -150,7 +150,7 @@ def test_one_call_serves_all_that_share_it_and_its_repetition_deals_alike() -> N
     assert ids(calls.launch(shared(EQUAL)[:1], one_by_one, repeated=True)) == ["i-1"]
 
 
-def test_whom_a_fleet_has_no_instance_for_is_told_so_and_the_others_are_launched() -> None:
+def test_a_claim_without_an_instance_in_its_fleet_has_no_capacity_and_the_others_are_launched() -> None:
     first = EQUAL[0].overrides[0]
     told = {"InstanceType": first.instance_type, "SubnetId": first.subnet_id}
     error = {
@@ -171,12 +171,12 @@ def test_a_pool_that_refuses_some_of_a_fleet_does_not_stop_the_nodepool() -> Non
     assert [type(outcome) for outcome in outcomes] == [Launched, NoCapacity, NoCapacity]
 
 
-def test_a_fleet_that_is_too_small_without_an_error_condemns_no_pool() -> None:
+def test_a_fleet_that_is_too_small_without_an_error_closes_no_pool() -> None:
     outcomes = calls_of(Ec2([answer(["i-1", "i-2"])])).launch(shared(EQUAL), one_by_one)
     assert isinstance(outcomes[2], Unfulfilled)
 
 
-def test_a_repeated_answer_that_names_nothing_is_made_good_by_what_ec2_shows_if_it_shows_all() -> None:
+def test_a_repeated_answer_without_instances_is_completed_if_ec2_describes_all_of_them() -> None:
     nothing: dict[str, Any] = {"FleetId": "fleet-1", "Instances": [], "Errors": []}
     whole = [instance(f"i-{number}") for number in (3, 1, 2)]
     for shown, expected in ((whole, ["i-1", "i-2", "i-3"]), (whole[:2], ["", "", ""])):
@@ -186,14 +186,14 @@ def test_a_repeated_answer_that_names_nothing_is_made_good_by_what_ec2_shows_if_
     assert isinstance(outcome, Unfulfilled)
 
 
-def test_once_ec2_throttles_the_rest_of_a_batch_is_not_asked_for() -> None:
+def test_once_ec2_throttles_the_rest_of_a_batch_is_not_requested() -> None:
     ec2 = Ec2(["RequestLimitExceeded"] * 10)
     outcomes = calls_of(ec2).launch(EQUAL, one_by_one)
     assert len(ec2.asked) == 2
     assert all(isinstance(outcome, Deferred) and outcome.nothing_begun for outcome in outcomes)
 
 
-def test_a_claim_costs_what_its_offering_was_asked_for_at_where_the_catalogue_no_longer_knows_it() -> None:
+def test_a_claim_has_the_price_of_its_request_if_the_catalogue_no_longer_has_the_offering() -> None:
     request = EQUAL[0]
     dearest = max(request.overrides, key=lambda o: o.price_hourly_usd)
     pending = replace(CLAIM, price_hourly_usd=request.price_hourly_usd, launch=request.to_item())
