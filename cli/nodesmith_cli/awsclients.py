@@ -1,4 +1,4 @@
-"""AWS's clients: with the user's own settings, and it is said where these do not do; or of a local AWS."""
+"""boto3 clients, with the user's AWS configuration or for a local AWS."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from nodesmith.errors import Rejected
 
 
 def aws_client(service: str, region: str) -> Any:
-    """Return the boto3 client of a service; an empty region is that of the user's settings. Raises Rejected.
+    """Return the boto3 client of a service. Raises Rejected if the AWS configuration is incomplete.
 
-    Of these AWS_REGION comes first, as with the aws command; boto3 by itself does not look at it.
+    An empty region means the configured one. AWS_REGION takes precedence, as in the AWS CLI; boto3 ignores it.
     """
     import boto3
     from botocore.exceptions import BotoCoreError, NoRegionError
@@ -19,13 +19,13 @@ def aws_client(service: str, region: str) -> Any:
     try:
         return boto3.client(service, region_name=region or os.environ.get("AWS_REGION") or None)
     except NoRegionError:
-        raise Rejected("no AWS region is known: give --region, or set AWS_REGION") from None
-    except BotoCoreError as error:  # such as a profile that is not there
-        raise Rejected(f"AWS settings: {error}") from None
+        raise Rejected("no AWS region is set: use --region, or set AWS_REGION") from None
+    except BotoCoreError as error:  # such as an unknown profile
+        raise Rejected(f"AWS configuration: {error}") from None
 
 
 def local_client(service: str, region: str, url: str) -> Any:
-    """Return the boto3 client of a service of an AWS that runs on this machine, at `url`."""
+    """Return the boto3 client of a service for a local AWS at `url`."""
     import boto3
 
     return boto3.client(
@@ -33,5 +33,5 @@ def local_client(service: str, region: str, url: str) -> Any:
         region_name=region,
         endpoint_url=url,
         aws_access_key_id="local",
-        aws_secret_access_key="local",  # noqa: S106 nobody checks them
+        aws_secret_access_key="local",  # noqa: S106 not checked
     )

@@ -1,4 +1,4 @@
-"""Reading a catalogue from where the user says, choosing from it, and printing it."""
+"""Reading a catalogue from the chosen source, filtering it, and printing it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PIPED_WIDTH = 132
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to list. Empty texts restrict nothing. Raises Rejected for an architecture or capacity type nobody has."""
+    """What to list. An empty field does not filter. Raises Rejected for an unknown architecture or capacity type."""
 
     patterns: tuple[str, ...] = ()
     arch: str = ""
@@ -42,11 +42,11 @@ class Wanted:
         ):
             if value and value not in known:
                 hint = did_you_mean(value, known) or f", use one of {', '.join(known)}"
-                raise Rejected(f"{option}: nothing is {value!r}{hint}")
+                raise Rejected(f"{option}: unknown value {value!r}{hint}")
 
 
 def read_catalog(source: str, region: str) -> tuple[Catalog, list[str]]:
-    """Read the catalogue, and what there is to warn of. Raises Rejected or Transient when there is none."""
+    """Return the catalogue and its warnings. Raises Rejected or Transient if it cannot be read."""
     if source == "embedded":
         return embedded_catalog(region), []
     if source == "aws":
@@ -55,13 +55,13 @@ def read_catalog(source: str, region: str) -> tuple[Catalog, list[str]]:
     try:
         data, made_at = file.read_bytes(), datetime.fromtimestamp(file.stat().st_mtime, UTC)
     except OSError as error:
-        raise Rejected(f"--source {source}: {error.strerror}; say embedded, aws, or name a file") from error
+        raise Rejected(f"--source {source}: {error.strerror}; use embedded, aws, or a file") from error
     catalog, problems = read_catalog_file(data, made_at)
     return catalog, [str(problem) for problem in problems]
 
 
 def select(catalog: Catalog, wanted: Wanted) -> list[dict[str, Any]]:
-    """Return the types wanted as JSON data, their offerings restricted to those wanted."""
+    """Return the matching types as JSON data, with only their matching offerings."""
     for pattern in wanted.patterns:
         if not any(fnmatchcase(name, pattern) for name in catalog.facts):
             where = catalog.region or "the file"
@@ -77,18 +77,18 @@ def select(catalog: Catalog, wanted: Wanted) -> list[dict[str, Any]]:
         if wanted.arch in ("", one["arch"]) and (offerings or not restricted):
             listed.append({**one, "offerings": offerings})
     if not listed:
-        raise Rejected(f"no instance type in {catalog.region or 'the file'} is what you ask for")
+        raise Rejected(f"no instance type in {catalog.region or 'the file'} matches")
     return sorted(listed, key=_by_price) if wanted.sort == "price" else listed
 
 
 def print_json(listed: Sequence[Mapping[str, Any]]) -> None:
-    """Write a JSON list, a type a line."""
+    """Print a JSON list, one type per line."""
     lines = ",\n ".join(json.dumps(one) for one in listed)
     sys.stdout.write(f"[{lines}]\n")
 
 
 def print_table(catalog: Catalog, listed: Sequence[Mapping[str, Any]]) -> None:
-    """Write a table, and below it what it leaves open."""
+    """Print a table, with its legend below."""
     from rich.console import Console  # scripts take JSON, and need not wait for it
     from rich.table import Table
 
@@ -106,12 +106,10 @@ def print_table(catalog: Catalog, listed: Sequence[Mapping[str, Any]]) -> None:
     console = Console(markup=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH)
     console.print(table)
     made = f"{catalog.region or 'file'}, prices of {catalog.made_at:%Y-%m-%d}"
-    console.print(
-        f"instance types: {len(listed)} · {made} · - cannot be bought", style="dim", highlight=False
-    )
+    console.print(f"instance types: {len(listed)} · {made} · - not offered", style="dim", highlight=False)
     if any(offer["estimated"] for one in listed for offer in one["offerings"]):
-        reason = "another region's on-demand price, or 0.35 of the on-demand price for spot, stands in"
-        console.print(f"~ estimated: {reason}", style="dim", highlight=False)
+        reason = "from another region's on-demand price, or for spot as 0.35 of the on-demand price"
+        console.print(f"~ estimated {reason}", style="dim", highlight=False)
 
 
 def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
@@ -131,7 +129,7 @@ def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _price(one: Mapping[str, Any], capacity_type: str) -> str:
-    """The lowest price of an available offering, `~` before an estimate."""
+    """Return the lowest price of an available offering, with `~` before an estimate."""
     offers = [o for o in one["offerings"] if o["available"] and o["capacityType"] == capacity_type]
     if not offers:
         return "-"
@@ -140,7 +138,7 @@ def _price(one: Mapping[str, Any], capacity_type: str) -> str:
 
 
 def _short(zones: list[str]) -> str:
-    """us-east-1a us-east-1b → us-east-1[ab]; other names as they are."""
+    """Shorten us-east-1a us-east-1b to us-east-1[ab]. Other names stay unchanged."""
     stems = {zone[:-1] for zone in zones}
     if len(zones) > 1 and len(stems) == 1:
         return f"{stems.pop()}[{''.join(zone[-1] for zone in zones)}]"
@@ -158,7 +156,7 @@ def _by_price(one: Mapping[str, Any]) -> tuple[float, str]:
 
 
 class _InMemory:
-    """Starts from the embedded catalogue and keeps what is written."""
+    """A catalogue store that starts with the embedded catalogue and keeps what is written in memory."""
 
     def __init__(self, region: str) -> None:
         self.region = region
@@ -172,7 +170,7 @@ class _InMemory:
 
 
 def _ask_aws(region: str) -> tuple[Catalog, list[str]]:
-    """A call that fails leaves the embedded answer in its place, and a warning."""
+    """Refresh the catalogue from AWS. For a call that fails, keep the embedded data and return a warning."""
     from nodesmith.adapters.catalog.pricing import aws_market
     from nodesmith.controllers.catalog import refresh_catalog
 

@@ -1,4 +1,4 @@
-"""`nodesmith connect`, `disconnect` and `doctor`: what they are given. Their code is imported when they run."""
+"""The options of `nodesmith connect`, `disconnect` and `doctor`. Their code is imported when they run."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from nodesmith_cli.spans import seconds_of
 if TYPE_CHECKING:
     from nodesmith_cli.connecting.looking import Around
 
-_Cluster = Annotated[str, typer.Argument(metavar="CLUSTER", help="The EKS cluster.")]
-_Region = Annotated[str, typer.Option(help="Its region; else that of your AWS settings.")]
-_Profile = Annotated[str, typer.Option(help="The profile of your AWS settings.")]
+_Cluster = Annotated[str, typer.Argument(metavar="CLUSTER", help="Name of the EKS cluster.")]
+_Region = Annotated[
+    str, typer.Option(help="Region of the cluster. Defaults to the region in your AWS configuration.")
+]
+_Profile = Annotated[str, typer.Option(help="Profile in your AWS configuration.")]
 _Kubeconfig = Annotated[
     str,
     typer.Option(
-        metavar="FILE", help="A kubeconfig; else the usual one, or an EKS token where that one does not fit."
+        metavar="FILE",
+        help="Kubeconfig file. Defaults to yours, or to an EKS token if yours is for another cluster.",
     ),
 ]
-_Context = Annotated[str, typer.Option(help="A context of the kubeconfig.")]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-_Dry = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+_Context = Annotated[str, typer.Option(help="Context in the kubeconfig.")]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
+_Dry = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")]
 
 
 def connect_command(
@@ -36,29 +39,34 @@ def connect_command(
     context: _Context = "",
     image: Annotated[
         str,
-        typer.Option(metavar="REF", help="The forwarder's image, with tag or digest; else that in your ECR."),
+        typer.Option(
+            metavar="REF", help="Forwarder image, with a tag or digest. Defaults to the one in your ECR."
+        ),
     ] = "",
     push: Annotated[
-        str, typer.Option(metavar="REPOSITORY", help="Build the forwarder's image and push it there first.")
+        str,
+        typer.Option(
+            metavar="REPOSITORY", help="Build the forwarder image and push it to this repository first."
+        ),
     ] = "",
     vpc: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The VPC of cdk.json in which functions reach the API server; '' for none."
+            metavar="NAME", help="VPC in cdk.json from which functions reach the API server; '' for none."
         ),
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A setting of this cluster; NAME= takes it away."),
+        typer.Option(metavar="NAME=VALUE", help="Setting of this cluster. NAME= removes it."),
     ] = None,
     node_role: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The IAM role of nodes; else KarpenterNodeRole-CLUSTER."),
+        typer.Option(metavar="NAME", help="IAM role of nodes. Defaults to KarpenterNodeRole-CLUSTER."),
     ] = None,
     set_authentication_mode: Annotated[
         bool,
         typer.Option(
-            "--set-authentication-mode", help="Switch a cluster to access entries. There is no way back."
+            "--set-authentication-mode", help="Switch the cluster to access entries. This cannot be undone."
         ),
     ] = False,
     tag: Annotated[
@@ -70,23 +78,25 @@ def connect_command(
     dry_run: _Dry = False,
     output: OutputOption = "table",
 ) -> None:
-    """Connect an EKS cluster: check it, make what is missing in AWS and in the cluster, wait until it is served.
+    """Connect an EKS cluster: check it, create what is missing in AWS and in the cluster, and wait until it is served.
 
-    All is checked before anything is written. Run it again to mend what is broken, or to change a setting: what is as
-    it is to be is left alone. Exit status 1 where something hinders it, or no snapshot came within the timeout.
+    Everything is checked before anything changes. Run it again to repair a connection or change a setting; what is
+    already correct stays as it is. The exit status is 1 if a check fails, or if no snapshot arrives within the timeout.
     """
     patience = timedelta(seconds=seconds_of("--timeout", timeout))
     from nodesmith.errors import Rejected
     from nodesmith_cli.connecting.given import parsed_settings, refuse_image, refuse_vpc_name
 
     if image and push:
-        raise Rejected("--image and --push: give one of them")
+        raise Rejected("--image and --push are mutually exclusive")
     if image:
         refuse_image(image)
     refuse_vpc_name(vpc)
     settings = parsed_settings(setting or ())
     if profile:
-        os.environ["AWS_PROFILE"] = profile  # for whatever looks for credentials by itself, as pushing does
+        os.environ["AWS_PROFILE"] = (
+            profile  # for code that looks up credentials by itself, such as the image push
+        )
     from functools import partial
 
     from nodesmith_cli.connecting import told
@@ -132,25 +142,25 @@ def disconnect_command(
     kubeconfig: _Kubeconfig = "",
     context: _Context = "",
     keep_nodes: Annotated[
-        bool, typer.Option("--keep-nodes", help="Leave nodes running that nobody will drain or replace.")
+        bool,
+        typer.Option("--keep-nodes", help="Leave nodes running. Nothing drains or replaces them any more."),
     ] = False,
     keep_data: Annotated[
-        bool, typer.Option("--keep-data", help="Leave ledger, decisions and snapshots in table and bucket.")
+        bool,
+        typer.Option("--keep-data", help="Keep the ledger, decisions and snapshots in the table and bucket."),
     ] = False,
     delete_node_role: Annotated[
-        bool, typer.Option("--delete-node-role", help="Delete the role for nodes, if connect has made it.")
+        bool, typer.Option("--delete-node-role", help="Delete the node role, if connect created it.")
     ] = False,
-    timeout: Annotated[
-        str, typer.Option(help="How long to wait for what is deleted in the cluster.")
-    ] = "30m",
+    timeout: Annotated[str, typer.Option(help="How long to wait for deletions in the cluster.")] = "30m",
     yes: _Yes = False,
     dry_run: _Dry = False,
     output: OutputOption = "table",
 ) -> None:
-    """Disconnect an EKS cluster: take away what connect and the functions have made, in the cluster and in AWS.
+    """Disconnect an EKS cluster: remove what connect and the functions created, in the cluster and in AWS.
 
-    It refuses while nodes are left; `nodesmith uninstall` ends them. It can be stopped and run again. Exit status 1
-    where something is left.
+    This fails while the cluster has nodes of nodesmith; remove them with `nodesmith uninstall`. You can interrupt this
+    command and run it again. The exit status is 1 if something is left.
     """
     patience = timedelta(seconds=seconds_of("--timeout", timeout))
     from nodesmith_cli.connecting.disconnectcommand import HowToLeave, disconnect
@@ -169,9 +179,9 @@ def doctor_command(
     context: _Context = "",
     output: OutputOption = "table",
 ) -> None:
-    """Say what keeps a cluster from being served, or from being served well, each with the command that mends it.
+    """Find what keeps nodesmith from serving a cluster well, with the command that fixes each problem.
 
-    Nothing is written. Exit status 1 where anything has to be mended.
+    This changes nothing. The exit status is 1 if there is anything to fix.
     """
     from nodesmith_cli.connecting.doctorcommand import doctor
 

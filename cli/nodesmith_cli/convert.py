@@ -1,4 +1,4 @@
-"""`nodesmith convert`: what it is given. Its code is imported when it runs."""
+"""The options of `nodesmith convert`. Its code is imported when it runs."""
 
 from __future__ import annotations
 
@@ -11,33 +11,38 @@ from nodesmith_cli.preconditions import require_files
 
 def convert_command(
     files: Annotated[
-        list[str], typer.Option("--filename", "-f", help="Manifests: file, folder, or - for standard input.")
+        list[str],
+        typer.Option("--filename", "-f", help="Manifests: a file, a folder, or - for standard input."),
     ],
-    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="More of them.")] = None,
+    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Manifests, like -f.")] = None,
     report: Annotated[
         bool, typer.Option("--report", help="Print every change and its risk to standard error.")
     ] = False,
     role: Annotated[
         str,
-        typer.Option(metavar="NAME", help="IAM role of nodes whose objects name neither role nor profile."),
+        typer.Option(
+            metavar="NAME", help="IAM role for objects that name neither a role nor an instance profile."
+        ),
     ] = "",
     instance_profile: Annotated[
         str,
-        typer.Option(metavar="NAME", help="Instance profile of the same, as aws.defaultInstanceProfile was."),
+        typer.Option(
+            metavar="NAME", help="Instance profile for the same objects, like aws.defaultInstanceProfile."
+        ),
     ] = "",
     kubernetes_version: Annotated[
-        str, typer.Option(metavar="1.32", help="The cluster's; before 1.33, AL2 stays AL2.")
+        str, typer.Option(metavar="1.32", help="Version of the cluster. AL2 is kept before 1.33.")
     ] = "",
     output: Annotated[
-        Literal["yaml", "json"], typer.Option("--output", "-o", help="How to print the objects.")
+        Literal["yaml", "json"], typer.Option("--output", "-o", help="Output format.")
     ] = "yaml",
 ) -> None:
-    """Convert manifests of any age (Provisioner, AWSNodeTemplate, v1beta1) to those of today.
+    """Convert Karpenter manifests of any version (Provisioner, AWSNodeTemplate, v1beta1) to the current version.
 
-    Objects go to standard output, with the comments of YAML, and what needs no change to the letter; findings go to
-    standard error. What Karpenter reads today, nodesmith reads as well, and the other way round.
+    Objects are printed to standard output with their YAML comments, and unchanged objects byte for byte. Findings are
+    printed to standard error. The output works with both Karpenter and nodesmith.
 
-    Exit status 0 where all was converted, 1 where something must be decided by you, 2 where input could not be read.
+    The exit status is 0 if everything was converted, 1 if something needs your decision, and 2 if input is unreadable.
     """
     named = (*files, *(more or ()))
     require_files(named, "convert")

@@ -1,4 +1,4 @@
-"""`python -m nodesmith_cli.crds [DIRECTORY]`: writes the CRDs, by default to forwarder/crds."""
+"""`python -m nodesmith_cli.crds [DIRECTORY]` writes the CRDs, by default to forwarder/crds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADER = "# Made from nodesmith.model.schema by `python -m nodesmith_cli.crds`:
 
 
 def files() -> Mapping[str, str]:
-    """Return the text of each file by its name."""
+    """Return the content of each file, keyed by file name."""
     return {_file_name(crd): _HEADER + _text(crd) for crd in custom_resource_definitions()}
 
 
@@ -24,7 +24,7 @@ def _file_name(crd: Mapping[str, Any]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Repeats what is equal: anchors are legal, but nobody wants to read them."""
+    """A dumper that repeats equal values, since anchors are hard to read."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
         return True
@@ -35,7 +35,7 @@ def _text(crd: Mapping[str, Any]) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Write the files."""
+    """Write the files to the directory named by the first argument."""
     directory = Path(arguments[0] if arguments else "forwarder/crds")
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in files().items():

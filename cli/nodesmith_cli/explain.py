@@ -1,4 +1,4 @@
-"""`nodesmith explain`: a decision's record in words, and the proof that the same inputs give the same decision."""
+"""`nodesmith explain decision`: describe a decision record, and replay it from the same inputs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Record = Mapping[str, Any]
 
 
 def summary(record: Record) -> str:
-    """Say a decision in one line."""
+    """Return a one-line summary of a decision."""
     plan = record["plan"]
     stuck = _pods(plan["unplaced"])
     parts = [_nodes_and_price(plan)] if plan["nodes"] else []
-    parts += [f"{_pods_in(plan['placed'])} on nodes that are there"] * bool(plan["placed"])
-    parts += [f"{len(plan['waiting'])} waiting for nodes on their way"] * bool(plan["waiting"])
+    parts += [f"{_pods_in(plan['placed'])} on existing nodes"] * bool(plan["placed"])
+    parts += [f"{len(plan['waiting'])} waiting for in-flight nodes"] * bool(plan["waiting"])
     parts += [f"{stuck} not placed"] * bool(stuck)
     if "moves" in plan:
         saving = sum(move["savingHourlyUsd"] for move in plan["moves"])
@@ -28,7 +28,7 @@ def summary(record: Record) -> str:
 
 
 def explain(record: Record) -> Iterator[str]:
-    """Tell a decision, line by line."""
+    """Yield the lines that describe a decision."""
     plan, inputs = record["plan"], record["inputs"]
     yield f"decision {record['id']}: {record['concern']} of cluster {record['cluster']}"
     yield f"  at        {moment(record['at'])}"
@@ -36,21 +36,21 @@ def explain(record: Record) -> Iterator[str]:
     looked_at = f"snapshot of {taken}, ledger version {version}, catalogue {inputs['catalog']['ref']}"
     yield f"  inputs    sha256 {record['inputsHash'][:16]}: {looked_at}"
     took = ", ".join(f"{name} {ms:g} ms" for name, ms in record["durationsMs"].items())
-    yield f"  took      {took or 'not measured'}; {plan['steps']} steps of search"
+    yield f"  took      {took or 'not measured'}; {plan['steps']} search steps"
     yield f"  outcome   {summary(record)}"
     if record.get("superseded"):
-        yield "  superseded: nothing came of it, for another run had decided first"
+        yield "  superseded: not carried out, because another run decided first"
     if plan["nodes"]:
         yield f"  price     {price_and_bound(plan)}"
     for move in plan.get("moves", ()):
-        yield f"  move      {some(move['sources'])}: {move['why']}, at the harm of {move['harm']:g} evictions"
+        yield f"  move      {some(move['sources'])}: {move['why']}, eviction cost {move['harm']:g}"
     for node in plan["nodes"]:
         yield from _node(node)
     yield from _others(plan)
 
 
 def _others(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what becomes of everybody that nothing is bought for."""
+    """Yield the outcome of all pods that no node is launched for."""
     for name, pods in plan["placed"].items():
         yield f"  fits      {name}: {some(pods)}"
     for claim, pods in _by_value(plan["waiting"]).items():
@@ -66,7 +66,7 @@ def _others(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def price_and_bound(plan: Mapping[str, Any]) -> str:
-    """Compare a plan's price with the one that no plan for these pods can undercut."""
+    """Return a plan's price, compared with the lower bound for these pods."""
     price, bound = plan["priceHourlyUsd"], plan["boundHourlyUsd"]
     mark = _mark(plan)
     if not bound:
@@ -78,9 +78,9 @@ def price_and_bound(plan: Mapping[str, Any]) -> str:
 
 
 def replayed(record: Record, snapshot: bytes, catalogs: Callable[[str], Catalog]) -> bool:
-    """Make the decision again from its inputs; tell whether it comes to the same bytes.
+    """Repeat a decision from its inputs, and return whether it gives the same bytes.
 
-    `catalogs` gives a region's catalogue. Raises Rejected when the catalogue is no longer the one decided on.
+    `catalogs` returns a region's catalogue. Raises Rejected if that is no longer the one the decision was made with.
     """
     from nodesmith.decisions.disruption import record as moves
     from nodesmith.decisions.provisioning import canonical, replay
@@ -91,13 +91,13 @@ def replayed(record: Record, snapshot: bytes, catalogs: Callable[[str], Catalog]
 
 
 def catalog_of(record: Record, catalogs: Callable[[str], Catalog]) -> Catalog:
-    """Return the catalogue that a decision was made with. Raises Rejected when there is only another by now."""
+    """Return the catalogue that a decision was made with. Raises Rejected if only a different one is available."""
     stated = record["inputs"]["catalog"]
     catalog = catalogs(stated["region"])
     if catalog.ref != stated["ref"]:
         raise Rejected(
-            f"decision {record['id']}: it was made with catalogue {stated['ref']}, here is {catalog.ref}: "
-            "a replay needs the same one"
+            f"decision {record['id']} was made with catalogue {stated['ref']}, but {catalog.ref} is available: "
+            "a replay needs the same catalogue"
         )
     return catalog
 
@@ -110,10 +110,10 @@ def _node(node: Mapping[str, Any]) -> Iterator[str]:
     mark = "~" if node["estimated"] else ""
     price = f"{mark}${node['priceHourlyUsd']:.4f}/hour"
     pods = some(claim.get("nominated") or ())
-    yield f"  buy       {claim['name']} of NodePool {claim['nodepool']}, {launch['capacityType']}, {price}, for {pods}"
+    yield f"  launch    {claim['name']} of NodePool {claim['nodepool']}, {launch['capacityType']}, {price}, for {pods}"
     asked = sorted(override[4] for override in overrides)
     prices = f"{mark}${asked[0]:.4f} to {mark}${asked[-1]:.4f}" if asked else "none"
-    yield f"            any of {some(types)} in {', '.join(zones)}: {len(overrides)} offerings, {prices}"
+    yield f"            one of {some(types)} in {', '.join(zones)}: {len(overrides)} offerings, {prices}"
 
 
 def _nodes_and_price(plan: Mapping[str, Any]) -> str:
@@ -142,5 +142,5 @@ def _by_value(waiting: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def in_a_sentence(group: Mapping[str, Any]) -> str:
-    """Return why a plan leaves a group of pods, and what would help."""
+    """Return the reason why a plan leaves a group of pods unplaced, and the fix."""
     return str(Reason(group["reason"], fix=group.get("fix") or ""))

@@ -1,4 +1,4 @@
-"""`nodesmith explain`: what each of its commands is given."""
+"""The options of the `nodesmith explain` commands."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from nodesmith_cli.options import (
     OutputOption,
 )
 
-explain_app = typer.Typer(help="What was decided, and why.", no_args_is_help=True)
+explain_app = typer.Typer(help="Explain what was decided, and why.", no_args_is_help=True)
 
 
 @explain_app.command("decision")
 def explain_decision(
     decision: Annotated[
-        str, typer.Argument(metavar="ID", help="Its id, a part of it that is unique, or `latest`.")
+        str, typer.Argument(metavar="ID", help="Decision id, a unique part of one, or `latest`.")
     ] = "latest",
     cluster: ClusterOption = "",
     bucket: BucketOption = "",
     region: BucketRegionOption = "",
     keep: KeepOption = None,
-    file: Annotated[Path | None, typer.Option(help="A record by itself, compressed or not.")] = None,
+    file: Annotated[Path | None, typer.Option(help="Decision record to read, compressed or not.")] = None,
     replay: Annotated[
-        bool, typer.Option("--replay", help="Decide again from the same inputs; exit status 1 if it differs.")
+        bool,
+        typer.Option("--replay", help="Repeat the decision from the same inputs. Exit with 1 if it differs."),
     ] = False,
     output: OutputOption = "table",
 ) -> None:
-    """Tell one decision: what it buys, at what price, and why.
+    """Explain one decision: what it launches, at what price, and why.
 
-    With its inputs, and the reason for each pod that was not placed.
+    The output includes its inputs, and the reason for each pod that was not placed.
     """
     from nodesmith_cli.explaincommands import Where, show
 
@@ -58,23 +59,21 @@ def explain_decisions(
     raise typer.Exit(show_all(Where(cluster, bucket, region, keep), output))
 
 
-@explain_app.command("pod", short_help="Tell why a pod waits, or which node it gets.")
+@explain_app.command("pod", short_help="Explain why a pod waits, or where it goes.")
 def explain_pod(
     pod: Annotated[
-        str, typer.Argument(metavar="[NAMESPACE/]NAME", help="The pod; without a namespace, in `default`.")
+        str, typer.Argument(metavar="[NAMESPACE/]NAME", help="Pod. The namespace defaults to `default`.")
     ],
     cluster: ClusterOption = "",
     bucket: BucketOption = "",
     region: BucketRegionOption = "",
     keep: KeepOption = None,
-    last: Annotated[
-        int, typer.Option(min=1, help="How many decisions to look through at most, newest first.")
-    ] = 1000,
+    last: Annotated[int, typer.Option(min=1, help="How many decisions to search, newest first.")] = 1000,
     output: OutputOption = "table",
 ) -> None:
-    """Tell what stands in the way of a pod, or which node it gets, by the newest decision that speaks of it.
+    """Explain what blocks a pod, or which node it gets, from the newest decision that mentions it.
 
-    Exit status 1 where none does and the cluster's newest snapshot does not know the pod either.
+    The exit status is 1 if no decision mentions the pod and the cluster's newest snapshot does not contain it.
     """
     from datetime import UTC, datetime
 
@@ -84,26 +83,28 @@ def explain_pod(
     raise typer.Exit(show_pod(pod, where, last=last, output=output, now=datetime.now(UTC)))
 
 
-@explain_app.command("nodepool", short_help="Tell what removes its instance types.")
+@explain_app.command("nodepool", short_help="Explain a NodePool's choice of instance types.")
 def explain_nodepool(
-    nodepool: Annotated[str, typer.Argument(metavar="NAME", help="The NodePool; else all.")] = "",
+    nodepool: Annotated[str, typer.Argument(metavar="NAME", help="NodePool. Defaults to all.")] = "",
     cluster: ClusterOption = "",
     bucket: BucketOption = "",
     region: BucketRegionOption = "",
     keep: KeepOption = None,
     output: OutputOption = "table",
 ) -> None:
-    """Tell how a NodePool comes to its instance types: how many each of its requirements removes, what is left."""
+    """Explain a NodePool's choice of instance types: how many each requirement rules out, and how many are left."""
     from nodesmith_cli.explaincommands import Where, show_nodepools
 
     raise typer.Exit(show_nodepools(nodepool, Where(cluster, bucket, region, keep), output))
 
 
-@explain_app.command("node", short_help="Tell why a node stays, or is not gone yet.")
+@explain_app.command("node", short_help="Explain why a node stays, or is not gone yet.")
 def explain_node(
     node: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="Node, NodeClaim or instance id; else all that are ending."),
+        typer.Argument(
+            metavar="NAME", help="Node, NodeClaim or instance id. Defaults to all terminating nodes."
+        ),
     ] = "",
     kubeconfig: KubeconfigOption = "",
     cluster: ClusterOption = "",
@@ -112,12 +113,12 @@ def explain_node(
     keep: KeepOption = None,
     output: OutputOption = "table",
 ) -> None:
-    """Tell why a node is not gone yet: the one thing it waits for, since when, and what it costs an hour.
+    """Explain why a terminating node is not gone yet: what it waits for, since when, and what that costs.
 
-    Of a node that is not ending: why it stays, its NodeClaim, phase, age and price, and the pods that nobody may ever
-    evict.
-    The cluster is looked at as it is now; with --bucket or --keep, as its newest snapshot there shows it.
-    Exit status 1 where there is no such node.
+    For any other node, explain why it stays, and show its NodeClaim, phase, age and price, and the pods that can
+    never be evicted.
+    By default, this reads the live cluster. With --bucket or --keep, it reads the newest snapshot stored there.
+    The exit status is 1 if the node does not exist.
     """
     from nodesmith_cli.explaincommands import Where
 

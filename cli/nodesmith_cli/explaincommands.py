@@ -1,4 +1,4 @@
-"""What `nodesmith explain …` does: find the record, print it, replay it."""
+"""The `nodesmith explain` commands: find a record, print it, replay it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SAME, DIFFERENT, UNHEARD_OF = 0, 1, 1
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where to look for records: the bucket if one is named, else `keep`, else what local runs left behind."""
+    """Where to find records: the bucket if one is named, else `keep`, else the records of local runs."""
 
     cluster: str = ""
     bucket: str = ""
@@ -36,37 +36,39 @@ class Where:
     keep: Path | None = None
 
     def require(self, kubeconfig: str) -> None:
-        """Refuse to look where nothing is: no bucket, no folder with records, no kubeconfig. Raises Rejected."""
+        """Raise Rejected if there is neither a bucket, nor a folder with records, nor a kubeconfig."""
         if self.keep and not self.bucket:
             self.records()
         elif not self.bucket:
             if self.cluster or self.region:
                 option = "--cluster" if self.cluster else "--region"
                 raise Rejected(
-                    f"{option} goes with --bucket or --keep: a cluster as it is now is chosen by --kubeconfig"
+                    f"{option} requires --bucket or --keep; use --kubeconfig to choose a live cluster"
                 )
             require_kubeconfig(kubeconfig)
 
     def records(self) -> tuple[Records, Blobs]:
-        """Open them. Raises Rejected where nothing is kept."""
+        """Open the records. Raises Rejected if there are none."""
         blobs: Blobs
         if self.bucket:
             if not self.cluster:
-                raise Rejected("--bucket needs --cluster: the bucket holds the decisions of several clusters")
+                raise Rejected(
+                    "--bucket requires --cluster: a bucket holds the decisions of several clusters"
+                )
             blobs = Bucket(aws_client("s3", self.region), self.bucket)
             return Records(blobs, self.cluster), blobs
         folder = self.keep or state_folder()
         known = clusters(folder)
         if not known:
             raise Rejected(
-                f"no decisions are kept in {folder}: run `nodesmith demo` or `nodesmith local run` first, "
-                "or name a --bucket and a --cluster"
+                f"no decisions found in {folder}: run `nodesmith demo` or `nodesmith local run` first, "
+                "or use --bucket and --cluster"
             )
         blobs = Folder(folder)
         if not self.cluster and len(known) > 1:
             others = ", ".join(sorted(known[1:]))
             print(
-                f"of cluster {known[0]}, which decided last; --cluster names another: {others}",
+                f"showing cluster {known[0]}, which decided last; use --cluster for another: {others}",
                 file=sys.stderr,
             )
         return Records(blobs, self.cluster or known[0]), blobs
@@ -75,7 +77,7 @@ class Where:
 def show(
     decision: str, where: Where, *, file: Path | None, output: Literal["table", "json"], replay: bool
 ) -> int:
-    """Print one decision; with `replay`, make it again and give 1 where it comes out different."""
+    """Print one decision. With `replay`, repeat it and return 1 if the outcome differs."""
     if file is not None:
         records, blobs, record = None, None, _read_file(file)
     else:
@@ -89,9 +91,9 @@ def show(
         return SAME
     snapshot = records.snapshot(record["id"]) if records else _beside(file)
     if snapshot is None:
-        raise Rejected(f"decision {record['id']}: its snapshot was not kept")
+        raise Rejected(f"decision {record['id']}: its snapshot was not stored")
     same = replayed(record, snapshot, lambda region: _catalog(region, record, blobs))
-    verdict = "replay    gives the same bytes" if same else "replay    gives ANOTHER plan"
+    verdict = "replay    the same plan, byte for byte" if same else "replay    a DIFFERENT plan"
     print(verdict, file=sys.stderr if output == "json" else sys.stdout)
     return SAME if same else DIFFERENT
 
@@ -105,7 +107,7 @@ def show_all(where: Where, output: Literal["table", "json"]) -> int:
 
 
 def show_pod(name: str, where: Where, *, last: int, output: Literal["table", "json"], now: datetime) -> int:
-    """Print what stands in the way of a pod, or where it goes; 1 where nobody has heard of it."""
+    """Print what blocks a pod, or where it goes. Returns 1 if nothing mentions the pod."""
     search = Search(pod_key(name))
     records, _ = where.records()
     search.look(records.newest(last))
@@ -119,7 +121,7 @@ def show_pod(name: str, where: Where, *, last: int, output: Literal["table", "js
 
 
 def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) -> int:
-    """Print how NodePools come to their instance types, as the newest decision saw it; 1 where one is unheard of."""
+    """Print how NodePools choose instance types, as of the newest decision. Returns 1 for an unknown NodePool."""
     records, blobs = where.records()
     from nodesmith.decisions.provisioning import inputs_of
     from nodesmith.decisions.provisioning.considered import considered
@@ -130,7 +132,7 @@ def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) ->
     record = records.read(records.find(LATEST))
     snapshot = records.snapshot(record["id"])
     if snapshot is None:
-        raise Rejected(f"decision {record['id']}: its snapshot was not kept")
+        raise Rejected(f"decision {record['id']}: its snapshot was not stored")
     catalog = catalog_of(record, lambda region: _catalog(region, record, blobs))
     inputs = inputs_of(record, decode(snapshot), catalog)
     foreign = foreign_nodepool(inputs.snapshot.foreign_nodepools, name)
@@ -142,9 +144,7 @@ def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) ->
     asked = [pool for pool in found if name in {"", pool.nodepool}]
     if not asked:
         hint = did_you_mean(name, [pool.nodepool for pool in found])
-        print(
-            f"nodesmith: decision {record['id']} knows no NodePool {printable(name)}{hint}", file=sys.stderr
-        )
+        print(f"nodesmith: decision {record['id']} has no NodePool {printable(name)}{hint}", file=sys.stderr)
         return UNHEARD_OF
     told = [pool_item(pool) for pool in asked]
     print_told(told, (line for pool in asked for line in pool_lines(pool)), output)
@@ -152,7 +152,7 @@ def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) ->
 
 
 def _decoded(snapshot: bytes | None) -> Snapshot | None:
-    """Read a snapshot; what another release has written is told and done without."""
+    """Decode a snapshot. Reports one in another release's format on standard error, and returns None."""
     from nodesmith.observation.decoding import decode
 
     try:
@@ -170,14 +170,14 @@ def _read_file(file: Path) -> dict[str, Any]:
 
 
 def _beside(file: Path | None) -> bytes | None:
-    """Read the snapshot that lies beside a record: ID.json.gz and ID.snapshot.json.gz."""
+    """Read the snapshot next to a record: ID.snapshot.json.gz next to ID.json.gz."""
     assert file is not None  # noqa: S101 - without records there is a file
     beside = file.with_name(file.name.partition(".")[0] + ".snapshot.json.gz")
     return beside.read_bytes() if beside.is_file() else None
 
 
 def _catalog(region: str, record: dict[str, Any], blobs: Blobs | None) -> Catalog:
-    """Return the catalogue that the bucket holds if it is the one decided on, else the package's."""
+    """Return the bucket's catalogue if the decision was made with it, else the embedded one."""
     from nodesmith.adapters.catalog.catalogs import embedded_catalog
     from nodesmith.adapters.catalog.encoding import decode
 

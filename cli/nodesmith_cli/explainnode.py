@@ -1,4 +1,4 @@
-"""`nodesmith explain node`: what a node that ends waits for, and what would hold up one that does not end yet."""
+"""`nodesmith explain node`: what a terminating node waits for, and what would block any other node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nodesmith_cli.foreign import foreign_nodepool
 
 Told = dict[str, Any]
 PriceOf = Callable[[str, str, str, str], tuple[float, bool] | None]
-"""Gives dollars an hour, and whether they are an estimate, by region, capacity type, instance type and zone."""
+"""Returns USD an hour and whether that is an estimate, given region, capacity type, instance type and zone."""
 _SUGGESTED = 3
 _NOTHING = 0.0, False
 """The price of a Node whose instance is gone."""
@@ -33,7 +33,7 @@ _SECONDS_AN_HOUR = 3600
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A Node, its NodeClaim, or both: either may be there alone. `deadline` is when the instance goes at the latest."""
+    """A Node, its NodeClaim, or both. `deadline` is the latest time at which the instance terminates."""
 
     node: Node | None
     claim: NodeClaim | None
@@ -41,28 +41,28 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """The Node's name; while there is none, the claim's."""
+        """The Node's name, or the NodeClaim's while there is no Node."""
         if self.node is not None:
             return self.node.name
         return self.claim.name if self.claim else ""
 
     @property
     def names(self) -> set[str]:
-        """By what people may call it."""
+        """Every name that identifies it: Node, NodeClaim and instance id."""
         claim = self.claim
         known = {self.name, self.node.provider_id.rpartition("/")[2] if self.node else ""}
         return (known | ({claim.name, claim.instance_id, claim.node_name} if claim else set())) - {""}
 
     @property
     def is_ending(self) -> bool:
-        """True once its end has been asked for."""
+        """True once its deletion has been requested."""
         return (self.node is not None and self.node.deleting) or (
             self.claim is not None and self.claim.is_ending
         )
 
 
 def subjects(snapshot: Snapshot, now: datetime) -> list[Subject]:
-    """Return all Nodes and NodeClaims, by name; a NodeClaim that cannot be read counts as not there."""
+    """Return all Nodes and NodeClaims, sorted by name. Ignores NodeClaims that cannot be read."""
     found, claimed = [], set()
     for manifest in snapshot.nodeclaims:
         claim = shown_claim(manifest, now).value
@@ -78,12 +78,12 @@ def subjects(snapshot: Snapshot, now: datetime) -> list[Subject]:
 
 
 def named(name: str, snapshot: Snapshot, now: datetime) -> Subject | None:
-    """Find a node by its name, its NodeClaim's, or its instance's id."""
+    """Return the node with this Node name, NodeClaim name or instance id, or None."""
     return next((each for each in subjects(snapshot, now) if name in each.names), None)
 
 
 def nobody(name: str, snapshot: Snapshot, now: datetime) -> str:
-    """Say that there is no such node, and which others may have been meant."""
+    """Return the message for an unknown node, with similar names."""
     known = sorted({one for each in subjects(snapshot, now) for one in each.names})
     near = meant(name, known, _SUGGESTED)
     hint = f"; did you mean {', '.join(near)}?" if near else ""
@@ -93,10 +93,10 @@ def nobody(name: str, snapshot: Snapshot, now: datetime) -> str:
 def tell(
     subject: Subject, snapshot: Snapshot, price_of: PriceOf, now: datetime, stay: Stay | None = None
 ) -> Told:
-    """Put together what is known of a node, as JSON data.
+    """Return what is known about a node, as JSON data.
 
-    `waiting` is the one thing that its end waits for, `obstacles` what would hold it up; both are null and empty for
-    one that goes on, or that is not nodesmith's. `staying` is why one that goes on does so.
+    `waiting` is what its termination waits for, and `obstacles` are what would block it. They are null and empty for a
+    node that is not terminating, or that nodesmith does not manage. `staying` is the reason why such a node stays.
     """
     node, claim = subject.node, subject.claim
     waiting = _waiting(subject, snapshot, now)
@@ -131,13 +131,13 @@ def tell(
 
 
 def _served_by(subject: Subject, snapshot: Snapshot) -> str | None:
-    """Return the software that serves a node's NodePool; None where that is nodesmith, or not known."""
+    """Return the other software that serves a node's NodePool, or None if that is nodesmith or unknown."""
     pool = foreign_nodepool(snapshot.foreign_nodepools, label_of(subject, NODEPOOL) or "")
     return server_of(nodeclass_group(pool)) if pool else None
 
 
 def _waiting(subject: Subject, snapshot: Snapshot, now: datetime) -> Waiting | None:
-    """Return what a node waits for on its way, in either direction."""
+    """Return what a node waits for while it starts or terminates."""
     claim = subject.claim
     if claim is None:
         return None
@@ -185,12 +185,12 @@ def _price(subject: Subject, price_of: PriceOf) -> tuple[float, bool] | None:
 
 
 def region_of(subject: Subject) -> str:
-    """Return the region that a node is in, as far as its labels tell."""
+    """Return a node's region as given by its labels, or an empty string."""
     return label_of(subject, REGION) or (label_of(subject, ZONE) or "")[:-1]
 
 
 def label_of(subject: Subject, key: str) -> str | None:
-    """Return a label of the Node; while there is none, of its NodeClaim."""
+    """Return a label of the Node, or of its NodeClaim if the Node does not have it."""
     for labels in (
         subject.node.labels if subject.node else {},
         subject.claim.labels if subject.claim else {},

@@ -1,4 +1,4 @@
-"""What `nodesmith explain node` does: look at the cluster, print what it finds."""
+"""The `nodesmith explain node` command: read the cluster, and print what it finds."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from nodesmith_cli.records import Blobs
 def show_nodes(
     name: str, where: Where, *, kubeconfig: str, output: Literal["table", "json"], now: datetime
 ) -> int:
-    """Print what one node waits for, or all that end; 1 where there is no such node.
+    """Print what one node waits for, or list all terminating nodes. Returns 1 if the node does not exist.
 
-    The snapshot is that of the bucket or folder, where one is named, else one taken now through the kubeconfig.
+    The snapshot comes from the bucket or folder if one is named; otherwise, it is taken now through the kubeconfig.
     """
     snapshot, blobs = snapshot_of(where, kubeconfig, now)
     prices = _prices(blobs)
@@ -43,7 +43,7 @@ def show_nodes(
 
 
 def _stay(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> Stay | None:
-    """Return why a node that does not end stays; None where its region's catalogue is not known."""
+    """Return the reason why a node stays, or None if it is terminating or its region's catalogue is unknown."""
     if subject.claim is None or subject.is_ending:
         return None
     catalog = _catalog(region_of(subject), blobs)
@@ -52,7 +52,7 @@ def _stay(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: dateti
 
 
 def snapshot_of(where: Where, kubeconfig: str, now: datetime) -> tuple[Snapshot, Blobs | None]:
-    """Return the newest snapshot of a bucket or folder, where one is named, else one of the cluster as it is now.
+    """Return the newest snapshot of a bucket or folder if one is named, else a snapshot of the live cluster.
 
     Raises Rejected, Transient.
     """
@@ -68,7 +68,7 @@ def _live(kubeconfig: str, now: datetime) -> Snapshot:
 
     cluster = one_of_several(kubeconfig)
     if cluster:
-        print(f"of cluster {cluster}:", file=sys.stderr)
+        print(f"showing cluster {cluster}", file=sys.stderr)
     observed = Observer(server_of(kubeconfig)).observe()
     return decode(encode(kubeconfig or "of the current context", now, observed))
 
@@ -79,12 +79,12 @@ def _kept(where: Where) -> tuple[Snapshot, Blobs]:
     records, blobs = where.records()
     data = records.latest_snapshot()
     if data is None:
-        raise Rejected(f"no snapshot of cluster {records.cluster!r} is kept there")
+        raise Rejected(f"no snapshot of cluster {records.cluster!r} is stored there")
     return decode(data), blobs
 
 
 def _catalog(region: str, blobs: Blobs | None) -> Catalog | None:
-    """Return a region's catalogue, that of the bucket or the package's; None for one that neither knows."""
+    """Return a region's catalogue from the bucket, else the embedded one, or None for an unknown region."""
     from nodesmith.adapters.catalog.catalogs import embedded_catalog
     from nodesmith.adapters.catalog.encoding import decode
 
@@ -92,11 +92,11 @@ def _catalog(region: str, blobs: Blobs | None) -> Catalog | None:
     try:
         return decode(data) if data is not None else embedded_catalog(region)
     except Rejected:
-        return None  # nodes may be anywhere, of anybody
+        return None  # a Node's labels may name any region
 
 
 def _prices(blobs: Blobs | None) -> PriceOf:
-    """Return prices by the catalogue that the bucket holds for a region, else by the package's."""
+    """Return a price lookup that uses the bucket's catalogue of a region, else the embedded one."""
     from nodesmith_cli.local.prices import prices
     from nodesmith_cli.local.report import PriceOf as InRegion
 

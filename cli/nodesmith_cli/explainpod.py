@@ -1,4 +1,4 @@
-"""`nodesmith explain pod`: the newest decision that speaks of a pod, and what the cluster has shown of it since."""
+"""`nodesmith explain pod`: the newest decision that mentions a pod, and the pod's state in the cluster since then."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _NODE_FIELDS = {
     "node": "node_name",
     "message": "message",
 }
-"""what is told of a node, and what the claim in a record calls it"""
+"""The output's fields about a node, with the NodeClaim fields of a record that they come from."""
 _REASON_FIELDS = ("reason", "nodePool", "blocking", "fix")
 _OFFERED_FIELDS = ("priceEstimated", "instanceTypes", "zones")
 
 
 def pod_key(name: str) -> str:
-    """Return `namespace/name` for what a user wrote. Raises Rejected."""
+    """Return `namespace/name` for a pod argument. Raises Rejected if it is malformed."""
     parts = name.split("/")
     if not all(parts) or len(parts) > 2:
-        raise Rejected(f"pod {name!r}: expected NAMESPACE/NAME, or NAME for one in the namespace default")
+        raise Rejected(f"pod {name!r}: expected NAMESPACE/NAME, or NAME for a pod in the namespace default")
     return name if len(parts) == 2 else f"default/{name}"
 
 
 @dataclass(slots=True)
 class Search:
-    """A search for the record that speaks of a pod (`namespace/name`).
+    """A search for the newest record that mentions a pod (`namespace/name`).
 
-    `claims` are NodeClaims as the newest record that has them knows them, `named` all pods that were spoken of.
+    `claims` are the NodeClaims of the records, each from the newest one. `named` are all pods mentioned so far.
     """
 
     pod: str
@@ -56,7 +56,7 @@ class Search:
     named: set[str] = field(default_factory=set)
 
     def look(self, records: Iterable[Record]) -> None:
-        """Look through records, newest first. What was superseded says nothing, for nothing came of it."""
+        """Search records, newest first. Superseded records are ignored, since they were not carried out."""
         for record in records:
             self.looked_at += 1
             for claim in record["inputs"]["ledger"].get("claims") or ():
@@ -69,10 +69,10 @@ class Search:
 
 
 def tell(search: Search, snapshot: Snapshot | None, now: datetime) -> Told | None:
-    """Put together what is known of the pod, as JSON data; None where that is nothing.
+    """Return what is known about the pod, as JSON data, or None if nothing is.
 
-    `outcome` is bought, fits, waits, unplaced or ignored, as decided; bound, pending or ignored, as seen in `snapshot`,
-    where no decision speaks of the pod. `seen` is what a snapshot taken after the decision shows.
+    `outcome` is bought, fits, waits, unplaced or ignored if a decision mentions the pod. Otherwise it is bound, pending
+    or ignored, as `snapshot` shows. `seen` is the pod's state in a snapshot taken after the decision.
     """
     seen = _seen(search.pod, snapshot, now)
     told: Told = {"pod": search.pod, "outcome": None, "reason": None, "blocking": None, "fix": None}
@@ -90,15 +90,15 @@ def tell(search: Search, snapshot: Snapshot | None, now: datetime) -> Told | Non
 
 
 def nobody(search: Search, snapshot: Snapshot | None) -> str:
-    """Say that nobody has heard of the pod, and which others may have been meant."""
+    """Return the message for a pod that nothing mentions, with similar names."""
     known = search.named | {pod.key for pod in (snapshot.pods if snapshot else ())}
     near = _similar(search.pod, sorted(known))
     hint = f"; did you mean {', '.join(near)}?" if near else ""
-    return f"no kept decision speaks of pod {search.pod} ({search.looked_at} looked at, newest first){hint}"
+    return f"no stored decision mentions pod {search.pod} ({search.looked_at} searched, newest first){hint}"
 
 
 def _verdicts(plan: Mapping[str, Any]) -> Iterator[tuple[str, Told]]:
-    """Yield what a plan says of each pod."""
+    """Yield each pod of a plan with its outcome."""
     for outcome in ("ignored", "unplaced"):
         for group in plan[outcome]:
             told = {"outcome": outcome, **{name: group.get(name) or None for name in _REASON_FIELDS}}
@@ -113,7 +113,7 @@ def _verdicts(plan: Mapping[str, Any]) -> Iterator[tuple[str, Told]]:
 
 
 def _offered(node: Mapping[str, Any]) -> Told:
-    """Return what a node to be bought may become, the cheapest first."""
+    """Return the instance types and zones a planned node may get, the cheapest first."""
     overrides: Sequence[Sequence[Any]] = node["launch"]["overrides"]
     return {
         "nodeClaim": node["claim"]["name"],
@@ -127,14 +127,14 @@ def _offered(node: Mapping[str, Any]) -> Told:
 
 
 def _node(search: Search) -> Told:
-    """Return what the newest record knows of the pod's node: more than was known when it was bought."""
+    """Return what the newest record shows of the pod's node, which may be more than when it was launched."""
     names = {search.verdict.get("nodeClaim"), search.verdict.get("node")} - {None}
     found = next((c for c in search.claims.values() if {c["name"], c.get("node_name")} & names), {})
     return {told: found[name] for told, name in _NODE_FIELDS.items() if found.get(name)}
 
 
 def _seen(key: str, snapshot: Snapshot | None, now: datetime) -> Told | None:
-    """Return what a snapshot shows of a pod: `outcome` is gone, bound, ignored or pending."""
+    """Return a pod's state in a snapshot. Its `outcome` is gone, bound, ignored or pending."""
     if snapshot is None:
         return None
     at = snapshot.taken_at.isoformat()
@@ -150,20 +150,20 @@ def _state(pod: Pod) -> tuple[str, str | None]:
     if pod.deleting:
         return "ignored", "it is being deleted"
     if pod.shape.is_daemon:
-        return "ignored", f"it belongs to {pod.shape.owner}: nodes are never bought for pods of DaemonSets"
+        return "ignored", f"it belongs to {pod.shape.owner}: nodes are never launched for DaemonSet pods"
     if pod.shape.is_static:
-        return "ignored", "it is a static pod, which belongs to its node"
+        return "ignored", "it is a static pod, which is bound to its node"
     _, refused = provisionable([pod])
     return ("ignored", refused[0][1]) if refused else ("pending", None)
 
 
 def _age(at: str, now: datetime) -> int:
-    """Return seconds; a clock that was ahead of ours, as a local run's may be, makes nothing younger than now."""
+    """Return an age in seconds. It is never negative, even if the clock of a local run was ahead."""
     return max(0, round((now - parse_time(at)).total_seconds()))
 
 
 def _similar(key: str, known: Sequence[str]) -> list[str]:
-    """Return pods of the same name elsewhere, else those of a workload of that name, else those spelt alike."""
+    """Return pods of this name in other namespaces, else pods of a workload of this name, else similar names."""
     name = key.partition("/")[2]
     same = [other for other in known if other.endswith(f"/{name}")]
     owned = [other for other in known if other.startswith(f"{key}-")]

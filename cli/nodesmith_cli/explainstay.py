@@ -1,4 +1,4 @@
-"""Why a node that is not ending stays: the one rule that keeps it, or what consolidation found when it looked at it."""
+"""The reason why a node stays: the rule that blocks its disruption, or the verdict of consolidation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STEPS = 10_000
 
 
 class Stay(NamedTuple):
-    """Why a node stays, and since when, where that is known. One that `leaves` is only waited for."""
+    """Why a node stays, and since when if that is known. `leaves` is True for a node that will be disrupted."""
 
     rule: str
     message: str
@@ -37,9 +37,9 @@ class Stay(NamedTuple):
 def why_it_stays(
     claim: NodeClaim, claims: Sequence[NodeClaim], snapshot: Snapshot, catalog: Catalog, now: datetime
 ) -> Stay | None:
-    """Look at one node as disruption would; None where it is not for disruption to look at.
+    """Evaluate one node as disruption does. Returns None for a node that disruption does not consider.
 
-    `claims` are those that the cluster shows. Moves under way are known by their taints only.
+    `claims` are the cluster's NodeClaims. Moves in progress are recognized by their taints only.
     """
     if not claim.nodepool or claim.is_ending:
         return None
@@ -70,25 +70,23 @@ def _of_candidate(one: Candidate, look: Pass) -> Stay:
     if drift:
         return Stay(
             drift,
-            f"it has drifted ({drift}): it is replaced as soon as its pods have somewhere to go",
+            f"it has drifted ({drift}), and is replaced as soon as its pods have somewhere to go",
             on,
             since,
             True,
         )
     if not one.pods:
-        return Stay(
-            "Empty", "no pod on it would be missed: it goes with one of the next looks", on, since, True
-        )
+        return Stay("Empty", "it is empty, and is removed in one of the next passes", on, since, True)
     if is_asked(one, look) and isinstance(rebalanced(one, look)[0], Proposal):
-        message = "its pods are too many in its zone: they are moved to others, it is looked at in turn"
+        message = "its zone has too many of its pods: it is due to be replaced in another zone"
         return Stay("Unbalanced", message, on, since, True)
     found = look.judge.consolidation([one], look.try_without([one]))
     if isinstance(found, str):
-        return Stay("Consolidation", f"by itself {found}", on, since)
+        return Stay("Consolidation", f"on its own, {found}", on, since)
     saving = f"${found.saving_hourly_usd:.4f}/hour"
     return Stay(
         "Underutilized",
-        f"its pods would do with less, and save {saving}: it is looked at in turn",
+        f"its pods fit on cheaper capacity, which saves {saving}: it is due to be consolidated",
         on,
         since,
         True,

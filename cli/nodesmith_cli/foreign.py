@@ -1,4 +1,4 @@
-"""How commands speak of NodePools that other software in the cluster serves."""
+"""Descriptions of NodePools that other software in the cluster serves."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
 
 
 def said_of(nodepool: Mapping[str, Any]) -> str:
-    """Return whose a NodePool is, as the end of a sentence about it."""
+    """Return which software serves a NodePool, as the end of a sentence about it."""
     group = nodeclass_group(nodepool)
     return f"is served by {server_of(group)} (nodeClassRef.group {group}): nodesmith leaves it alone"
 
 
 def foreign_nodepool(nodepools: Iterable[Mapping[str, Any]], name: str) -> Mapping[str, Any] | None:
-    """Return the foreign NodePool of this name; None where there is none."""
+    """Return the foreign NodePool of this name, or None."""
     return next((each for each in nodepools if name_of(each) == name), None)
 
 

@@ -1,4 +1,4 @@
-"""`nodesmith hash`: what it is given. Its code is imported when it runs."""
+"""The options of `nodesmith hash`. Its code is imported when it runs."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from nodesmith_cli.options import OutputOption
 
 def hash_command(
     files: Annotated[
-        list[str], typer.Option("--filename", "-f", help="Manifests: file, folder, or - for standard input.")
+        list[str],
+        typer.Option("--filename", "-f", help="Manifests: a file, a folder, or - for standard input."),
     ],
-    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="More of them.")] = None,
+    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Manifests, like -f.")] = None,
     ca_bundle: Annotated[
         str,
         typer.Option(
             "--cluster-ca-bundle",
             metavar="BASE64",
-            help="The cluster's certificate authority, as EKS tells it: cluster.certificateAuthority.data.",
+            help="Certificate authority of the cluster: cluster.certificateAuthority.data in EKS.",
         ),
     ] = "",
     output: OutputOption = "table",
 ) -> None:
-    """Print the hashes of NodePools and EC2NodeClasses by which Karpenter and nodesmith tell static drift.
+    """Print the NodePool and EC2NodeClass hashes that Karpenter and nodesmith use to detect static drift.
 
-    They are what the annotations karpenter.sh/nodepool-hash and karpenter.k8s.aws/ec2nodeclass-hash will hold, with
-    their versions. In a cluster the hash of an EC2NodeClass covers the cluster's CA bundle too. Manifests of any age
-    are read as in a cluster; objects of other kinds are left out.
+    These are the values of the annotations karpenter.sh/nodepool-hash and karpenter.k8s.aws/ec2nodeclass-hash, with
+    their versions. In a cluster, the hash of an EC2NodeClass also covers the cluster's CA bundle. Manifests of any
+    version are accepted; objects of other kinds are ignored.
 
-    Exit status 0 where all were hashed, 1 where an object could not be, 2 where input could not be read.
+    The exit status is 0 if all objects were hashed, 1 if one could not be hashed, and 2 if input is unreadable.
     """
     from nodesmith_cli.hashing import run
 

@@ -1,4 +1,4 @@
-"""What `nodesmith hash` does, from the options to the exit status."""
+"""The implementation of `nodesmith hash`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from nodesmith_cli.validating.objects import version_findings
 
 OK, NOT_HASHED, BAD_INPUT = 0, 1, 2
 _OF_NO_CLUSTER = (
-    "EC2NodeClasses: in a cluster the hash covers its CA bundle as well: add --cluster-ca-bundle to compare"
+    "EC2NodeClasses: in a cluster, the hash also covers the CA bundle; use --cluster-ca-bundle to compare"
 )
 
 
 class Hash(NamedTuple):
-    """One object of the output, in the order of its columns."""
+    """One row of the output. The fields are in the order of the columns."""
 
     kind: str
     name: str
@@ -35,7 +35,7 @@ class Hash(NamedTuple):
 
 
 def run(files: Sequence[str], ca_bundle: str, output: Output) -> int:
-    """Print hashes; what is wrong, and what should be known, goes to standard error."""
+    """Print hashes to standard output, and problems and notes to standard error. Returns the exit status."""
     found = list(read_documents(files))
     faults = [each for each in found if isinstance(each, Fault)]
     read = [each for each in found if isinstance(each, Document)]

@@ -1,4 +1,4 @@
-"""The `nodesmith local` commands, each with what it is given. Their code is imported when they run."""
+"""The options of the `nodesmith local` commands. Their code is imported when they run."""
 
 from __future__ import annotations
 
@@ -11,27 +11,33 @@ from nodesmith_cli.options import KeepOption, NoCapacityOption, OutputOption, Re
 from nodesmith_cli.preconditions import require_clusters, require_files, require_region, require_speed
 from nodesmith_cli.spans import seconds_of
 
-local_app = typer.Typer(help="The whole system on this machine: no cloud, no cluster.", no_args_is_help=True)
+local_app = typer.Typer(help="Run the whole system locally, without AWS or a cluster.", no_args_is_help=True)
 
 
 @local_app.command("run")
 def local_run(
     files: Annotated[
-        list[str], typer.Option("--filename", "-f", help="Manifests: file, folder, or - for standard input.")
+        list[str],
+        typer.Option("--filename", "-f", help="Manifests: a file, a folder, or - for standard input."),
     ],
-    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="More of them.")] = None,
+    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Manifests, like -f.")] = None,
     region: RegionOption = "",
     longest: Annotated[
         str,
-        typer.Option("--for", help="Give up when nothing has happened for this much of the cluster's time."),
+        typer.Option("--for", help="Give up after this much cluster time without progress."),
     ] = "5m",
     speed: SpeedOption = 10,
     no_capacity: NoCapacityOption = None,
     output: OutputOption = "table",
     keep: KeepOption = None,
-    bare: Annotated[bool, typer.Option("--bare", help="Apply the files only, no default NodePool.")] = False,
+    bare: Annotated[
+        bool, typer.Option("--bare", help="Apply the files only, without a default NodePool.")
+    ] = False,
 ) -> None:
-    """Apply manifests, run until quiet, report. Exit status 1 where pods stay pending, 2 where input was bad."""
+    """Apply manifests, run until nothing changes, and report.
+
+    The exit status is 1 if pods stay pending, and 2 if the input is unusable.
+    """
     named = [*files, *(more or [])]
     require_files(named, "run")
     patience_seconds = seconds_of("--for", longest)
@@ -59,30 +65,34 @@ def local_run(
 @local_app.command("up", short_help="Run a cluster for kubectl until Ctrl-C.")
 def local_up(
     files: Annotated[
-        list[str] | None, typer.Option("--filename", "-f", help="Manifests to begin with.")
+        list[str] | None, typer.Option("--filename", "-f", help="Manifests to start with.")
     ] = None,
     region: RegionOption = "",
     control_plane: Annotated[
         Literal["embedded", "real"],
-        typer.Option(help="The API server in memory and stand-ins, or Kubernetes' own programs and kwok."),
+        typer.Option(help="In-memory API server with simulated controllers, or real Kubernetes with kwok."),
     ] = "embedded",
     speed: SpeedOption = 1,
     no_capacity: NoCapacityOption = None,
     port: Annotated[
         int,
-        typer.Option(help="Port of the first API server, others take the next ones; 0 takes free ones."),
+        typer.Option(help="Port of the first API server. Others use the next ports. 0 chooses free ports."),
     ] = 0,
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="Where to write the kubeconfig [default: ~/.kube/nodesmith-local]")
+        Path | None, typer.Option(help="Kubeconfig to write. [default: ~/.kube/nodesmith-local]")
     ] = None,
     keep: KeepOption = None,
-    bare: Annotated[bool, typer.Option("--bare", help="Apply no default NodePool and EC2NodeClass.")] = False,
+    bare: Annotated[
+        bool, typer.Option("--bare", help="Do not apply a default NodePool and EC2NodeClass.")
+    ] = False,
     clusters: Annotated[
         int,
-        typer.Option(help="How many clusters, up to 5, one set of functions serves; manifests go to each."),
+        typer.Option(
+            help="Number of clusters, up to 5. One set of functions serves all; each gets the manifests."
+        ),
     ] = 1,
 ) -> None:
-    """Run a cluster, or several, until Ctrl-C: use kubectl on it and watch nodes come."""
+    """Run one or more clusters until Ctrl-C. Use kubectl with them, and watch nodes join."""
     require_speed(speed, control_plane)
     require_clusters(clusters, port)
     require_region(region)
@@ -107,21 +117,22 @@ def local_up(
         )
 
 
-@local_app.command("interrupt", short_help="Let EC2 take a spot node of `local up`.")
+@local_app.command("interrupt", short_help="Interrupt a spot node of `local up`.")
 def local_interrupt(
-    node: Annotated[
-        str, typer.Argument(metavar="NODE", help="Its name, its NodeClaim's, or its instance id.")
-    ],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Node name, NodeClaim name or instance id.")],
     within: Annotated[
-        str, typer.Option("--in", help="When EC2 takes it: the warning comes two minutes ahead, or later.")
+        str,
+        typer.Option(
+            "--in", help="Time until EC2 interrupts it. The warning comes at most two minutes ahead."
+        ),
     ] = "2m",
     kubeconfig: Annotated[
         Path | None,
-        typer.Option(help="What `local up` wrote [default: ~/.kube/nodesmith-local]"),
+        typer.Option(help="Kubeconfig of `local up`. [default: ~/.kube/nodesmith-local]"),
     ] = None,
-    context: Annotated[str, typer.Option(help="Look among the nodes of this context's cluster only.")] = "",
+    context: Annotated[str, typer.Option(help="Search only the cluster of this context.")] = "",
 ) -> None:
-    """Let EC2 announce, to a `local up` that runs, that it takes a spot node; and take it."""
+    """Send a spot interruption warning to a running `local up`, and then interrupt the node."""
     from nodesmith_cli.local.interruptcommand import interrupt
 
     raise typer.Exit(interrupt(node, within=within, kubeconfig=kubeconfig, context=context))

@@ -1,4 +1,4 @@
-"""The `nodesmith` command: which commands there are, and what each is given. Their code is imported when they run."""
+"""The `nodesmith` command with its subcommands and their options. A subcommand's code is imported when it runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # importing what draws boxes around the help takes longer than all the rest
+    rich_markup_mode=None,  # importing rich's help formatter takes longer than everything else
 )
 
 
@@ -63,7 +63,7 @@ def options(
         typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    """A node autoscaler for Kubernetes on Amazon EKS that nobody has to host."""
+    """A Karpenter-compatible node autoscaler for Amazon EKS, with nothing to host."""
 
 
 @app.command()
@@ -71,17 +71,17 @@ def demo(
     speed: SpeedOption = 12,
     keep: KeepOption = None,
 ) -> None:
-    """Watch 20 pending pods get the cheapest nodes there are."""
+    """Watch 20 pending pods land on the cheapest nodes."""
     require_speed(speed)
     from nodesmith_cli.local.sharedclients import models_are_shared
 
-    with models_are_shared():  # moto's import, too, reads AWS's models again and again
+    with models_are_shared():  # importing moto reads AWS's models repeatedly, too
         from nodesmith_cli.local.commands import demo
 
         raise typer.Exit(demo(speed=speed, keep=keep))
 
 
-@app.command("status", short_help="Tell what a cluster has, and what is under way.")
+@app.command("status", short_help="Show nodes, pods and disruptions in progress.")
 def status_command(
     kubeconfig: KubeconfigOption = "",
     cluster: ClusterOption = "",
@@ -90,9 +90,9 @@ def status_command(
     keep: KeepOption = None,
     output: OutputOption = "table",
 ) -> None:
-    """Tell what a cluster has, and which interruptions are under way, with the seconds left and what each waits for.
+    """Show a cluster's nodes and pods, and its interruptions: how many seconds are left and what each one waits for.
 
-    The cluster is looked at as it is now; with --bucket or --keep, as its newest snapshot there shows it.
+    By default, this reads the live cluster. With --bucket or --keep, it reads the newest snapshot stored there.
     """
     from nodesmith_cli.explaincommands import Where
 
@@ -104,11 +104,11 @@ def status_command(
     raise typer.Exit(status(where, kubeconfig=kubeconfig, output=output, now=now_at(kubeconfig)))
 
 
-@app.command("check-cluster", short_help="Say what other software serves a cluster's NodePools.")
+@app.command("check-cluster", short_help="Check what else manages nodes in a cluster.")
 def check_cluster_command(kubeconfig: KubeconfigOption = "", output: OutputOption = "table") -> None:
-    """Say what EKS Auto Mode, Karpenter and others have in a cluster, and which manifests to apply beside them.
+    """Show what EKS Auto Mode, Karpenter and other software manage in a cluster, and which manifests to apply.
 
-    Nothing is written. Exit status 1 where something has to change before nodesmith serves the cluster.
+    This changes nothing. The exit status is 1 if something must change before nodesmith can serve the cluster.
     """
     require_kubeconfig(kubeconfig)
     from nodesmith_cli.local.reaching import now_at
@@ -118,25 +118,28 @@ def check_cluster_command(kubeconfig: KubeconfigOption = "", output: OutputOptio
     raise typer.Exit(check_cluster(server_of(kubeconfig), output, now_at(kubeconfig)))
 
 
-@app.command("uninstall", short_help="Take nodesmith and its nodes out of a cluster.")
+@app.command("uninstall", short_help="Remove nodesmith and its nodes from a cluster.")
 def uninstall_command(
     kubeconfig: KubeconfigOption = "",
-    timeout: Annotated[str, typer.Option(help="How long to wait for nodes to be drained and gone.")] = "30m",
+    timeout: Annotated[str, typer.Option(help="How long to wait for nodes to drain and terminate.")] = "30m",
     lift_finalizers: Annotated[
         bool,
         typer.Option(
             "--lift-finalizers",
-            help="After the timeout let NodeClaims and Nodes go that nobody ends any more; instances stay.",
+            help="After the timeout, remove the finalizers of the remaining NodeClaims and Nodes. "
+            "Their instances keep running.",
         ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False,
     output: OutputOption = "table",
 ) -> None:
-    """End nodesmith's NodePools, NodeClaims and nodes, wait until they are gone, then remove its rights and CRDs.
+    """Delete nodesmith's NodePools, NodeClaims and nodes, wait until they are gone, then remove its RBAC and CRDs.
 
-    What EKS Auto Mode, Karpenter or others have in the cluster is left alone. It can be stopped and run again. Exit
-    status 1 where something is left at the end of the timeout.
+    Resources of EKS Auto Mode, Karpenter and other software are left alone. You can interrupt this command and run it
+    again. The exit status is 1 if nodes are left when the timeout expires.
     """
     patience = timedelta(seconds=seconds_of("--timeout", timeout))
     require_kubeconfig(kubeconfig)
@@ -155,16 +158,18 @@ app.add_typer(local_app, name="local")
 app.add_typer(explain_app, name="explain")
 app.add_typer(image_app, name="image")
 app.command("catalog")(catalog_command)
-app.command("connect", short_help="Connect an EKS cluster, so that it is served.")(connect_command)
-app.command("disconnect", short_help="Take nodesmith out of a cluster and its account.")(disconnect_command)
-app.command("doctor", short_help="Say what keeps a cluster from being served well.")(doctor_command)
-app.command("convert", short_help="Convert manifests of any age to today's.")(convert_command)
-app.command("hash", short_help="Print the hashes by which nodes drift.")(hash_command)
-app.command("pause", short_help="Disrupt no node that could as well go on.")(pause_command)
+app.command("connect", short_help="Connect an EKS cluster to nodesmith.")(connect_command)
+app.command("disconnect", short_help="Remove nodesmith from a cluster and its account.")(disconnect_command)
+app.command("doctor", short_help="Diagnose problems with a connected cluster.")(doctor_command)
+app.command("convert", short_help="Convert old Karpenter manifests to current ones.")(convert_command)
+app.command("hash", short_help="Print the hashes used to detect drift.")(hash_command)
+app.command("pause", short_help="Stop voluntary disruption.")(pause_command)
 app.command("resume")(resume_command)
-app.command("rollback", short_help="Take a deployment back.")(rollback_command)
-app.command("validate", short_help="Say all that is wrong with manifests.")(validate_command)
-app.command("plan", cls=PlanCommand, short_help="Say which nodes would be bought, or go.")(plan_command)
+app.command("rollback", short_help="Roll back to an earlier release.")(rollback_command)
+app.command("validate", short_help="Report every error in manifests.")(validate_command)
+app.command("plan", cls=PlanCommand, short_help="Show which nodes would be launched or removed.")(
+    plan_command
+)
 
 
 @app.command()
@@ -174,13 +179,13 @@ def version() -> None:
 
 
 def main() -> None:
-    """Run the command; an error on purpose is one line on standard error and exit status 2."""
+    """Run the command. An expected error prints one line to standard error and exits with status 2."""
     try:
         app()
     except NodesmithError as error:
         print(f"nodesmith: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
-    except BrokenPipeError:  # the reader, `head` for one, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""What `nodesmith explain node` prints for people."""
+"""The human-readable output of `nodesmith explain node`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Told = Mapping[str, Any]
 
 
 def lines(told: Told) -> Iterator[str]:
-    """Tell of one node, line by line, what `nodesmith_cli.explainnode.tell` put together."""
+    """Yield the lines for one node, given the data from `nodesmith_cli.explainnode.tell`."""
     yield f"{'node' if told['node'] else 'NodeClaim'} {told['node'] or told['nodeClaim']}: {_state(told)}"
     if told["cause"]:
         yield f"  cause     {told['cause']}"
@@ -24,9 +24,9 @@ def lines(told: Told) -> Iterator[str]:
             yield f"  fix       {waiting['fix']}"
         yield f"  since     {ago(waiting['since'], waiting['seconds'])}{_spent(waiting)}"
     if told["deadline"]:
-        yield f"  at latest {moment(told['deadline'])}, whatever is still on it"
+        yield f"  deadline  {moment(told['deadline'])}, when the instance terminates with whatever it runs"
     yield f"  node      {_kind(told)}"
-    yield f"  age       {span(told['ageSeconds'])}, {counted(told['pods'], 'pod')} that would leave"
+    yield f"  age       {span(told['ageSeconds'])}, {counted(told['pods'], 'pod')} to evict"
     for obstacle in told["obstacles"]:
         yield f"  obstacle  {obstacle['message']}"
         yield f"            {obstacle['fix']}"
@@ -34,12 +34,12 @@ def lines(told: Told) -> Iterator[str]:
 
 
 def ending_lines(found: Sequence[Told]) -> Iterator[str]:
-    """Tell of all nodes that end, one line each."""
+    """Yield one line for each terminating node, after a summary."""
     if not found:
-        yield "no node is ending"
+        yield "no node is terminating"
         return
     total = sum(told["priceHourly"] or 0 for told in found)
-    yield f"{counted(len(found), 'node')} ending, ${total:.4f}/hour"
+    yield f"{counted(len(found), 'node')} terminating, ${total:.4f}/hour"
     width = max(len(_name(told)) for told in found)
     for told in found:
         waiting = told["waiting"]
@@ -59,10 +59,10 @@ def _state(told: Told) -> str:
     if told["servedBy"]:
         return f"its NodePool {told['nodePool']} is served by {told['servedBy']}: nodesmith leaves it alone"
     if told["nodeClaim"] is None:
-        return "it has no NodeClaim: nodesmith neither made it nor ends it"
+        return "it has no NodeClaim, so nodesmith does not manage it"
     since = f"{told['phase']} since {parse_time(told['phaseSince']):%H:%M:%S} UTC"
     if told["ending"]:
-        return f"it is ending, {since}" + ("" if told["waiting"] else ": nothing is in its way")
+        return f"terminating, {since}" + ("" if told["waiting"] else ": nothing blocks it")
     trouble = "" if told["ready"] or told["node"] is None else ", not Ready"
     return f"{since}{trouble}"
 
@@ -74,7 +74,7 @@ def _kind(told: Told) -> str:
         place,
         told["capacityType"],
         told["instanceId"],
-        _price(told) or "price not known",
+        _price(told) or "unknown price",
     ]
     return ", ".join(part for part in parts if part)
 
@@ -86,7 +86,7 @@ def _price(told: Told) -> str:
 
 
 def _spent(waiting: Told) -> str:
-    return f", which has cost ${waiting['cost']:.4f}" if waiting["cost"] is not None else ""
+    return f", at a cost of ${waiting['cost']:.4f}" if waiting["cost"] is not None else ""
 
 
 def _name(told: Told) -> str:

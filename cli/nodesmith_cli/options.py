@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ from typing import Annotated, Literal
 import typer
 
 Output = Literal["table", "json"]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the outcome.")]
-SpeedOption = Annotated[float, typer.Option(help="How many times as fast as life the clock runs.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+SpeedOption = Annotated[float, typer.Option(help="How many times faster than real time the clock runs.")]
 RegionOption = Annotated[
-    str, typer.Option(help="The region; else that of the zones in the manifests, else us-east-1.")
+    str, typer.Option(help="AWS region. Defaults to the region of the manifests' zones, or us-east-1.")
 ]
 NoCapacityOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="PATTERN",
-        help="Pools that EC2 has run out of, with * and ?: m5.large:us-east-1a, spot:c7*.",
+        help="Offerings that EC2 has run out of, with the wildcards * and ?: m5.large:us-east-1a, spot:c7*.",
     ),
 ]
-KeepOption = Annotated[Path | None, typer.Option(help="Folder for the records of decisions.")]
-ClusterOption = Annotated[str, typer.Option(help="The cluster; else the one that decided last.")]
-BucketOption = Annotated[str, typer.Option(help="A deployment's bucket; else the records of local runs.")]
-BucketRegionOption = Annotated[str, typer.Option(help="The bucket's region; else that of your AWS settings.")]
+KeepOption = Annotated[Path | None, typer.Option(help="Folder that holds decision records.")]
+ClusterOption = Annotated[
+    str, typer.Option(help="Cluster name. Defaults to the cluster with the latest decision.")
+]
+BucketOption = Annotated[
+    str, typer.Option(help="S3 bucket of a deployment. Defaults to the records of local runs.")
+]
+BucketRegionOption = Annotated[
+    str, typer.Option(help="Region of the bucket. Defaults to the region in your AWS configuration.")
+]
 KubeconfigOption = Annotated[
     str,
-    typer.Option(
-        metavar="[CONTEXT]", help="The cluster: a context or a kubeconfig file; else the current one."
-    ),
+    typer.Option(metavar="[CONTEXT]", help="Kubeconfig context or file. Defaults to the current context."),
 ]

@@ -1,4 +1,4 @@
-"""`nodesmith pause` and `nodesmith resume`: whether nodes of a cluster may be disrupted that could as well go on."""
+"""`nodesmith pause` and `nodesmith resume`: stop and resume voluntary disruption in a cluster."""
 
 from __future__ import annotations
 
@@ -13,57 +13,59 @@ import typer
 from nodesmith.errors import Rejected
 from nodesmith_cli.awsclients import aws_client
 
-if TYPE_CHECKING:  # imported when these commands run, not with all others
+if TYPE_CHECKING:  # imported only when these commands run
     from nodesmith.ports import Store
 
 TABLE = "nodesmith"
-_ClusterOption = Annotated[str, typer.Option(help="The EKS cluster.")]
-_RegionOption = Annotated[str, typer.Option(help="Its region; else that of your AWS settings.")]
-_TableOption = Annotated[str, typer.Option(help="The DynamoDB table of the ledger.")]
+_ClusterOption = Annotated[str, typer.Option(help="Name of the EKS cluster.")]
+_RegionOption = Annotated[
+    str, typer.Option(help="Region of the cluster. Defaults to the region in your AWS configuration.")
+]
+_TableOption = Annotated[str, typer.Option(help="DynamoDB table of the ledger.")]
 
 
 def pause_command(
     cluster: _ClusterOption,
-    why: Annotated[str, typer.Option(help="Shown to whoever wonders.")] = "",
+    why: Annotated[str, typer.Option(help="Reason, shown wherever the pause is.")] = "",
     region: _RegionOption = "",
     table: _TableOption = TABLE,
 ) -> None:
-    """Let no node be disrupted that could as well go on, until `resume`.
+    """Stop voluntary disruption until `nodesmith resume`.
 
-    Consolidation, drift, replacement ahead of expireAfter and of changes that EC2 announces wait; moves under way that
-    have not begun to drain are undone. What cannot wait goes on: nodes that are deleted, past expireAfter or sick, and
-    what EC2 takes.
+    This pauses consolidation, drift, and replacement ahead of expireAfter and of changes that EC2 announces. Moves that
+    have not started to drain are rolled back. Nodes that are deleted, expired or unhealthy, and EC2 interruptions are
+    still handled.
     """
     with _ledger(table, cluster, region) as store:
         typer.echo(pause(store, cluster, why, datetime.now(UTC)))
 
 
 def resume_command(cluster: _ClusterOption, region: _RegionOption = "", table: _TableOption = TABLE) -> None:
-    """Let disruption go on after `pause`."""
+    """Resume voluntary disruption."""
     with _ledger(table, cluster, region) as store:
         typer.echo(resume(store, cluster, datetime.now(UTC)))
 
 
 def pause(store: Store, cluster: str, why: str, now: datetime) -> str:
-    """Pause disruption, and say so; one that is paused already keeps its time. Raises Rejected, Transient."""
+    """Pause disruption, and return a message. A pause in effect keeps its start time. Raises Rejected, Transient."""
     from nodesmith.model.ledger.pauses import Pause
 
     ledger = store.load()
     if ledger.cluster is None and not ledger.claims:
-        raise Rejected(f"cluster {cluster!r}: nothing is known of it in this region; is the name right?")
+        raise Rejected(f"cluster {cluster!r}: unknown in this region; check the name and --region")
     since = ledger.paused.since if ledger.paused else now
     store.pause(Pause(since, why or (ledger.paused.why if ledger.paused else "")))
-    begun = f"; moves under way: {len(ledger.moves)}" if ledger.moves else ""
+    begun = f"; moves in progress: {len(ledger.moves)}" if ledger.moves else ""
     return f"disruption of cluster {cluster} is paused since {since:%Y-%m-%d %H:%M} UTC{begun}"
 
 
 def resume(store: Store, cluster: str, now: datetime) -> str:
-    """Let disruption go on, and say for how long it was paused. Raises Transient."""
+    """Resume disruption, and return a message that says how long it was paused. Raises Transient."""
     paused = store.load().paused
     if paused is None:
         return f"disruption of cluster {cluster} is not paused"
     store.pause(None)
-    return f"disruption of cluster {cluster} goes on, after {_span((now - paused.since).total_seconds())}"
+    return f"disruption of cluster {cluster} is resumed, after {_span((now - paused.since).total_seconds())}"
 
 
 def _span(seconds: float) -> str:
@@ -73,7 +75,7 @@ def _span(seconds: float) -> str:
 
 @contextmanager
 def _ledger(table: str, cluster: str, region: str) -> Iterator[Store]:
-    """Yield the ledger of a cluster; what AWS refuses is Rejected."""
+    """Yield the ledger of a cluster. Raises Rejected for requests that AWS refuses."""
     from nodesmith.adapters.aws.errors import all_errors
     from nodesmith.adapters.dynamodb.ledger import DynamoStore
 

@@ -1,4 +1,4 @@
-"""`nodesmith plan`: what it is given. Its code is imported when it runs."""
+"""The options of `nodesmith plan`. Its code is imported when it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KUBECONFIG = "--kubeconfig"
 
 
 class PlanCommand(TyperCommand):
-    """Lets --kubeconfig stand alone, for the current context."""
+    """A command that accepts --kubeconfig without a value, for the current context."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for at, argument in enumerate(args):
@@ -28,20 +28,23 @@ def plan_command(
     files: Annotated[
         list[str] | None,
         typer.Option(
-            "--filename", "-f", help="Manifests: file, folder, or - for standard input; .gz is unpacked."
+            "--filename",
+            "-f",
+            help="Manifests: a file, a folder, or - for standard input. Decompresses .gz files.",
         ),
     ] = None,
-    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="More of them.")] = None,
+    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Manifests, like -f.")] = None,
     catalog: Annotated[
         str,
         typer.Option(
-            metavar="FILE", help="What can be bought: KWOK's format or that of `nodesmith catalog -o json`."
+            metavar="FILE",
+            help="Instance types, in KWOK's format or that of `nodesmith catalog -o json`.",
         ),
     ] = "",
     region: Annotated[
         str,
         typer.Option(
-            help="The region, where no catalogue is given; else that of the zones in the files, else us-east-1."
+            help="AWS region, without --catalog. Defaults to the region of the manifests' zones, or us-east-1."
         ),
     ] = "",
     kubeconfig: Annotated[
@@ -49,44 +52,42 @@ def plan_command(
         typer.Option(
             _KUBECONFIG,
             metavar="[CONTEXT]",
-            help="Read the live cluster too: a context, a kubeconfig file, or nothing for the current context.",
+            help="Also read a live cluster: a context, a kubeconfig file, or no value for the current context.",
         ),
     ] = None,
     pool: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Buy from these NodePools only.")
+        list[str] | None, typer.Option(metavar="NAME", help="Launch nodes from these NodePools only.")
     ] = None,
     audit: Annotated[
-        bool, typer.Option("--audit", help="Check the plan, pod by pod, with a program of its own.")
+        bool, typer.Option("--audit", help="Verify the plan with an independent program.")
     ] = False,
     consolidate: Annotated[
         bool,
-        typer.Option(
-            "--consolidate", help="Say which nodes would go, and what would come in their stead, instead."
-        ),
+        typer.Option("--consolidate", help="Show which nodes would be removed or replaced, instead."),
     ] = False,
     output: Annotated[
-        Literal["table", "json", "yaml"], typer.Option("--output", "-o", help="How to print the plan.")
+        Literal["table", "json", "yaml"], typer.Option("--output", "-o", help="Output format.")
     ] = "table",
 ) -> None:
-    """Decide on manifests: which nodes to buy for the pods in them, at what price, and why not for others.
+    """Show which nodes would be launched for the pods in manifests, at what price, and why any pods stay pending.
 
-    Nothing is bought and nothing written. Files hold pods and workloads, NodePools, and whatever else of a cluster
-    there is: `kubectl get pods,nodes,… -A -o json` will do. Every pod without a node is pending. Without an
-    EC2NodeClass, one in zones a to c of the region is assumed.
+    This changes nothing. The manifests contain pods or workloads, NodePools, and other objects of a cluster, such as
+    the output of `kubectl get pods,nodes,… -A -o json`. Every pod without a node is pending. Without an EC2NodeClass,
+    one in zones a to c of the region is assumed.
 
-    What a deployment's settings say of decisions is read from the environment: PREFERENCE_POLICY, MIN_VALUES_POLICY,
+    The settings that affect decisions are read from the environment: PREFERENCE_POLICY, MIN_VALUES_POLICY,
     FRAGILITY_TOLERANCE, SCHEDULER_CONFIG, VM_MEMORY_OVERHEAD_PERCENT, RESERVED_ENIS, PREFIX_DELEGATION.
 
-    With --consolidate the question is which nodes that are there could become fewer or cheaper ones: each move with
+    With --consolidate, show instead which existing nodes could be removed or replaced by cheaper ones: each move with
     what it saves and disrupts, and for every other node the rule that keeps it.
 
-    Exit status 0 where there is a plan, 1 where --audit finds it wrong, 2 where there is nothing to plan from.
+    The exit status is 0 if there is a plan, 1 if --audit finds an error in it, and 2 if the input is unusable.
     """
     named = (*(files or ()), *(more or ()))
     if kubeconfig is not None:
         require_kubeconfig(kubeconfig)
     elif not named:
-        raise Rejected(f"nothing to read: name files with -f ({STDIN} is standard input), or --kubeconfig")
+        raise Rejected(f"nothing to read: use -f FILE ({STDIN} for standard input) or --kubeconfig")
     else:
         require_files(named, "plan from")
     if not catalog:

@@ -1,4 +1,4 @@
-"""What `nodesmith explain pod` prints for people."""
+"""The human-readable output of `nodesmith explain pod`."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 from nodesmith_cli.printing import ago, some
 
 _OUTCOMES = {
-    "bought": "a node is bought for it",
-    "fits": "a node that is there, or on its way, has room for it",
-    "waits": "the node that was bought for it is on its way",
+    "bought": "a node is launched for it",
+    "fits": "it fits on an existing or in-flight node",
+    "waits": "it waits for the node launched for it",
     "unplaced": "not placed",
-    "ignored": "left alone",
-    "bound": "it has a node",
-    "pending": "not decided about yet",
+    "ignored": "ignored",
+    "bound": "it is bound to a node",
+    "pending": "no decision yet",
 }
 _SINCE = {
-    "gone": "the pod is not there (any more)",
-    "bound": "it has a node",
-    "pending": "it has no node yet",
+    "gone": "the pod does not exist (any more)",
+    "bound": "it is bound to a node",
+    "pending": "it is not bound to a node yet",
 }
 
 
 def lines(told: Mapping[str, Any]) -> Iterator[str]:
-    """Tell, line by line, what `nodesmith_cli.explainpod.tell` put together."""
+    """Yield the lines for the data from `nodesmith_cli.explainpod.tell`."""
     has_node = bool(told["seen"]) and told["seen"]["outcome"] == "bound"
     yield f"pod {told['pod']}: {_OUTCOMES['bound' if has_node else told['outcome']]}"
     if has_node and told["decision"]:
@@ -35,9 +35,9 @@ def lines(told: Mapping[str, Any]) -> Iterator[str]:
     node = _node(told)
     if node:
         yield f"  node      {node}"
-    looked_at = f"{told['decisionsLookedAt']} looked at, newest first"
+    looked_at = f"{told['decisionsLookedAt']} searched, newest first"
     if told["decision"] is None:
-        yield f"  decision  none speaks of it ({looked_at})"
+        yield f"  decision  none mentions it ({looked_at})"
     else:
         yield f"  decision  {told['decision']}, {ago(told['at'], told['ageSeconds'])} ({looked_at})"
     if told["seen"]:
@@ -50,7 +50,7 @@ def _node(told: Mapping[str, Any]) -> str:
     types, zones = told["instanceTypes"] or (), told["zones"] or ()
     kind = f"{told['instanceType']} in {told['zone']}" if told["instanceType"] else ""
     if types and not kind:
-        kind = f"any of {some(types)} in {', '.join(zones)}"
+        kind = f"one of {some(types)} in {', '.join(zones)}"
     parts = [
         f"{told['nodeClaim']} of NodePool {told['nodePool']}" if told["nodePool"] else told["nodeClaim"],
         told["capacityType"],
@@ -64,6 +64,6 @@ def _node(told: Mapping[str, Any]) -> str:
 
 
 def _seen(seen: Mapping[str, Any]) -> str:
-    what = _SINCE.get(seen["outcome"]) or f"left alone: {seen['reason']}"
+    what = _SINCE.get(seen["outcome"]) or f"ignored: {seen['reason']}"
     node = f", {seen['node']}" if seen["node"] else ""
     return f"{what}{node} (snapshot of {ago(seen['at'], seen['ageSeconds'])})"

@@ -1,4 +1,4 @@
-"""What `nodesmith explain nodepool` tells: instance types, and what removes them."""
+"""The output of `nodesmith explain nodepool`: how many instance types are left, and what rules out the rest."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 
 def pool_lines(pool: Considered) -> Iterator[str]:
-    """Tell of one NodePool, line by line."""
-    yield f"NodePool {pool.nodepool}: {pool.left:,} of {pool.all:,} instance types may be bought"
+    """Yield the lines for one NodePool."""
+    yield f"NodePool {pool.nodepool}: {pool.left:,} of {pool.all:,} instance types can be launched"
     if pool.obstacle:
-        yield f"  but now   {pool.obstacle}"
+        yield f"  blocked   {pool.obstacle}"
     if not pool.removals:
         return
-    yield "  removed  only by it  by"
+    yield "  removed  only by it  condition"
     for removal in pool.removals:
         yield f"  {removal.types:>7,}  {removal.alone:>10,}  {removal.condition}"
 
 
 def pool_item(pool: Considered) -> dict[str, Any]:
-    """Tell of one NodePool, as JSON data."""
+    """Return one NodePool as JSON data."""
     return {
         "nodePool": pool.nodepool,
         "types": pool.all,

@@ -1,4 +1,4 @@
-"""What is refused before anything is imported that takes time: options, files and kubeconfigs that are not there."""
+"""Checks of options, files and kubeconfigs that run before any slow import."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _DEFAULT_KUBECONFIG = "~/.kube/config"
 
 
 def require_files(paths: Sequence[str], purpose: str) -> None:
-    """Refuse files of which not one is there, as in `nothing to plan from`. Raises Rejected."""
+    """Raise Rejected if none of the files exists. `purpose` completes the message, as in `nothing to plan from`."""
     faults = [_fault(path) for path in paths]
     if not faults or "" in faults:
         return
     for fault in faults:
         typer.secho(fault, fg="red", err=True)
-    raise Rejected(f"nothing to {purpose}: {', '.join(paths)} hold no object that can be read")
+    raise Rejected(f"nothing to {purpose}: {', '.join(paths)}: no readable object")
 
 
 def _fault(path: str) -> str:
-    """Return why a file cannot be looked at; empty where it can."""
+    """Return the reason why a file cannot be accessed, or an empty string."""
     try:
         if path != STDIN:
             Path(path).stat()
@@ -39,28 +39,28 @@ def _fault(path: str) -> str:
 
 
 def require_speed(speed: float, control_plane: str = "embedded") -> None:
-    """Refuse a speed that no clock has, or Kubernetes' own programs do not. Raises Rejected."""
+    """Raise Rejected for a speed that is not positive, or that Kubernetes' own binaries cannot run at."""
     if not speed > 0:
-        raise Rejected(f"--speed {speed:g}: must be positive, 10 is ten times as fast as life")
+        raise Rejected(f"--speed {speed:g}: must be positive; 10 is ten times faster than real time")
     if control_plane == "real" and speed != 1:
         raise Rejected(
-            f"--speed {speed:g}: Kubernetes' own parts live by the machine's clock: leave it out, "
-            "or take --control-plane embedded"
+            f"--speed {speed:g}: a real control plane runs in real time: omit --speed, "
+            "or use --control-plane embedded"
         )
 
 
 def require_clusters(clusters: int, port: int) -> None:
-    """Refuse a number of local clusters that there cannot be. Raises Rejected."""
+    """Raise Rejected for too few or too many local clusters, or too few ports for them."""
     if not 1 <= clusters <= MOST_CLUSTERS:
-        raise Rejected(f"--clusters {clusters}: one machine runs 1 to {MOST_CLUSTERS}")
+        raise Rejected(f"--clusters {clusters}: must be between 1 and {MOST_CLUSTERS}")
     if port and port + clusters - 1 > _LAST_PORT:
         raise Rejected(
-            f"--port {port}: {clusters} clusters need the ports after it, and {_LAST_PORT} is the last"
+            f"--port {port}: {clusters} clusters need consecutive ports, and {_LAST_PORT} is the last"
         )
 
 
 def require_region(region: str) -> None:
-    """Refuse a region that the package knows nothing of; empty is none in particular. Raises Rejected."""
+    """Raise Rejected for a region without an embedded catalogue. An empty region is accepted."""
     if region:
         from nodesmith.adapters.catalog.catalogs import embedded_catalog
 
@@ -68,9 +68,9 @@ def require_region(region: str) -> None:
 
 
 def require_kubeconfig(context: str) -> None:
-    """Refuse a context that is not there: one of the usual kubeconfig's, a kubeconfig's path, or empty for the current.
+    """Raise Rejected for an unknown context: a context's name, the path of a kubeconfig, or empty for the current one.
 
-    Raises Rejected. A kubeconfig that cannot be read is left for whoever reads it.
+    Accepts a kubeconfig that cannot be parsed; loading it reports the error.
     """
     if context and Path(context).is_file():
         return
@@ -78,12 +78,12 @@ def require_kubeconfig(context: str) -> None:
     usual = os.environ.get("KUBECONFIG") or _DEFAULT_KUBECONFIG
     files = [path for each in usual.split(os.pathsep) if (path := Path(each).expanduser()).is_file()]
     if not files:
-        there = f" {context!r} is no file, and" if context else ""
+        there = f" {context!r} is not a file, and" if context else ""
         raise Rejected(f"{option}:{there} there is no kubeconfig at {usual}")
     names = sorted({name for file in files for name in _contexts(file)})
     if context and names and context not in names:
-        hint = did_you_mean(context, names) or f", there is {', '.join(names)}"
-        raise Rejected(f"{option}: neither a context of the kubeconfig nor a file{hint}")
+        hint = did_you_mean(context, names) or f"; contexts: {', '.join(names)}"
+        raise Rejected(f"{option}: neither a context in the kubeconfig nor a file{hint}")
 
 
 def _contexts(kubeconfig: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""How commands write for people: numbers of things, names, lengths of time, and what other people wrote."""
+"""Human-readable output: counts, lists of names, durations, times, and text from users."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from nodesmith.model.apimachinery.times import parse_time
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number of things in words."""
+    """Return a count with its noun in the singular or plural, such as `2 nodes`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def some(names: Iterable[str], most: int = 4) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first `most` names, and how many more there are."""
     found = list(names)
     more = len(found) - most
     return ", ".join(found[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def span(seconds: int) -> str:
-    """Return how long something is, in one unit."""
+    """Return a duration in a single unit."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds // size} {unit}"
@@ -30,20 +30,20 @@ def span(seconds: int) -> str:
 
 
 def moment(at: str) -> str:
-    """Write a time (RFC 3339) to the second, in UTC."""
+    """Format an RFC 3339 time in UTC, to the second."""
     return f"{parse_time(at):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def ago(at: str, seconds: int) -> str:
-    """Write a time (RFC 3339), and how long ago that is."""
+    """Format an RFC 3339 time, followed by how long ago it was."""
     return f"{moment(at)}, {span(seconds)} ago"
 
 
 def printable(line: str) -> str:
-    """Spell out control characters: reasons quote what people wrote into their pods, and a terminal would obey it."""
+    """Escape control characters. Messages quote text from pods, which a terminal would otherwise interpret."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 def print_told(told: object, lines: Iterable[str], output: Literal["table", "json"]) -> None:
-    """Print what is told as JSON, or the lines that say it to people."""
+    """Print `told` as JSON, or `lines` as a human-readable table."""
     print(json.dumps(told, indent=2) if output == "json" else "\n".join(map(printable, lines)))

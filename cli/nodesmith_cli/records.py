@@ -1,4 +1,4 @@
-"""Records of decisions, where they are kept: a folder, or the bucket of a deployment. Both hold the same keys."""
+"""Decision records, stored in a folder or in the bucket of a deployment. Both use the same keys."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from nodesmith.settings import decision_key, decision_snapshot_key, snapshot_key
 LATEST = "latest"
 _SUFFIX, _SNAPSHOT_SUFFIX = ".json.gz", ".snapshot.json.gz"
 _LOOK_BACK = 30
-"""decisions that `latest` looks through for one that bought nodes"""
+"""How many decisions `latest` searches for one that launched nodes."""
 _AT_ONCE = 16
-"""records that are read at the same time: S3 answers each in some 30 ms"""
+"""How many records are read concurrently. S3 takes about 30 ms for each."""
 
 
 class Blobs(Protocol):
     """Objects by key."""
 
     def get(self, key: str) -> bytes | None:
-        """Read an object, None when there is none."""
+        """Read an object. Returns None if it does not exist."""
 
     def keys(self, prefix: str) -> Iterator[str]:
-        """Name the objects under a prefix."""
+        """Return the keys under a prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,13 @@ class Folder:
         return file.read_bytes() if file.is_file() else None
 
     def put(self, key: str, data: bytes) -> None:
-        """Write an object. Raises Rejected where the folder cannot be written."""
+        """Write an object. Raises Rejected if the folder is not writable."""
         file = self.path / key
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
         except OSError as error:
-            raise Rejected(
-                f"{file}: {error.strerror}: name a folder that can be written with --keep"
-            ) from None
+            raise Rejected(f"{file}: {error.strerror}: use --keep to name a writable folder") from None
 
     def keys(self, prefix: str) -> Iterator[str]:
         return (str(file.relative_to(self.path)) for file in sorted((self.path / prefix).glob("*")))
@@ -63,7 +61,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Objects in S3; `client` is boto3's."""
+    """Objects in S3. `client` is a boto3 S3 client."""
 
     client: Any
     name: str
@@ -74,7 +72,7 @@ class Bucket:
         return S3Blobs(self.client, self.name).get(key)
 
     def keys(self, prefix: str) -> Iterator[str]:
-        """Name the objects under a prefix. Raises Rejected or Transient with what S3 says instead."""
+        """Yield the keys under a prefix. Raises Rejected or Transient with the error from S3."""
         from nodesmith.adapters.aws.errors import all_errors
 
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
@@ -91,7 +89,7 @@ class Records:
         self.cluster = cluster
 
     def ids(self) -> list[str]:
-        """Name all decisions, oldest first: names sort by time."""
+        """Return the ids of all decisions, oldest first. Ids sort by time."""
         prefix = decision_key(self.cluster, "").removesuffix(_SUFFIX)
         return sorted(
             key.removeprefix(prefix).removesuffix(_SUFFIX)
@@ -100,21 +98,23 @@ class Records:
         )
 
     def find(self, decision: str) -> str:
-        """Complete an id that is cut short, or `latest`: the last that bought nodes, else the last.
+        """Return the full id for a part of one, or for `latest`: the last decision that launched nodes, else the last.
 
-        Raises Rejected when none or several fit.
+        Raises Rejected if no decision or more than one matches.
         """
         ids = self.ids()
         if not ids:
-            raise Rejected(f"no decision of cluster {self.cluster!r} is kept here")
+            raise Rejected(f"no decisions of cluster {self.cluster!r} are stored here")
         if decision == LATEST:
             return self._latest(ids)
         fitting = [found for found in ids if decision in found]
         if len(fitting) != 1:
-            none = f"there is none of that id{did_you_mean(decision, ids)}"
-            several = f"{len(fitting)} of them fit" if fitting else none
+            none = f"no decision has this id{did_you_mean(decision, ids)}"
+            several = f"{len(fitting)} decisions match" if fitting else none
             shown = ", ".join((fitting or ids)[-5:])
-            raise Rejected(f"decision {decision!r}: {several}; the last of cluster {self.cluster!r}: {shown}")
+            raise Rejected(
+                f"decision {decision!r}: {several}; the latest of cluster {self.cluster!r}: {shown}"
+            )
         return fitting[0]
 
     def _latest(self, ids: Sequence[str]) -> str:
@@ -125,15 +125,15 @@ class Records:
         return ids[-1]
 
     def read(self, decision: str) -> dict[str, Any]:
-        """Read a record by its full id. Raises Rejected when there is none or it is damaged."""
+        """Read a record by its full id. Raises Rejected if it does not exist or is damaged."""
         key = decision_key(self.cluster, decision)
         data = self._blobs.get(key)
         if data is None:
-            raise Rejected(f"decision {decision!r}: there is no {key}")
+            raise Rejected(f"decision {decision!r}: {key} does not exist")
         return parse_record(data, key)
 
     def newest(self, most: int | None = None) -> Iterator[dict[str, Any]]:
-        """Read the `most` newest decisions, or all, newest first; one that cannot be read is told on standard error."""
+        """Yield the `most` newest decisions, or all, newest first. Unreadable ones are reported on standard error."""
         ids = self.ids()[::-1][:most]
         with ThreadPoolExecutor(_AT_ONCE) as readers:
             for start in range(0, len(ids), _AT_ONCE):
@@ -144,11 +144,11 @@ class Records:
         try:
             return self.read(decision)
         except Rejected as error:
-            print(f"nodesmith: left out: {error}", file=sys.stderr)
+            print(f"nodesmith: skipped: {error}", file=sys.stderr)
             return None
 
     def latest_snapshot(self) -> bytes | None:
-        """Read the cluster's newest snapshot: the forwarder's if this is its bucket, else that of a decision."""
+        """Read the cluster's newest snapshot: the forwarder's if it is stored here, else that of a decision."""
         latest = self._blobs.get(snapshot_key(self.cluster))
         if latest is not None:
             return latest
@@ -156,40 +156,40 @@ class Records:
         return next((snapshot for snapshot in kept if snapshot is not None), None)
 
     def snapshot(self, decision: str) -> bytes | None:
-        """Read the snapshot that a decision was made from; None where none was kept."""
+        """Read the snapshot that a decision was made from. Returns None if it was not stored."""
         return self._blobs.get(decision_snapshot_key(self.cluster, decision))
 
 
 def parse_record(data: bytes, name: str) -> dict[str, Any]:
-    """Read a record, compressed or plain. Raises Rejected naming what is wrong."""
+    """Parse a record, compressed or plain. Raises Rejected with the reason if it is not one."""
     try:
         text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
         record: Any = json.loads(text)
     except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
-        raise Rejected(f"{name}: not the record of a decision: {error}") from None
+        raise Rejected(f"{name}: not a decision record: {error}") from None
     if not isinstance(record, Mapping) or record.get("format") != "nodesmith-decision":
-        raise Rejected(
-            f"{name}: not the record of a decision: its field 'format' is not 'nodesmith-decision'"
-        )
+        raise Rejected(f"{name}: not a decision record: its field 'format' is not 'nodesmith-decision'")
     if record.get("version") != 1:
-        raise Rejected(f"{name}: format version {record.get('version')!r}, this nodesmith reads version 1")
+        raise Rejected(
+            f"{name}: unsupported format version {record.get('version')!r}; this release reads version 1"
+        )
     return dict(record)
 
 
 def clusters(folder: Path) -> Sequence[str]:
-    """Name the clusters whose decisions a folder keeps, the one that decided last first."""
+    """Return the clusters with decisions in a folder, the one with the latest decision first."""
     found = (folder / "clusters").glob("*/decisions")
     return [path.parent.name for path in sorted(found, key=lambda path: -path.stat().st_mtime)]
 
 
 def state_folder() -> Path:
-    """Name the folder where local runs keep their records, by the XDG rules."""
+    """Return the folder for records of local runs, as the XDG base directory specification defines it."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "nodesmith"
 
 
 def writable_state_folder() -> Path:
-    """Return the state folder, made if need be; where there is no home to write to, a temporary one."""
+    """Return the state folder, creating it if needed, or a temporary folder if the home is not writable."""
     try:
         folder = state_folder()
         folder.mkdir(parents=True, exist_ok=True)

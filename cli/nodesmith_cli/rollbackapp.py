@@ -1,4 +1,4 @@
-"""`nodesmith rollback`: what it is given. Its code is imported when it runs."""
+"""The options of `nodesmith rollback`. Its code is imported when it runs."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from nodesmith_cli.options import OutputOption
 
 def rollback_command(
     to: Annotated[
-        str, typer.Option(metavar="RELEASE", help="The release to return to; else the one before.")
+        str, typer.Option(metavar="RELEASE", help="Release to return to. Defaults to the previous one.")
     ] = "",
     list_releases: Annotated[
-        bool, typer.Option("--list", help="List the releases, the newest first, and change nothing.")
+        bool, typer.Option("--list", help="List the releases, newest first, and change nothing.")
     ] = False,
-    region: Annotated[str, typer.Option(help="The region; else that of your AWS settings.")] = "",
-    profile: Annotated[str, typer.Option(help="The profile of your AWS settings.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    region: Annotated[
+        str, typer.Option(help="AWS region. Defaults to the region in your AWS configuration.")
+    ] = "",
+    profile: Annotated[str, typer.Option(help="Profile in your AWS configuration.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be switched, and do nothing.")
+        bool, typer.Option("--dry-run", help="Print what would be switched, and change nothing.")
     ] = False,
     output: OutputOption = "table",
 ) -> None:
-    """Let all functions of a region serve by the release before, within seconds and without a deployment.
+    """Roll all functions of a region back to the previous release, within seconds and without a deployment.
 
-    Each function's alias is switched to the version that it had in that release. Roles, queues and what else the stack
-    holds stay as they are. It can be stopped and run again. The next deployment brings its own release.
+    The alias of each function is switched to the version that it had in that release. Roles, queues and all other
+    resources of the stack stay as they are. You can interrupt this command and run it again. The next deployment
+    installs its own release.
     """
     from nodesmith.errors import Rejected
     from nodesmith_cli.connecting.clients import AwsSession
@@ -35,7 +38,7 @@ def rollback_command(
     from nodesmith_cli.rollback.functions import Functions
 
     if output == "json" and not (yes or dry_run or list_releases):
-        raise Rejected("--output json asks nothing: give --yes, --dry-run or --list")
+        raise Rejected("--output json does not prompt: add --yes, --dry-run or --list")
     session = AwsSession(region, profile)
     code = rollback(
         Functions(session.client),

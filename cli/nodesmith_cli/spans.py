@@ -1,4 +1,4 @@
-"""Lengths of time as options of commands give them."""
+"""Durations in command-line options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DURATION = re.compile(r"([0-9]+[smh])+", re.ASCII)
 
 
 def seconds_of(option: str, text: str) -> float:
-    """Return the seconds that an option asks for. Raises Rejected for what is no duration."""
+    """Parse an option's duration, and return it in seconds. Raises Rejected if `text` is not a duration."""
     if not _DURATION.fullmatch(text):
-        raise Rejected(f"{option} {text!r}: write a duration such as 90s, 5m or 1h30m")
+        raise Rejected(f"{option} {text!r}: expected a duration such as 90s, 5m or 1h30m")
     return float(duration_seconds(text) or 0)

@@ -1,6 +1,4 @@
-"""`nodesmith status`: what a cluster has, and what is under way in it: interruptions, each with the seconds that it has
-left, and disruption, node by node.
-"""
+"""`nodesmith status`: a cluster's nodes and pods, its interruptions with the time left, and its disruptions."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ _COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 
 
 def status(where: Where, *, kubeconfig: str, output: Literal["table", "json"], now: datetime) -> int:
-    """Print it: of the cluster as it is now, or as the newest snapshot in a bucket or folder shows it."""
+    """Print the status of the live cluster, or of the newest snapshot in a bucket or folder."""
     snapshot, _ = snapshot_of(where, kubeconfig, now)
     told = tell(snapshot, now)
     print_told(told, lines(told), output)
@@ -37,7 +35,7 @@ def status(where: Where, *, kubeconfig: str, output: Literal["table", "json"], n
 
 
 def tell(snapshot: Snapshot, now: datetime) -> dict[str, Any]:
-    """Put it together as JSON data; interruptions are sorted by who has least time left."""
+    """Return the status as JSON data. Interruptions are sorted by deadline, the nearest first."""
     found = subjects(snapshot, now)
     claims = [each.claim for each in found if each.claim is not None]
     interrupted = [each for each in found if each.claim is not None and _is_interrupted(each.claim)]
@@ -64,7 +62,7 @@ def _is_interrupted(claim: NodeClaim) -> bool:
 
 
 def _is_disrupted(subject: Subject) -> bool:
-    """Return whether a move takes a node: it is closed to new pods for that, or ends for one of its reasons."""
+    """Return whether a node is part of a move: closed to new pods, or terminating for a disruption reason."""
     claim, node = subject.claim, subject.node
     if claim is not None and claim.is_ending:
         return claim.cause in _REASONS
@@ -103,11 +101,11 @@ def _interruption(
 def _waits_for(
     claim: NodeClaim, claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime
 ) -> str | None:
-    """Return the one thing that is in the way; of what was bought since, how far it has come."""
+    """Return what an interrupted node waits for. For a replacement, include how far the new nodes have come."""
     if claim.phase is Phase.TERMINATING and claim.reason == AWAITING_REPLACEMENT:
         since = claim.terminating_at or claim.phase_since
         bought = [c for c in claims if c.phase in _COMING and c.created_at >= since.replace(microsecond=0)]
-        coming = ", ".join(f"{c.name} is {c.phase} for {_for(c, now)}" for c in bought)
+        coming = ", ".join(f"{c.name} has been {c.phase} for {_for(c, now)}" for c in bought)
         return claim.message + (f": {coming}" if coming else "")
     waiting = why_not_gone(claim, snapshot, now)
     return waiting.message if waiting else None
@@ -118,7 +116,7 @@ def _for(claim: NodeClaim, now: datetime) -> str:
 
 
 def lines(told: Told) -> Iterator[str]:
-    """Tell it to people, line by line."""
+    """Yield the human-readable lines."""
     counts = [f"{told[what]} {word}" for what, word in _COUNTS if told[what]]
     yield _count(told["nodes"], "node") + (f" ({', '.join(counts)})" if counts else "")
     yield _count(told["pods"], "pod") + (f" ({told['pending']} pending)" if told["pending"] else "")
@@ -128,11 +126,11 @@ def lines(told: Told) -> Iterator[str]:
         yield told["paused"]
     yield from _disrupted(told["disruptions"])
     found = told["interruptions"]
-    yield f"{_count(len(found), 'interruption')} under way"
+    yield f"{_count(len(found), 'interruption')} in progress"
     width = max((len(each["name"]) for each in found), default=0)
     for each in found:
-        left = "no date" if each["secondsLeft"] is None else f"{each['secondsLeft']} s left"
-        why = f"waits: {each['waitsFor']}" if each["waitsFor"] else "nothing is in its way"
+        left = "no deadline" if each["secondsLeft"] is None else f"{each['secondsLeft']} s left"
+        why = f"waiting: {each['waitsFor']}" if each["waitsFor"] else "nothing blocks it"
         yield f"  {each['name']:<{width}}  {each['cause']:<20}  {left:>11}  {each['phase']}, {why}"
 
 
@@ -140,7 +138,7 @@ def _disrupted(found: Sequence[Told]) -> Iterator[str]:
     if found:
         yield f"{_count(len(found), 'node')} under disruption"
     for each in found:
-        why = f", waits: {each['waitsFor']}" if each["waitsFor"] else ""
+        why = f", waiting: {each['waitsFor']}" if each["waitsFor"] else ""
         how = f"{each['reason']}: {each['phase']}{why}" if each["phase"] else _CLOSED
         yield f"  {each['name']}  {how}"
 
@@ -149,4 +147,4 @@ def _count(count: int, noun: str) -> str:
     return counted(count, noun) if count else f"no {noun}s"
 
 
-_COUNTS = (("notReady", "not Ready"), ("coming", "coming"), ("ending", "ending"))
+_COUNTS = (("notReady", "not Ready"), ("coming", "starting"), ("ending", "terminating"))

@@ -1,4 +1,4 @@
-"""`nodesmith validate`: what it is given. Its code is imported when it runs."""
+"""The options of `nodesmith validate`. Its code is imported when it runs."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ import typer
 
 def validate_command(
     files: Annotated[
-        list[str], typer.Option("--filename", "-f", help="Manifests: file, folder, or - for standard input.")
+        list[str],
+        typer.Option("--filename", "-f", help="Manifests: a file, a folder, or - for standard input."),
     ],
-    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="More of them.")] = None,
+    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Manifests, like -f.")] = None,
     region: Annotated[
-        str, typer.Option(help="The region; else that of the zones in the files, else us-east-1.")
+        str, typer.Option(help="AWS region. Defaults to the region of the manifests' zones, or us-east-1.")
     ] = "",
     output: Annotated[
-        Literal["text", "json"], typer.Option("--output", "-o", help="How to print it.")
+        Literal["text", "json"], typer.Option("--output", "-o", help="Output format.")
     ] = "text",
 ) -> None:
-    """Say everything that is wrong with manifests, each at its file and line.
+    """Report every error in manifests, with its file and line.
 
-    Objects are looked at alone and together: NodePools with their EC2NodeClass, what they may buy and each other, pods
-    with what could host them, PodDisruptionBudgets with the pods they guard.
+    Objects are checked alone and together: NodePools with their EC2NodeClass, their instance types and each other, pods
+    with the NodePools that could host them, and PodDisruptionBudgets with the pods they cover.
 
-    Exit status 1 where anything is an error, 0 where there are warnings only.
+    The exit status is 1 if there is an error, and 0 if there are only warnings.
     """
     from nodesmith_cli.validating.command import run
 

@@ -1,7 +1,7 @@
-"""What the contract tests talk to: the API server in memory, the real one, or both (`--api-server`).
+"""Fixtures of the contract tests: the in-memory API server, the real one, or both (`--api-server`).
 
-The API server's tests know nothing but a base URL and the official client. The real server is one for all of them: a
-test keeps to a namespace, and to names, of its own.
+Tests of the API server use only a base URL and the official client. All of them share one real server, so each test
+uses its own namespace and its own names.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from tests.patience import eventually
 from tests.served import CRDS
 
 _ONLY = {IN_MEMORY: (IN_MEMORY,), REAL: (REAL,), "both": (IN_MEMORY, REAL)}
-# All tests on the real server run in one worker: it takes seconds and half a gigabyte to have one.
+# All tests on the real server run in one worker, because a server takes seconds to start and half a gigabyte.
 _TOGETHER = pytest.mark.xdist_group("real-api-server")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "in_memory_only(why): a contract test that the real API server cannot take"
+        "markers", "in_memory_only(why): a contract test that cannot run on the real API server"
     )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave kubectl out where nothing real was asked for: it is built with the real API server."""
+    """Skip the kubectl tests without the real API server, because kubectl is built together with it."""
     needs_kubectl = collection_path.name == "test_kubectl.py"
     return True if needs_kubectl and config.getoption("--api-server") == IN_MEMORY else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run whatever uses a server once for each of those asked for."""
+    """Run each test that uses a server once for each requested server."""
     names = [name for name in ("world", "server") if name in metafunc.fixturenames]
     if not names:
         return
@@ -90,14 +90,14 @@ def plane_with_crds(plane: ControlPlane) -> ControlPlane:
 
 @pytest.fixture
 def api_server() -> Iterator[ApiServer]:
-    """Yield an API server in memory, of its own for one test."""
+    """Yield an in-memory API server for a single test."""
     with ApiServer(now=lambda: datetime.now(UTC)) as running:
         yield running
 
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """Yield a cluster: the fake of the unit tests, or our adapter on an API server."""
+    """Yield a cluster: the unit tests' fake, or the adapter on an API server."""
     clock = Clock()
     match request.param:
         case "fake":
@@ -113,7 +113,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> Server:
-    """Return the API server that the test is about."""
+    """Return the API server under test."""
     if request.param == REAL:
         return real(request.getfixturevalue("plane"))
     return in_memory(request.getfixturevalue("api_server"))
@@ -121,13 +121,13 @@ def server(request: pytest.FixtureRequest) -> Server:
 
 @pytest.fixture
 def call(server: Server) -> Call:
-    """Send requests as they stand: `call(method, path, body, content_type, accept, **query)` → status, decoded JSON."""
+    """Return `call(method, path, body, content_type, accept, **query)`, which returns the status and decoded JSON."""
     return server.call
 
 
 @pytest.fixture
 def forget(request: pytest.FixtureRequest, server: Server) -> Callable[[], None]:
-    """Return the way to make the server forget how things came to be as they are."""
+    """Return a function that makes the server drop its history of resource versions."""
     if server.kind == REAL:
         plane = request.getfixturevalue("plane")
         return lambda: make_real_forget(plane)
@@ -137,20 +137,20 @@ def forget(request: pytest.FixtureRequest, server: Server) -> Callable[[], None]
 
 @pytest.fixture
 def own() -> Callable[[str], str]:
-    """Return a cluster-scoped name of the test's own: `own("n1")` is the same each time, and nobody else's."""
+    """Return a function that makes names unique to the test: `own("n1")` returns the same name each time."""
     suffix = secrets.token_hex(4)
     return lambda name: f"{name}-{suffix}"
 
 
 @pytest.fixture
 def node_name(own: Callable[[str], str]) -> str:
-    """Return a name that no other test has for a node."""
+    """Return a node name that no other test uses."""
     return own("n1")
 
 
 @pytest.fixture
 def ns(call: Call, own: Callable[[str], str]) -> str:
-    """Return a namespace of the test's own, in which pods may be made."""
+    """Create a namespace for the test, in which pods can be created, and return its name."""
     name = own("contract")
     assert call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})[0] == 201
     account = {"metadata": {"name": "default"}}
@@ -160,7 +160,7 @@ def ns(call: Call, own: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def api_client(server: Server) -> Iterator[Any]:
-    """Yield the official client, pointed at the API."""
+    """Yield the official client, connected to the API server."""
     with connect(server.url, server.ca_bundle, lambda: server.token) as connected:
         yield connected
 

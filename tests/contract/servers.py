@@ -1,4 +1,4 @@
-"""The API servers that the contract tests are held against: ours in memory, and the real one."""
+"""The API servers under test: nodesmith's in-memory one, and the real one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nodesmith_cli.local.controlplane import ControlPlane, commands, find_binari
 
 IN_MEMORY, REAL = "in-memory", "real"
 LOGS = Path(__file__).resolve().parents[2] / "build" / "e2e" / "contract"
-# The API server in memory does what these controllers do. All others would change what a test has just written.
+# The in-memory API server does the work of these controllers. Others would change objects that a test has written.
 _CONTROLLERS = "garbage-collector-controller,namespace-controller"
 _PATIENCE_SECONDS = 60.0
 
@@ -28,7 +28,7 @@ Call: TypeAlias = Callable[..., tuple[int, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """How one API server is reached, as its administrator. `ca_bundle` is base64 PEM, empty for plain HTTP."""
+    """Administrator access to an API server. `ca_bundle` is base64-encoded PEM, or empty for plain HTTP."""
 
     kind: str
     url: str
@@ -36,7 +36,7 @@ class Server:
     ca_bundle: str = ""
 
     def open(self, path: str, method: str = "GET", data: bytes | None = None, **headers: str) -> Any:
-        """Send one request; gives the open response. Raises HTTPError."""
+        """Send a request and return the open response. Raises HTTPError."""
         headers["Authorization"] = f"Bearer {self.token}"
         request = Request(f"{self.url}{path}", data, headers, method=method)  # noqa: S310 our own server
         return urlopen(request, timeout=_PATIENCE_SECONDS, context=self._trust())  # noqa: S310 our own server
@@ -50,7 +50,7 @@ class Server:
         accept: str = "application/json",
         **query: str,
     ) -> tuple[int, Any]:
-        """Send a request as it stands, bytes or an object; gives the status and the decoded JSON."""
+        """Send a request, whose body is bytes or an object. Return the status and the decoded JSON."""
         whole = f"{path}?{urlencode(query)}" if query else path
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         try:
@@ -61,7 +61,7 @@ class Server:
             return error.code, json.loads(text) if text[:1] == b"{" else text.decode()
 
     def events(self, path: str, **headers: str) -> Iterator[dict[str, Any]]:
-        """Read a watch to its end, as raw events."""
+        """Yield the raw events of a watch until it ends."""
         with self.open(path, "GET", None, **headers) as answer:
             for line in answer:
                 yield json.loads(line)
@@ -73,17 +73,17 @@ class Server:
 
 
 def in_memory(server: ApiServer) -> Server:
-    """Return the way to an API server in memory."""
+    """Return access to an in-memory API server."""
     return Server(IN_MEMORY, server.url)
 
 
 def real(plane: ControlPlane) -> Server:
-    """Return the way to a real API server."""
+    """Return access to a real API server."""
     return Server(REAL, plane.url, plane.admin_token, plane.ca_bundle)
 
 
 def make_real_forget(plane: ControlPlane) -> None:
-    """Let etcd drop all old revisions, and the API server start again with nothing in its caches."""
+    """Compact etcd and restart the API server, so that its caches are empty."""
     _, newest = real(plane).call("GET", "/api/v1/namespaces", limit="1")
     wish = {"revision": newest["metadata"]["resourceVersion"], "physical": True}
     url = f"http://127.0.0.1:{plane._ports.etcd}/v3/kv/compaction"
@@ -93,7 +93,7 @@ def make_real_forget(plane: ControlPlane) -> None:
 
 @contextmanager
 def control_plane(name: str) -> Iterator[ControlPlane]:
-    """Run a real API server, with those controllers that belong to its contract and nobody else who writes."""
+    """Run a real API server with only those controllers that belong to its contract, and no other writers."""
     folder = LOGS / name
     with ControlPlane(find_binaries(), folder) as plane:
         for program in ("kwok", "kube-scheduler", "kube-controller-manager"):

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: installed while the server runs, served at once, held to their schemas."""
+"""CustomResourceDefinitions: installed at run time, served at once, and validated by their schemas."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def widget_definition(group: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Widgets:
-    """A kind of the test's own, served."""
+    """A custom kind for a test, which is served."""
 
     call: Call
     group: str
@@ -93,7 +93,7 @@ class Widgets:
         return f"{self.all}/w"
 
     def install(self) -> None:
-        """Install the definition unless it is there, and wait until it is served, as everybody must."""
+        """Install the definition if it does not exist, and wait until it is served, as every client must."""
         assert self.call("POST", CRDS, widget_definition(self.group))[0] in (201, 409)
         eventually(lambda: self.call("GET", self.all)[0] == 200)
 
@@ -109,7 +109,7 @@ class Widgets:
 
 @pytest.fixture
 def widgets(call: Call) -> Iterator[Widgets]:
-    """A server that knows widgets and has none."""
+    """A server that serves widgets but has none."""
     known = Widgets(call, "example.com")
     known.install()
     yield known
@@ -118,7 +118,7 @@ def widgets(call: Call) -> Iterator[Widgets]:
 
 @pytest.fixture
 def own_widgets(call: Call, own: Callable[[str], str]) -> Iterator[Widgets]:
-    """The same under a group that is the test's own: it may do with the definition what it likes."""
+    """Widgets in a group of the test, which may change their definition."""
     known = Widgets(call, f"{own('widgets')}.example.com")
     known.install()
     yield known
@@ -150,7 +150,7 @@ def test_unknown_fields_are_pruned_except_where_the_schema_keeps_them(widgets: W
     assert created["spec"]["free"] == {"any": {"thing": 1}}
 
 
-def test_strict_requests_are_told_of_unknown_fields(widgets: Widgets) -> None:
+def test_strict_requests_report_unknown_fields(widgets: Widgets) -> None:
     code, status = widgets.call("POST", widgets.all, widgets.widget(weight=7), fieldValidation="Strict")
 
     assert code == 400
@@ -171,7 +171,7 @@ def test_strict_requests_are_told_of_unknown_fields(widgets: Widgets) -> None:
         ({"parts": [{"name": n} for n in "abc"]}, "spec.parts", "Too many: 3: must have at most 2 items"),
     ],
 )
-def test_what_breaks_the_schema_is_refused_by_field(
+def test_schema_violations_are_refused_with_the_field(
     widgets: Widgets, spec: dict[str, Any], field: str, words: str
 ) -> None:
     code, status = widgets.call("POST", widgets.all, widgets.widget(**spec))
@@ -182,7 +182,7 @@ def test_what_breaks_the_schema_is_refused_by_field(
     assert words in causes[field]
 
 
-def test_a_required_field_that_is_missing_is_named(widgets: Widgets) -> None:
+def test_a_missing_required_field_is_named(widgets: Widgets) -> None:
     given = widgets.widget()
     del given["spec"]["size"]
 
@@ -195,7 +195,7 @@ def test_a_required_field_that_is_missing_is_named(widgets: Widgets) -> None:
     }
 
 
-def test_status_has_its_own_door_and_no_say_in_the_generation(widgets: Widgets) -> None:
+def test_status_is_a_subresource_and_does_not_change_the_generation(widgets: Widgets) -> None:
     _, created = widgets.call("POST", widgets.all, {**widgets.widget(), "status": {"phase": "Forged"}})
     assert "status" not in created
 
@@ -209,7 +209,7 @@ def test_status_has_its_own_door_and_no_say_in_the_generation(widgets: Widgets) 
     )
 
 
-def test_a_strategic_merge_is_not_for_custom_resources(widgets: Widgets) -> None:
+def test_strategic_merge_patches_of_custom_resources_are_refused(widgets: Widgets) -> None:
     widgets.call("POST", widgets.all, widgets.widget())
 
     code, status = widgets.call("PATCH", widgets.one, {}, "application/strategic-merge-patch+json")
@@ -217,7 +217,7 @@ def test_a_strategic_merge_is_not_for_custom_resources(widgets: Widgets) -> None
     assert (code, status["reason"]) == (415, "UnsupportedMediaType")
 
 
-def test_an_update_must_say_which_version_it_is_of(widgets: Widgets) -> None:
+def test_an_update_requires_a_resource_version(widgets: Widgets) -> None:
     assert widgets.call("PUT", widgets.one, widgets.widget(size=4))[0] == 404
     widgets.call("POST", widgets.all, widgets.widget())
 
@@ -227,7 +227,7 @@ def test_an_update_must_say_which_version_it_is_of(widgets: Widgets) -> None:
     assert "metadata.resourceVersion" in status["message"]
 
 
-def test_printer_columns_are_the_definitions_own(widgets: Widgets) -> None:
+def test_printer_columns_come_from_the_definition(widgets: Widgets) -> None:
     given = widgets.widget()
     given["metadata"]["labels"] = {"topology.kubernetes.io/zone": "us-east-1a"}
     widgets.call("POST", widgets.all, given)
@@ -253,7 +253,7 @@ def test_printer_columns_are_the_definitions_own(widgets: Widgets) -> None:
     assert cells[4].endswith("s")
 
 
-def test_the_scale_door_uses_the_definitions_paths(widgets: Widgets) -> None:
+def test_the_scale_subresource_uses_the_definitions_paths(widgets: Widgets) -> None:
     widgets.call("POST", widgets.all, widgets.widget(replicas=2))
 
     _, scale = widgets.call(
@@ -264,7 +264,7 @@ def test_the_scale_door_uses_the_definitions_paths(widgets: Widgets) -> None:
     assert widgets.call("GET", widgets.one)[1]["spec"]["replicas"] == 5
 
 
-def test_apply_merges_lists_by_the_definitions_keys(widgets: Widgets) -> None:
+def test_apply_merges_lists_by_the_keys_of_the_definition(widgets: Widgets) -> None:
     apply, path = "application/apply-patch+yaml", widgets.one
     widgets.call("PATCH", path, widgets.widget(parts=[{"name": "a"}]), apply, fieldManager="alice")
 
@@ -276,7 +276,7 @@ def test_apply_merges_lists_by_the_definitions_keys(widgets: Widgets) -> None:
     assert [each["name"] for each in after["spec"]["parts"]] == ["a", "b"]
 
 
-def test_deleting_the_definition_deletes_its_objects_and_the_path(own_widgets: Widgets) -> None:
+def test_deleting_the_definition_deletes_its_objects_and_its_path(own_widgets: Widgets) -> None:
     own_widgets.call("POST", own_widgets.all, own_widgets.widget())
 
     own_widgets.call("DELETE", own_widgets.definition)
@@ -293,7 +293,7 @@ def test_a_changed_definition_changes_what_is_served(own_widgets: Widgets) -> No
         {**definition["spec"]["versions"][0], "name": "v2", "storage": False}
     )
     assert own_widgets.call("PUT", own_widgets.definition, definition)[0] == 200
-    # While a server takes the changed definition up, it may answer 404 or 429 for a moment.
+    # While a server loads the changed definition, it may briefly return 404 or 429.
     eventually(lambda: own_widgets.call("POST", own_widgets.all, own_widgets.widget())[0] in (201, 409))
 
     as_v2 = f"/apis/{own_widgets.group}/v2/widgets/w"
@@ -302,7 +302,7 @@ def test_a_changed_definition_changes_what_is_served(own_widgets: Widgets) -> No
     assert own_widgets.call("GET", as_v2)[1]["apiVersion"] == f"{own_widgets.group}/v2"
 
 
-def test_a_definition_that_is_wrong_is_refused_and_not_served(call: Call, own: Callable[[str], str]) -> None:
+def test_an_invalid_definition_is_refused_and_not_served(call: Call, own: Callable[[str], str]) -> None:
     group = f"{own('wrong')}.example.com"
     wrong = widget_definition(group)
     wrong["metadata"]["name"] = "gadgets.example.com"

@@ -1,4 +1,4 @@
-"""Eviction: what a disruption budget allows, and how it refuses."""
+"""Eviction: what disruption budgets allow, and how the API server refuses the rest."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_allowed_eviction_deletes_the_pod_gracefully_and_is_counted(call: Cal
     assert list(status["disruptedPods"]) == ["web"]
 
 
-def test_an_eviction_that_breaks_the_budget_is_429_and_says_which(call: Call, ns: str) -> None:
+def test_an_eviction_that_violates_the_budget_is_429_and_names_the_budget(call: Call, ns: str) -> None:
     running_pod(call, ns)
     budget(call, ns, allowed=0)
 
@@ -65,14 +65,14 @@ def test_an_eviction_that_breaks_the_budget_is_429_and_says_which(call: Call, ns
     assert (code, status["reason"]) == (429, "TooManyRequests")
     assert status["message"] == "Cannot evict pod as it would violate the pod's disruption budget."
     cause = status["details"]["causes"][0]
-    assert "retryAfterSeconds" not in status["details"]  # or clients would try again by themselves
+    assert "retryAfterSeconds" not in status["details"]  # otherwise clients would retry automatically
     assert cause["reason"] == "DisruptionBudget"
     assert cause["message"] == "The disruption budget web needs 1 healthy pods and has 1 currently"
     assert "deletionTimestamp" not in call("GET", pods(ns, "web"))[1]["metadata"]
 
 
 def refused(call: Call, ns: str, **status: Any) -> tuple[int, Any]:
-    """Evict under a budget with this status; gives the refusal."""
+    """Evict a pod under a budget with this status, and return the refusal."""
     running_pod(call, ns)
     budget(call, ns, allowed=0)
     call("PATCH", f"{budgets(ns, 'web')}/status", {"status": status}, MERGE)
@@ -87,7 +87,7 @@ def refused(call: Call, ns: str, **status: Any) -> tuple[int, Any]:
         ("", ""),
     ],
 )
-def test_a_budget_with_healthy_pods_to_spare_says_what_its_condition_says(
+def test_a_budget_with_enough_healthy_pods_reports_the_message_of_its_condition(
     call: Call, ns: str, reason: str, why: str
 ) -> None:
     condition = {"type": "DisruptionAllowed", "status": "False", "reason": reason, "message": "no scale"}
@@ -101,7 +101,7 @@ def test_a_budget_with_healthy_pods_to_spare_says_what_its_condition_says(
     assert message == f"The disruption budget web does not allow evicting pods currently{why}"
 
 
-def test_a_budget_with_too_many_evictions_that_nobody_has_counted_is_403(call: Call, ns: str) -> None:
+def test_a_budget_with_too_many_unprocessed_evictions_is_403(call: Call, ns: str) -> None:
     many = {f"pod-{number}": "2026-11-21T08:00:00Z" for number in range(2001)}
 
     code, status = refused(call, ns, disruptedPods=many)
@@ -111,7 +111,7 @@ def test_a_budget_with_too_many_evictions_that_nobody_has_counted_is_403(call: C
     assert "DisruptedPods map too big" in status["message"]
 
 
-def test_a_pod_of_another_uid_is_not_evicted_nor_marked(call: Call, ns: str) -> None:
+def test_a_pod_with_another_uid_is_neither_evicted_nor_marked(call: Call, ns: str) -> None:
     running_pod(call, ns)
     before = call("GET", pods(ns, "web"))[1]
     options = {"preconditions": {"uid": "11111111-2222-3333-4444-555555555555"}}
@@ -125,7 +125,7 @@ def test_a_pod_of_another_uid_is_not_evicted_nor_marked(call: Call, ns: str) -> 
     assert call("POST", f"{pods(ns)}/web/eviction", {**EVICTION, "deleteOptions": version})[0] == 201
 
 
-def test_a_budget_that_has_not_been_counted_yet_allows_nothing(call: Call, ns: str) -> None:
+def test_a_budget_that_has_not_been_processed_yet_allows_no_eviction(call: Call, ns: str) -> None:
     running_pod(call, ns)
     budget(call, ns, allowed=1, seen=0)
 
@@ -157,14 +157,16 @@ def test_a_dry_run_of_an_eviction_changes_nothing(call: Call, ns: str) -> None:
     assert call("GET", budgets(ns, "web"))[1]["status"]["disruptionsAllowed"] == 1
 
 
-def test_unhealthy_pods_may_go_when_the_policy_says_so(call: Call, ns: str) -> None:
+def test_unhealthy_pods_may_be_evicted_if_the_policy_allows_it(call: Call, ns: str) -> None:
     running_pod(call, ns, ready=False)
     budget(call, ns, allowed=0, unhealthyPodEvictionPolicy="AlwaysAllow")
 
     assert call("POST", f"{pods(ns)}/web/eviction", EVICTION)[0] == 201
 
 
-def test_a_pod_without_a_budget_goes_at_its_own_grace_or_the_one_asked_for(call: Call, ns: str) -> None:
+def test_a_pod_without_a_budget_is_evicted_with_its_own_or_the_requested_grace_period(
+    call: Call, ns: str
+) -> None:
     running_pod(call, ns)
 
     call("POST", f"{pods(ns)}/web/eviction", {**EVICTION, "deleteOptions": {"gracePeriodSeconds": 5}})
@@ -172,5 +174,5 @@ def test_a_pod_without_a_budget_goes_at_its_own_grace_or_the_one_asked_for(call:
     assert call("GET", pods(ns, "web"))[1]["metadata"]["deletionGracePeriodSeconds"] == 5
 
 
-def test_a_pod_that_is_not_there_cannot_be_evicted(call: Call, ns: str) -> None:
+def test_a_missing_pod_cannot_be_evicted(call: Call, ns: str) -> None:
     assert call("POST", f"{pods(ns)}/web/eviction", EVICTION)[0] == 404

@@ -1,4 +1,4 @@
-"""The requests that kubectl makes, as it makes them (recorded from kubectl 1.29 to 1.33), and what it needs back."""
+"""kubectl's requests, as recorded from kubectl 1.29 to 1.33, and the responses that it needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STRATEGIC = "application/strategic-merge-patch+json"
 
 
 def message(*fields: tuple[int, int | str | bytes]) -> bytes:
-    """Write a protobuf message; every length and number here is below 128, so one byte each."""
+    """Return a protobuf message. All lengths and numbers here are below 128, so they take one byte each."""
     body = b""
     for number, value in fields:
         if isinstance(value, int):
@@ -33,7 +33,7 @@ def message(*fields: tuple[int, int | str | bytes]) -> bytes:
 
 
 def protobuf_deployment() -> bytes:
-    """Return what `kubectl create deployment x --image=img:10 --replicas=3` sends, by the API's field numbers."""
+    """Return the body that `kubectl create deployment x --image=img:10 --replicas=3` sends, by field numbers."""
     labels = message((1, "app"), (2, "x"))
     container = message((1, "c"), (2, "img:10"), (5, ""), (8, b""), (13, ""))
     pod = message((1, message((1, ""), (11, labels))), (2, message((2, container), (3, ""))))
@@ -78,7 +78,7 @@ def test_aggregated_discovery_names_every_kind_with_verbs_and_subresources(call:
     }  # fmt: skip
 
 
-def test_plain_discovery_says_the_same_to_older_clients(call: Call) -> None:
+def test_older_clients_get_the_same_from_unaggregated_discovery(call: Call) -> None:
     _, versions = call("GET", "/api")
     _, groups = call("GET", "/apis")
     _, apps = call("GET", "/apis/apps/v1")
@@ -92,7 +92,7 @@ def test_plain_discovery_says_the_same_to_older_clients(call: Call) -> None:
     assert (eviction["group"], eviction["version"]) == ("policy", "v1")
 
 
-def test_nodes_come_as_the_table_that_get_prints(call: Call, node_name: str) -> None:
+def test_nodes_are_returned_as_the_table_that_get_prints(call: Call, node_name: str) -> None:
     node = {
         "metadata": {"name": node_name, "labels": {"node-role.kubernetes.io/worker": ""}},
         "spec": {"unschedulable": True},
@@ -116,7 +116,7 @@ def test_nodes_come_as_the_table_that_get_prints(call: Call, node_name: str) -> 
     assert row["object"]["kind"] == "PartialObjectMetadata"
 
 
-def test_pods_show_how_many_containers_are_ready_and_where(call: Call, ns: str, node_name: str) -> None:
+def test_the_pod_table_shows_ready_containers_and_the_node(call: Call, ns: str, node_name: str) -> None:
     pod = {"metadata": {"name": "web"}, "spec": {**template()["spec"], "nodeName": node_name}}
     call("POST", f"/api/v1/namespaces/{ns}/pods", pod)
     running = {"running": {"startedAt": "2026-11-21T07:00:00Z"}}
@@ -134,7 +134,7 @@ def test_pods_show_how_many_containers_are_ready_and_where(call: Call, ns: str, 
     assert cells[5:] == ["10.0.0.7", node_name, "<none>", "<none>"]
 
 
-def test_deployments_and_their_ready_count(call: Call, ns: str) -> None:
+def test_the_deployment_table_shows_the_ready_count(call: Call, ns: str) -> None:
     call("POST", f"/apis/apps/v1/namespaces/{ns}/deployments", deployment())
 
     _, table = call("GET", f"/apis/apps/v1/namespaces/{ns}/deployments", accept=TABLE)
@@ -144,14 +144,14 @@ def test_deployments_and_their_ready_count(call: Call, ns: str) -> None:
     assert table["rows"][0]["cells"][5:] == ["web", "app:1", "app=web"]
 
 
-def test_get_watch_sends_a_table_for_each_change_and_the_heads_once(server: Server, ns: str) -> None:
+def test_get_watch_sends_a_table_for_each_change_and_the_columns_once(server: Server, ns: str) -> None:
     deployments = f"/apis/apps/v1/namespaces/{ns}/deployments"
     _, before = server.call("GET", deployments)
     server.call("POST", deployments, deployment())
     server.call("PATCH", f"{deployments}/web", {"spec": {"replicas": 5}}, STRATEGIC)
     _, listed = server.call("GET", deployments, accept=TABLE)
 
-    # What `get -w` does after its list, but from the beginning, so that two changes come.
+    # The watch of `get -w`, but without a start version, so that two changes arrive.
     since = before["metadata"]["resourceVersion"]
     path = f"{deployments}?watch=true&timeoutSeconds=1&resourceVersion={since}"
     events = list(server.events(path, Accept=TABLE))
@@ -179,7 +179,7 @@ def test_openapi_tells_kubectl_that_the_server_checks_fields(call: Call) -> None
 
 
 def inside(schemas: dict[str, Any], *path: str) -> Any:
-    """Follow a Deployment's fields, from one schema to the next where one refers to another."""
+    """Resolve a path of a Deployment's fields, following references between schemas."""
     kinds = {name: each.get("x-kubernetes-group-version-kind", [{}]) for name, each in schemas.items()}
     found = next(schemas[name] for name, of in kinds.items() if of[0].get("kind") == "Deployment")
     for name in path:
@@ -212,7 +212,7 @@ def test_a_misspelt_field_is_refused_when_kubectl_asks_for_strictness(call: Call
     assert status["message"].endswith('strict decoding error: unknown field "spec.replica"')
 
 
-def test_a_quantity_that_is_none_is_refused(call: Call, server: Server, ns: str) -> None:
+def test_an_invalid_quantity_is_refused(call: Call, server: Server, ns: str) -> None:
     given = deployment()
     given["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"memory": "1gb"}}
 
@@ -223,12 +223,12 @@ def test_a_quantity_that_is_none_is_refused(call: Call, server: Server, ns: str)
         'Deployment in version "v1" cannot be handled as a Deployment: quantities must match the regular expression '
         "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
     )
-    if server.kind == IN_MEMORY:  # a real server does not say where
+    if server.kind == IN_MEMORY:  # a real server omits the position
         where = "spec.template.spec.containers[0].resources.requests.memory"
         assert f"({where}: '1gb' is not a quantity, did you mean '1G'?)" in status["message"]
 
 
-def test_a_value_of_the_wrong_type_is_refused_by_name(call: Call, ns: str) -> None:
+def test_a_value_of_the_wrong_type_is_refused_with_its_field(call: Call, ns: str) -> None:
     given = deployment()
     given["spec"]["replicas"] = "three"
 
@@ -239,7 +239,7 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(call: Call, ns: str) -> No
     assert "spec.replicas of type int" in status["message"]
 
 
-def test_every_problem_of_an_object_is_told_at_once(call: Call, ns: str) -> None:
+def test_all_problems_of_an_object_are_reported_at_once(call: Call, ns: str) -> None:
     pod = {
         "metadata": {"name": "Bad_Name", "labels": {"a b": "c"}},
         "spec": {"containers": [{"name": "c"}], "restartPolicy": "Sometimes"},
@@ -257,7 +257,7 @@ def test_every_problem_of_an_object_is_told_at_once(call: Call, ns: str) -> None
     }
 
 
-def test_scale_goes_through_the_scale_door(call: Call, ns: str) -> None:
+def test_scale_uses_the_scale_subresource(call: Call, ns: str) -> None:
     call("POST", f"/apis/apps/v1/namespaces/{ns}/deployments", deployment())
     path = f"/apis/apps/v1/namespaces/{ns}/deployments/web/scale"
 
@@ -305,7 +305,7 @@ def test_protobuf_bodies_of_built_in_kinds_are_read(call: Call, ns: str) -> None
     assert (container["name"], container["image"]) == ("c", "img:10")
 
 
-def test_a_protobuf_body_that_is_cut_short_is_refused(call: Call, ns: str) -> None:
+def test_a_truncated_protobuf_body_is_refused(call: Call, ns: str) -> None:
     code, status = call(
         "POST", f"/apis/apps/v1/namespaces/{ns}/deployments", protobuf_deployment()[:60], PROTOBUF
     )
@@ -314,7 +314,7 @@ def test_a_protobuf_body_that_is_cut_short_is_refused(call: Call, ns: str) -> No
     assert status["message"].startswith("the object provided is unrecognized")
 
 
-def test_auth_questions_are_answered(call: Call) -> None:
+def test_access_reviews_are_answered(call: Call) -> None:
     asked = {"resourceAttributes": {"verb": "list", "resource": "pods"}}
     access = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": asked}
     code, answer = call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", access)
@@ -336,7 +336,7 @@ def test_logs_are_refused_with_the_reason(call: Call, ns: str) -> None:
     assert "no containers" in status["message"]
 
 
-def test_paths_and_methods_that_are_not_there_are_told_apart(call: Call, ns: str) -> None:
+def test_unknown_paths_are_404_and_unsupported_methods_405(call: Call, ns: str) -> None:
     assert call("GET", "/apis/nobody.example/v1/things") == (404, "404 page not found\n")
     assert call("GET", "/nowhere") == (404, "404 page not found\n")
     code, status = call("GET", "/apis/apps/v9")

@@ -1,4 +1,4 @@
-"""Create, read, change and delete, as the official client does it."""
+"""Creating, reading, updating and deleting objects with the official client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refusal(error: pytest.ExceptionInfo[ApiException]) -> dict[str, Any]:
     return body
 
 
-def test_a_new_pod_gets_what_a_real_server_fills_in(core: Any, ns: str) -> None:
+def test_a_new_pod_gets_the_defaults_of_a_real_server(core: Any, ns: str) -> None:
     created = core.create_namespaced_pod(ns, pod("web"))
 
     assert created.metadata.uid
@@ -55,7 +55,7 @@ def test_a_priority_class_becomes_a_priority(core: Any, ns: str) -> None:
     assert "no PriorityClass with name nobody was found" in refusal(error)["message"]
 
 
-def test_a_new_node_keeps_its_status_and_is_tainted_until_seen_ready(core: Any, node_name: str) -> None:
+def test_a_new_node_keeps_its_status_and_has_the_not_ready_taint(core: Any, node_name: str) -> None:
     node = {
         "metadata": {"name": node_name},
         "status": {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3900m"}},
@@ -69,7 +69,7 @@ def test_a_new_node_keeps_its_status_and_is_tainted_until_seen_ready(core: Any, 
     ]
 
 
-def test_generated_names_differ_and_start_as_told(core: Any, ns: str) -> None:
+def test_generated_names_are_unique_and_start_with_the_given_prefix(core: Any, ns: str) -> None:
     given = pod("ignored")
     given["metadata"] = {"generateName": "web-"}
 
@@ -79,7 +79,7 @@ def test_generated_names_differ_and_start_as_told(core: Any, ns: str) -> None:
     assert all(name.startswith("web-") and len(name) == 9 for name in names)
 
 
-def test_an_object_that_is_not_there_is_404_with_a_status(core: Any, ns: str) -> None:
+def test_a_missing_object_is_404_with_a_status(core: Any, ns: str) -> None:
     with pytest.raises(ApiException) as error:
         core.read_namespaced_pod("ghost", ns)
 
@@ -118,7 +118,7 @@ def test_an_update_with_an_old_resource_version_is_409_and_changes_nothing(core:
     assert core.read_namespaced_pod("web", ns).metadata.labels == {"app": "web", "tier": "a"}
 
 
-def test_a_change_that_changes_nothing_keeps_the_resource_version(core: Any, ns: str) -> None:
+def test_an_update_without_changes_keeps_the_resource_version(core: Any, ns: str) -> None:
     before = core.create_namespaced_pod(ns, pod("web"))
 
     after = core.patch_namespaced_pod("web", ns, {"metadata": {"labels": {"app": "web"}}})
@@ -139,7 +139,7 @@ def test_generation_counts_spec_changes_only(apps: Any, ns: str) -> None:
     assert apps.read_namespaced_deployment("web", ns).metadata.generation == 2
 
 
-def test_status_and_spec_have_a_door_each(core: Any, node_name: str) -> None:
+def test_status_and_spec_are_updated_separately(core: Any, node_name: str) -> None:
     core.create_node({"metadata": {"name": node_name}})
 
     core.patch_node_status(node_name, {"status": {"phase": "Running"}, "spec": {"unschedulable": True}})
@@ -151,14 +151,14 @@ def test_status_and_spec_have_a_door_each(core: Any, node_name: str) -> None:
     assert node.spec.provider_id == "aws:///a/i-1"
 
 
-def test_a_dry_run_says_what_would_be_and_stores_nothing(core: Any, ns: str) -> None:
+def test_a_dry_run_returns_the_result_and_stores_nothing(core: Any, ns: str) -> None:
     created = core.create_namespaced_pod(ns, pod("web"), dry_run="All")
 
     assert created.metadata.uid
     assert core.list_namespaced_pod(ns).items == []
 
 
-def test_a_scheduled_pod_ends_gracefully_and_an_unscheduled_one_at_once(
+def test_a_scheduled_pod_is_deleted_gracefully_and_an_unscheduled_one_at_once(
     core: Any, ns: str, node_name: str
 ) -> None:
     core.create_namespaced_pod(ns, pod("waiting"))
@@ -197,7 +197,7 @@ def test_a_delete_with_another_uid_in_its_precondition_is_409(core: Any, ns: str
     assert core.read_namespaced_pod("web", ns)
 
 
-def test_dependents_go_with_their_last_owner(core: Any, ns: str) -> None:
+def test_dependents_are_deleted_with_their_last_owner(core: Any, ns: str) -> None:
     owner = core.create_namespaced_config_map(ns, {"metadata": {"name": "owner"}})
     other = core.create_namespaced_config_map(ns, {"metadata": {"name": "other"}})
 
@@ -216,7 +216,7 @@ def test_dependents_go_with_their_last_owner(core: Any, ns: str) -> None:
     eventually(lambda: core.list_namespaced_pod(ns).items == [])
 
 
-def test_orphans_stay_without_their_owner(core: Any, ns: str) -> None:
+def test_orphaned_dependents_stay_without_an_owner(core: Any, ns: str) -> None:
     owner = core.create_namespaced_config_map(ns, {"metadata": {"name": "owner"}})
     given = pod("web")
     given["metadata"]["ownerReferences"] = [
@@ -229,7 +229,7 @@ def test_orphans_stay_without_their_owner(core: Any, ns: str) -> None:
     eventually(lambda: not core.read_namespaced_pod("web", ns).metadata.owner_references)
 
 
-def test_deleting_a_namespace_deletes_what_is_in_it_and_then_itself(core: Any, ns: str) -> None:
+def test_deleting_a_namespace_deletes_its_objects_first(core: Any, ns: str) -> None:
     core.create_namespaced_pod(ns, pod("web"))
 
     core.delete_namespace(ns)
@@ -238,7 +238,7 @@ def test_deleting_a_namespace_deletes_what_is_in_it_and_then_itself(core: Any, n
     eventually(lambda: ns not in {each.metadata.name for each in core.list_namespace().items})
 
 
-def test_a_namespace_that_something_holds_takes_nothing_new(core: Any, ns: str) -> None:
+def test_a_terminating_namespace_accepts_no_new_objects(core: Any, ns: str) -> None:
     held = pod("held")
     held["metadata"]["finalizers"] = ["example.com/wait"]
     core.create_namespaced_pod(ns, held)
@@ -270,7 +270,7 @@ def test_binding_places_a_pod_once(core: Any, ns: str, node_name: str) -> None:
     assert "already assigned" in refusal(error)["message"]
 
 
-def test_the_scale_door_reads_and_sets_replicas(apps: Any, ns: str) -> None:
+def test_the_scale_subresource_reads_and_sets_replicas(apps: Any, ns: str) -> None:
     template = {"metadata": {"labels": {"app": "web"}}, "spec": pod("web")["spec"]}
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template}
     apps.create_namespaced_deployment(ns, {"metadata": {"name": "web"}, "spec": spec})

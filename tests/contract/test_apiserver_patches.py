@@ -1,4 +1,4 @@
-"""Merge, strategic merge, JSON patch and server-side apply: what each leaves behind."""
+"""Results of merge patches, strategic merge patches, JSON patches and server-side apply."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def test_a_strategic_merge_of_conditions_keeps_the_others(core: Any, node_name: 
     }
 
 
-def test_the_order_and_the_retained_keys_that_kubectl_asks_for(apps: Any, call: Call, ns: str) -> None:
+def test_a_strategic_merge_follows_set_element_order_and_retain_keys_directives(
+    apps: Any, call: Call, ns: str
+) -> None:
     apps.create_namespaced_deployment(ns, deployment())
     spec = {
         "$setElementOrder/containers": [{"name": "first"}, {"name": "web"}],
@@ -93,7 +95,7 @@ def test_a_merge_patch_replaces_lists_and_drops_nulls(apps: Any, call: Call, ns:
     assert after["metadata"]["labels"] == {"b": "2", "c": "3"}
 
 
-def test_a_json_patch_does_its_operations_in_order_or_none(apps: Any, call: Call, ns: str) -> None:
+def test_a_json_patch_applies_all_operations_in_order_or_none(apps: Any, call: Call, ns: str) -> None:
     apps.create_namespaced_deployment(ns, deployment())
     good = [
         {"op": "test", "path": "/spec/replicas", "value": 2},
@@ -121,7 +123,7 @@ def test_a_json_patch_does_its_operations_in_order_or_none(apps: Any, call: Call
     assert apps.read_namespaced_deployment("web", ns).metadata.labels == {"example.com/team": "a"}
 
 
-def test_a_json_patch_takes_a_field_that_is_absent_for_null(apps: Any, call: Call, ns: str) -> None:
+def test_a_json_patch_treats_an_absent_field_as_null(apps: Any, call: Call, ns: str) -> None:
     apps.create_namespaced_deployment(ns, deployment())
     absent = {"op": "test", "path": "/metadata/annotations", "value": None}
     set_once = [absent, {"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}]
@@ -132,7 +134,7 @@ def test_a_json_patch_takes_a_field_that_is_absent_for_null(apps: Any, call: Cal
     assert call("PATCH", web(ns), [nowhere], JSON)[0] == 422
 
 
-def test_a_patch_type_that_is_unknown_is_415(apps: Any, call: Call, ns: str) -> None:
+def test_an_unknown_patch_type_is_415(apps: Any, call: Call, ns: str) -> None:
     apps.create_namespaced_deployment(ns, deployment())
 
     code, _ = call("PATCH", web(ns), {}, "application/json")
@@ -145,7 +147,7 @@ def test_a_patch_type_that_is_unknown_is_415(apps: Any, call: Call, ns: str) -> 
 APPLY = "application/apply-patch+yaml"
 
 
-def test_apply_creates_and_then_owns_what_it_said(call: Call, ns: str) -> None:
+def test_apply_creates_an_object_and_owns_the_applied_fields(call: Call, ns: str) -> None:
     _, created = call("PATCH", web(ns), deployment(), APPLY, fieldManager="alice")
 
     owners = {each["manager"]: each for each in created["metadata"]["managedFields"]}
@@ -158,7 +160,7 @@ def test_apply_creates_and_then_owns_what_it_said(call: Call, ns: str) -> None:
     assert "f:imagePullPolicy" not in container
 
 
-def test_applying_the_same_again_changes_nothing(call: Call, ns: str) -> None:
+def test_applying_the_same_configuration_again_changes_nothing(call: Call, ns: str) -> None:
     _, first = call("PATCH", web(ns), deployment(), APPLY, fieldManager="alice")
 
     _, second = call("PATCH", web(ns), deployment(), APPLY, fieldManager="alice")
@@ -166,7 +168,7 @@ def test_applying_the_same_again_changes_nothing(call: Call, ns: str) -> None:
     assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
 
 
-def test_what_is_no_longer_applied_goes_away(call: Call, ns: str) -> None:
+def test_fields_that_are_no_longer_applied_are_removed(call: Call, ns: str) -> None:
     call("PATCH", web(ns), deployment(minReadySeconds=5), APPLY, fieldManager="alice")
     config = deployment()
     config["spec"]["template"]["spec"]["containers"][0]["env"].pop()
@@ -177,7 +179,7 @@ def test_what_is_no_longer_applied_goes_away(call: Call, ns: str) -> None:
     assert after["spec"]["template"]["spec"]["containers"][0]["env"] == [{"name": "A", "value": "1"}]
 
 
-def test_two_managers_that_disagree_are_told_and_force_decides(call: Call, ns: str) -> None:
+def test_conflicting_managers_get_an_error_unless_they_force(call: Call, ns: str) -> None:
     call("PATCH", web(ns), deployment(), APPLY, fieldManager="alice")
 
     code, status = call("PATCH", web(ns), deployment(replicas=9), APPLY, fieldManager="bob")
@@ -191,7 +193,7 @@ def test_two_managers_that_disagree_are_told_and_force_decides(call: Call, ns: s
     assert "f:replicas" not in mine["fieldsV1"]["f:spec"]
 
 
-def test_an_ordinary_update_takes_the_ownership_of_what_it_changes(apps: Any, call: Call, ns: str) -> None:
+def test_an_ordinary_update_takes_ownership_of_the_fields_it_changes(apps: Any, call: Call, ns: str) -> None:
     call("PATCH", web(ns), deployment(), APPLY, fieldManager="alice")
     apps.patch_namespaced_deployment("web", ns, {"spec": {"replicas": 4}}, field_manager="autoscaler")
 
@@ -205,9 +207,7 @@ def test_an_ordinary_update_takes_the_ownership_of_what_it_changes(apps: Any, ca
     assert 'conflict with "autoscaler"' in status["message"]
 
 
-def test_what_was_there_before_the_first_apply_is_not_taken_in_silence(
-    apps: Any, call: Call, ns: str
-) -> None:
+def test_the_first_apply_conflicts_with_fields_that_others_have_set(apps: Any, call: Call, ns: str) -> None:
     apps.create_namespaced_deployment(ns, deployment())
 
     code, status = call("PATCH", web(ns), deployment(replicas=3), APPLY, fieldManager="alice")
@@ -216,7 +216,7 @@ def test_what_was_there_before_the_first_apply_is_not_taken_in_silence(
     assert [each["field"] for each in status["details"]["causes"]] == [".spec.replicas"]
 
 
-def test_apply_without_a_manager_is_refused(call: Call, ns: str) -> None:
+def test_apply_without_a_field_manager_is_refused(call: Call, ns: str) -> None:
     code, status = call("PATCH", web(ns), deployment(), APPLY)
 
     assert code == 422

@@ -1,4 +1,4 @@
-"""What is refused, and in which words: users read them, and programs go by code and reason."""
+"""Refused requests: the messages that users read, and the codes and reasons that programs depend on."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def one(call: Call, ns: str) -> str:
         (MERGE, {"metadata": {"name": "two"}}, 400, "BadRequest", "the name of the object (two) does not match"),
     ],
 )  # fmt: skip
-def test_a_patch_that_cannot_be_done(
+def test_an_invalid_patch_is_refused(
     call: Call, one: str, kind: str, patch: Any, code: int, reason: str, words: str
 ) -> None:
     found, status = call("PATCH", one, patch, kind, fieldValidation="Strict")
@@ -59,7 +59,9 @@ def test_a_patch_that_cannot_be_done(
         ({"metadata": {"name": "one", "resourceVersion": "1"}}, 409, "the object has been modified"),
     ],
 )
-def test_what_cannot_be_applied(call: Call, one: str, config: dict[str, Any], code: int, words: str) -> None:
+def test_an_invalid_apply_is_refused(
+    call: Call, one: str, config: dict[str, Any], code: int, words: str
+) -> None:
     whole = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, **config}
 
     found, status = call("PATCH", one, whole, APPLY, fieldManager="alice")
@@ -68,7 +70,7 @@ def test_what_cannot_be_applied(call: Call, one: str, config: dict[str, Any], co
     assert words in status["message"]
 
 
-def test_conflicts_of_apply_are_listed_by_manager(call: Call, one: str) -> None:
+def test_apply_conflicts_are_listed_by_manager(call: Call, one: str) -> None:
     def config(**data: str) -> dict[str, Any]:
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": data}
 
@@ -98,7 +100,7 @@ def test_conflicts_of_apply_are_listed_by_manager(call: Call, one: str) -> None:
         ({"propagationPolicy": "Down"}, 422, 'supported values: "Foreground", "Background", "Orphan", "nil"'),
     ],
 )
-def test_a_delete_that_cannot_be_done(
+def test_an_invalid_delete_is_refused(
     call: Call, one: str, options: dict[str, Any], code: int, words: str
 ) -> None:
     found, status = call("DELETE", one, options)
@@ -108,7 +110,7 @@ def test_a_delete_that_cannot_be_done(
     assert call("GET", one)[0] == 200
 
 
-def test_a_delete_answers_with_what_it_deleted(call: Call, one: str) -> None:
+def test_a_delete_returns_a_status_that_names_the_deleted_object(call: Call, one: str) -> None:
     uid = call("GET", one)[1]["metadata"]["uid"]
 
     code, status = call("DELETE", one)
@@ -127,7 +129,7 @@ def test_a_delete_answers_with_what_it_deleted(call: Call, one: str) -> None:
         ),
     ],
 )
-def test_a_parameter_that_is_none_is_refused(call: Call, ns: str, query: dict[str, str], words: str) -> None:
+def test_an_invalid_parameter_is_refused(call: Call, ns: str, query: dict[str, str], words: str) -> None:
     maps = f"/api/v1/namespaces/{ns}/configmaps"
 
     code, status = call("POST", maps, {"metadata": {"name": "two"}}, **query)
@@ -137,7 +139,7 @@ def test_a_parameter_that_is_none_is_refused(call: Call, ns: str, query: dict[st
     assert call("GET", f"{maps}/two")[0] == 404
 
 
-def test_a_pages_token_and_a_version_do_not_go_together(call: Call, one: str) -> None:
+def test_a_continue_token_and_a_resource_version_exclude_each_other(call: Call, one: str) -> None:
     maps = one.rpartition("/")[0]
     call("POST", maps, {"metadata": {"name": "two"}})
     token = call("GET", maps, limit="1")[1]["metadata"]["continue"]
@@ -152,7 +154,7 @@ def test_a_pages_token_and_a_version_do_not_go_together(call: Call, one: str) ->
 
 @pytest.fixture
 def karpenter(request: pytest.FixtureRequest, server: Server) -> Iterator[Call]:
-    """A server with our CRDs, and nothing of theirs in it."""
+    """A server with nodesmith's CRDs, but without objects of their kinds."""
     if server.kind == REAL:
         request.getfixturevalue("plane_with_crds")
     else:
@@ -194,7 +196,7 @@ def pool(**spec: Any) -> dict[str, Any]:
         (POOLS, "NodePool.karpenter.sh", {"weight": "high"},
          f'[spec.weight: Invalid value: "string": spec.weight in body must be of type integer: "string", {_SKIPPED}]'),
         (POOLS, "NodePool.karpenter.sh", {"disruption": {"consolidateAfter": "0s", "budgets": [BUDGET]}},
-         "spec.disruption.budgets[0].schedule: Invalid value: schedule and duration go together, set both or none"),
+         "spec.disruption.budgets[0].schedule: Invalid value: schedule and duration go together: set both or neither"),
         (POOLS, "NodePool.karpenter.sh", {"template": {"spec": {"requirements": []}}},
          f"[spec.template.spec.nodeClassRef: Required value, {_SKIPPED}]"),
         (CLASSES, "EC2NodeClass.karpenter.k8s.aws", {**CLASS, "instanceProfile": "i"},
@@ -205,7 +207,7 @@ def pool(**spec: Any) -> dict[str, Any]:
          "spec.tags: Invalid value: this tag is set automatically, leave it out"),
     ],
 )  # fmt: skip
-def test_our_kinds_are_refused_in_the_same_words(
+def test_invalid_objects_of_our_kinds_are_refused_with_the_same_messages(
     karpenter: Call, path: str, kind: str, spec: dict[str, Any], words: str
 ) -> None:
     given = pool(**spec) if path == POOLS else {"metadata": {"name": "p"}, "spec": spec}
@@ -219,7 +221,7 @@ def test_our_kinds_are_refused_in_the_same_words(
     assert status["message"] == f'{kind} "p" is invalid: {words}'
 
 
-def test_what_may_not_change_is_refused(karpenter: Call) -> None:
+def test_changes_to_immutable_fields_are_refused(karpenter: Call) -> None:
     head = {"apiVersion": "karpenter.sh/v1"}
     assert karpenter("POST", POOLS, {**head, "kind": "NodePool", **pool()})[0] == 201
     claim = {**head, "kind": "NodeClaim", "metadata": {"name": "c"}, "spec": NODE}
@@ -230,7 +232,7 @@ def test_what_may_not_change_is_refused(karpenter: Call) -> None:
     where = "spec.template.spec.nodeClassRef"
     assert status["message"].endswith(f"{where}: Invalid value: group cannot be changed on a NodePool")
     _, status = karpenter("PATCH", f"{CLAIMS}/c", {"spec": {"expireAfter": "1h"}}, MERGE)
-    assert status["message"].endswith("spec: Invalid value: a NodeClaim cannot be changed, make a new one")
+    assert status["message"].endswith("spec: Invalid value: a NodeClaim cannot be changed; create a new one")
 
 
 def test_our_kinds_get_the_same_defaults(karpenter: Call) -> None:

@@ -1,4 +1,4 @@
-"""Lists, pages, selectors and watches, as the official client uses them."""
+"""Lists, pages, selectors and watches with the official client."""
 
 from __future__ import annotations
 
@@ -40,20 +40,22 @@ def test_a_watch_from_a_list_misses_nothing_and_repeats_nothing(core: Any, ns: s
     ]
 
 
-def test_a_watch_without_a_version_begins_with_what_is_there(core: Any, server: Server, ns: str) -> None:
+def test_a_watch_without_a_version_starts_with_the_existing_objects(
+    core: Any, server: Server, ns: str
+) -> None:
     core.create_namespaced_config_map(ns, config_map("one"))
 
     assert seen(server, f"/api/v1/namespaces/{ns}/configmaps?watch=1&timeoutSeconds=1") == [("ADDED", "one")]
 
 
-def test_what_is_written_while_a_watch_is_open_arrives(core: Any, ns: str) -> None:
+def test_an_open_watch_receives_later_writes(core: Any, ns: str) -> None:
     stream = WATCH().stream(core.list_namespaced_config_map, ns, timeout_seconds=10)
     core.create_namespaced_config_map(ns, config_map("live"))
 
     assert next(stream)["object"].metadata.name == "live"
 
 
-def test_an_object_that_leaves_the_selection_is_deleted_for_the_watcher(
+def test_a_watch_reports_an_object_that_no_longer_matches_as_deleted(
     core: Any, server: Server, ns: str
 ) -> None:
     version = core.list_namespaced_config_map(ns).metadata.resource_version
@@ -70,7 +72,7 @@ def test_an_object_that_leaves_the_selection_is_deleted_for_the_watcher(
     ]
 
 
-def test_what_the_server_has_forgotten_is_410_and_a_new_list_helps(
+def test_a_compacted_version_is_410_and_a_new_list_recovers(
     core: Any, server: Server, ns: str, forget: Callable[[], None]
 ) -> None:
     for name in ("one", "two"):
@@ -94,7 +96,7 @@ def test_what_the_server_has_forgotten_is_410_and_a_new_list_helps(
 @pytest.mark.in_memory_only(
     "a real server remembers nothing of before its start: the watch above is what happens then"
 )
-def test_a_server_that_comes_back_on_the_same_store_carries_on(
+def test_watches_resume_on_a_restarted_server_with_the_same_store(
     core: Any, api_server: ApiServer, ns: str
 ) -> None:
     core.create_namespaced_config_map(ns, config_map("before"))
@@ -126,9 +128,7 @@ def test_stopping_the_server_ends_its_watches(server: Server, api_server: ApiSer
 
 
 @pytest.mark.in_memory_only("a real server sends one a minute, which is too long to wait for")
-def test_bookmarks_come_to_those_who_ask(
-    core: Any, server: Server, ns: str, own: Callable[[str], str]
-) -> None:
+def test_bookmarks_are_sent_on_request(core: Any, server: Server, ns: str, own: Callable[[str], str]) -> None:
     core.create_namespaced_config_map(ns, config_map("one"))
     version = core.list_namespaced_config_map(ns).metadata.resource_version
     core.create_namespaced_config_map("default", config_map(own("elsewhere")))
@@ -161,7 +161,9 @@ def test_initial_events_end_with_a_marked_bookmark(core: Any, server: Server, ns
         ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan", []),
     ],
 )
-def test_how_a_watch_begins(core: Any, server: Server, ns: str, query: str, types: list[str]) -> None:
+def test_the_options_of_a_watch_determine_its_first_events(
+    core: Any, server: Server, ns: str, query: str, types: list[str]
+) -> None:
     core.create_namespaced_config_map(ns, config_map("one"))
 
     events = server.events(f"/api/v1/namespaces/{ns}/configmaps?watch=1&timeoutSeconds=1&{query}")
@@ -184,7 +186,7 @@ _FORBIDDEN = "Forbidden: resourceVersionMatch is forbidden"
         ("resourceVersion=1000000000", 504, "Too large resource version: 1000000000, current: "),
     ],
 )  # fmt: skip
-def test_what_a_list_or_watch_cannot_ask_for_is_refused(
+def test_invalid_list_and_watch_options_are_refused(
     server: Server, query: str, code: int, words: str
 ) -> None:
     found, status = server.call("GET", f"/api/v1/configmaps?{query}")
@@ -193,7 +195,7 @@ def test_what_a_list_or_watch_cannot_ask_for_is_refused(
     assert words in status["message"]
 
 
-def test_a_single_object_is_not_watched_but_read(core: Any, server: Server, ns: str) -> None:
+def test_the_watch_parameter_on_a_single_object_is_ignored(core: Any, server: Server, ns: str) -> None:
     core.create_namespaced_config_map(ns, config_map("one"))
 
     code, found = server.call("GET", f"/api/v1/namespaces/{ns}/configmaps/one", watch="1", timeoutSeconds="1")
@@ -201,9 +203,7 @@ def test_a_single_object_is_not_watched_but_read(core: Any, server: Server, ns: 
     assert (code, found["kind"], found["metadata"]["name"]) == (200, "ConfigMap", "one")
 
 
-def test_the_items_of_a_list_of_a_built_in_kind_do_not_say_their_kind(
-    core: Any, server: Server, ns: str
-) -> None:
+def test_items_in_a_list_of_a_built_in_kind_have_no_kind(core: Any, server: Server, ns: str) -> None:
     core.create_namespaced_config_map(ns, config_map("one"))
 
     _, found = server.call("GET", f"/api/v1/namespaces/{ns}/configmaps")
@@ -212,11 +212,11 @@ def test_the_items_of_a_list_of_a_built_in_kind_do_not_say_their_kind(
     assert set(found["items"][0]) == {"metadata", "data"}
 
 
-def test_a_watch_ends_when_its_time_is_up(core: Any, ns: str) -> None:
+def test_a_watch_ends_after_its_timeout(core: Any, ns: str) -> None:
     assert list(WATCH().stream(core.list_namespaced_secret, ns, timeout_seconds=1)) == []
 
 
-def test_pages_together_are_the_list_as_it_was_when_the_first_was_read(core: Any, ns: str) -> None:
+def test_pages_form_a_consistent_list_as_of_the_first_page(core: Any, ns: str) -> None:
     for number in range(7):
         core.create_namespaced_config_map(ns, config_map(f"c{number}"))
 
@@ -231,7 +231,7 @@ def test_pages_together_are_the_list_as_it_was_when_the_first_was_read(core: Any
     assert third.metadata._continue is None
 
 
-def test_a_continue_token_that_is_none_is_400(core: Any, ns: str) -> None:
+def test_an_invalid_continue_token_is_400(core: Any, ns: str) -> None:
     with pytest.raises(ApiException) as error:
         core.list_namespaced_config_map(ns, limit=3, _continue="long-gone")
 
@@ -253,7 +253,9 @@ def test_a_continue_token_that_is_none_is_400(core: Any, ns: str) -> None:
         ("tier,zone=x", ["b"]),
     ],
 )
-def test_label_selectors_select(core: Any, selector: str, names: list[str], ns: str) -> None:
+def test_lists_can_be_filtered_by_label_selectors(
+    core: Any, selector: str, names: list[str], ns: str
+) -> None:
     core.create_namespaced_config_map(ns, config_map("a", tier="web"))
     core.create_namespaced_config_map(ns, config_map("b", tier="db", zone="x"))
     core.create_namespaced_config_map(ns, config_map("c"))
@@ -263,7 +265,7 @@ def test_label_selectors_select(core: Any, selector: str, names: list[str], ns: 
     assert [each.metadata.name for each in found] == names
 
 
-def test_pods_are_found_by_their_node_and_phase(core: Any, ns: str, node_name: str) -> None:
+def test_pods_can_be_selected_by_node_and_phase(core: Any, ns: str, node_name: str) -> None:
     spec = {"containers": [{"name": "c", "image": "i:1"}]}
     here = {**spec, "nodeName": node_name}
     core.create_namespaced_pod(ns, {"metadata": {"name": "here"}, "spec": here})
@@ -296,9 +298,7 @@ def test_pods_are_found_by_their_node_and_phase(core: Any, ns: str, node_name: s
         ("/api/v1/pods?labelSelector=!", "unable to parse requirement: "),
     ],
 )
-def test_a_selector_that_cannot_be_answered_is_400_and_says_why(
-    server: Server, path: str, words: str
-) -> None:
+def test_an_unsupported_selector_is_400_with_the_reason(server: Server, path: str, words: str) -> None:
     code, status = server.call("GET", path)
 
     assert (code, status["reason"]) == (400, "BadRequest")

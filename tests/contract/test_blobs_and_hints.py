@@ -1,4 +1,4 @@
-"""The Blobs and Hints ports: the fakes against S3, Lambda and SQS as moto and our own parts have them."""
+"""The Blobs and Hints ports: the fakes, and the adapters on moto's S3, Lambda and SQS."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def functions(request: pytest.FixtureRequest) -> Iterator[tuple[Hints, Received]
         yield hints, lambda concern: accepted[concern].take()
 
 
-def test_a_key_holds_what_was_last_written_to_it(blobs: Blobs) -> None:
+def test_the_last_write_to_a_key_wins(blobs: Blobs) -> None:
     blobs.put("a", b"1")
     blobs.put("b", b"2")
     blobs.put("a", b"3")
     assert (blobs.get("a"), blobs.get("b"), blobs.get("c")) == (b"3", b"2", None)
 
 
-def test_a_hint_reaches_its_own_function_only(functions: tuple[Hints, Received]) -> None:
+def test_a_hint_reaches_only_its_own_function(functions: tuple[Hints, Received]) -> None:
     hints, received = functions
     hints.send(Concern.LIFECYCLE, Hint("east", "why"))
     assert received(Concern.PROVISIONING) == []
@@ -72,13 +72,13 @@ def test_a_hint_reaches_its_own_function_only(functions: tuple[Hints, Received])
     assert received(Concern.LIFECYCLE) == []
 
 
-def test_a_delayed_hint_is_not_there_yet(functions: tuple[Hints, Received]) -> None:
+def test_a_delayed_hint_does_not_arrive_early(functions: tuple[Hints, Received]) -> None:
     hints, received = functions
     hints.send(Concern.LIFECYCLE, Hint("east"), 60)
     assert received(Concern.LIFECYCLE) == []
 
 
-def test_an_object_larger_than_any_of_ours_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_above_the_size_limit_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodesmith.adapters.s3.blobs.LARGEST_OBJECT_BYTES", 3)
     client = boto3.client("s3")
     client.create_bucket(Bucket="bucket")
@@ -86,11 +86,11 @@ def test_an_object_larger_than_any_of_ours_is_not_read(monkeypatch: pytest.Monke
     blobs.put("small", b"123")
     blobs.put("large", b"1234")
     assert blobs.get("small") == b"123"
-    with pytest.raises(Rejected, match="large: 4 bytes, refused"):
+    with pytest.raises(Rejected, match="large: 4 bytes are too many to read"):
         blobs.get("large")
 
 
-def test_an_object_is_sent_again_only_when_it_has_changed(blobs: FakeBlobs | S3Blobs) -> None:
+def test_an_object_is_downloaded_again_only_if_it_has_changed(blobs: FakeBlobs | S3Blobs) -> None:
     assert blobs.read("a") == Version(NONE_THERE, None)
     blobs.put("a", b"1")
     first = blobs.read("a")
@@ -100,7 +100,7 @@ def test_an_object_is_sent_again_only_when_it_has_changed(blobs: FakeBlobs | S3B
     assert blobs.read("a", first.tag).data == b"2"
 
 
-def test_an_object_is_replaced_only_in_the_version_that_is_known(blobs: FakeBlobs | S3Blobs) -> None:
+def test_an_object_is_replaced_only_if_its_version_matches(blobs: FakeBlobs | S3Blobs) -> None:
     tag = blobs.replace("a", b"1", NONE_THERE)
     assert blobs.read("a") == Version(tag, b"1")
     newer = blobs.replace("a", b"2", tag)
@@ -112,7 +112,7 @@ def test_an_object_is_replaced_only_in_the_version_that_is_known(blobs: FakeBlob
         blobs.replace("b", b"1", tag)
 
 
-def test_an_object_larger_than_the_reader_wants_is_not_read(blobs: FakeBlobs | S3Blobs) -> None:
+def test_an_object_above_the_readers_limit_is_not_read(blobs: FakeBlobs | S3Blobs) -> None:
     blobs.put("a", b"12345")
     with pytest.raises(Rejected, match="5 bytes"):
         blobs.read("a", largest_bytes=4)

@@ -1,4 +1,4 @@
-"""What every Cloud promises, kept by AwsCloud on moto and by the fake that the core is tested with."""
+"""The contract of the Cloud port, for AwsCloud on moto and for the fake of the core's tests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TYPES = ("c5.large", "m5.large", "m5.xlarge")
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A Cloud and the strings of the world behind it, which shows at once what has been made."""
+    """A Cloud, with direct access to the world behind it, which shows new instances at once."""
 
     cloud: Cloud
     exhaust: Callable[[OfferingKey], None]
@@ -77,7 +77,7 @@ def _alive(ec2: Any) -> int:
 def planned(
     cloud: Cloud, claim: str = "default-x7k2p", capacity_type: str = "spot"
 ) -> tuple[LaunchRequest, tuple[LaunchTemplate, ...]]:
-    """Plan a claim on three types in three zones from what the cloud resolves."""
+    """Plan a launch for a claim on three types in three zones, from the NodeClass that the cloud resolves."""
     status = cloud.resolve(NODECLASS, CLUSTER, NOW)
     kinds = instance_types(embedded_catalog(REGION), NodeConfiguration.of(NODECLASS))
     options = [
@@ -94,7 +94,7 @@ def pools_of(overrides: tuple[Override, ...], capacity_type: str = "spot") -> li
     return [OfferingKey(capacity_type, o.instance_type, o.zone) for o in overrides]
 
 
-def test_a_launch_buys_one_instance_in_the_cheapest_pool_and_says_everything_of_it(subject: Subject) -> None:
+def test_a_launch_buys_one_instance_in_the_cheapest_pool_and_describes_it(subject: Subject) -> None:
     request, templates = planned(subject.cloud)
     subject.cloud.ensure_templates(templates)
     (outcome,) = subject.cloud.launch([request])
@@ -111,7 +111,7 @@ def test_a_launch_buys_one_instance_in_the_cheapest_pool_and_says_everything_of_
     assert subject.count_alive() == 1
 
 
-def test_the_same_request_again_gives_the_same_instance_and_buys_no_other(subject: Subject) -> None:
+def test_repeating_a_request_returns_the_same_instance_and_buys_no_other(subject: Subject) -> None:
     request, templates = planned(subject.cloud)
     subject.cloud.ensure_templates(templates)
     (first,), (second,) = subject.cloud.launch([request]), subject.cloud.launch([request])
@@ -121,7 +121,7 @@ def test_the_same_request_again_gives_the_same_instance_and_buys_no_other(subjec
     assert subject.count_alive() == 1
 
 
-def test_claims_with_equal_requests_get_an_instance_each_whoever_asks_again(subject: Subject) -> None:
+def test_claims_with_equal_requests_get_one_instance_each_also_on_repetition(subject: Subject) -> None:
     plans = [planned(subject.cloud, f"default-{letter}") for letter in "abc"]
     subject.cloud.ensure_templates(plans[0][1])
     requests = shared([request for request, _ in plans])
@@ -142,7 +142,7 @@ def _id(instance: Instance) -> str:
     return instance.id
 
 
-def test_an_instance_without_its_claims_tag_is_found_by_its_id_and_by_the_tag_once_it_has_it(
+def test_an_instance_is_found_by_id_until_it_has_its_claims_tag(
     subject: Subject,
 ) -> None:
     plans = [planned(subject.cloud, f"default-{letter}") for letter in "ab"]
@@ -161,7 +161,7 @@ def test_an_instance_without_its_claims_tag_is_found_by_its_id_and_by_the_tag_on
     subject.cloud.tag("i-0123456789abcdef0", {"Name": "gone"})
 
 
-def test_the_same_claim_with_another_request_is_refused(subject: Subject) -> None:
+def test_a_different_request_for_the_same_claim_is_refused(subject: Subject) -> None:
     request, templates = planned(subject.cloud)
     subject.cloud.ensure_templates(templates)
     subject.cloud.launch([request])
@@ -172,7 +172,7 @@ def test_the_same_claim_with_another_request_is_refused(subject: Subject) -> Non
     assert subject.count_alive() == 1
 
 
-def test_outcomes_come_in_the_order_of_the_requests(subject: Subject) -> None:
+def test_outcomes_are_in_the_order_of_the_requests(subject: Subject) -> None:
     claims = [f"default-{number}" for number in range(5)]
     plans = [planned(subject.cloud, claim) for claim in claims]
     subject.cloud.ensure_templates(plans[0][1])
@@ -190,7 +190,7 @@ def test_an_on_demand_request_gives_an_on_demand_instance(subject: Subject) -> N
     assert subject.cloud.instances_of([request.claim])[request.claim][0].capacity_type == "on-demand"
 
 
-def test_a_pool_without_capacity_is_passed_over_and_told(subject: Subject) -> None:
+def test_a_pool_without_capacity_is_skipped_and_reported(subject: Subject) -> None:
     request, templates = planned(subject.cloud)
     empty, next_best = pools_of(request.overrides)[:2]
     subject.exhaust(empty)
@@ -204,7 +204,7 @@ def test_a_pool_without_capacity_is_passed_over_and_told(subject: Subject) -> No
     assert [(s.offering, s.code) for s in outcome.shortfalls] == [(empty, "InsufficientInstanceCapacity")]
 
 
-def test_no_capacity_anywhere_is_an_answer_that_names_every_pool(subject: Subject) -> None:
+def test_no_capacity_anywhere_is_an_outcome_that_names_every_pool(subject: Subject) -> None:
     request, templates = planned(subject.cloud)
     for pool in pools_of(request.overrides):
         subject.exhaust(pool)
@@ -216,7 +216,7 @@ def test_no_capacity_anywhere_is_an_answer_that_names_every_pool(subject: Subjec
     assert subject.count_alive() == 0
 
 
-def test_one_claim_without_capacity_does_not_stop_the_others(subject: Subject) -> None:
+def test_one_claim_without_capacity_does_not_affect_the_others(subject: Subject) -> None:
     starved, templates = planned(subject.cloud, "default-starved")
     served, more = planned(subject.cloud, "default-served", "on-demand")
     for pool in pools_of(starved.overrides):
@@ -226,7 +226,7 @@ def test_one_claim_without_capacity_does_not_stop_the_others(subject: Subject) -
     assert [type(outcome) for outcome in outcomes] == [NoCapacity, Launched]
 
 
-def test_a_launch_template_that_is_not_there_is_told_and_buys_nothing(subject: Subject) -> None:
+def test_a_missing_launch_template_is_reported_and_buys_nothing(subject: Subject) -> None:
     request, templates = planned(subject.cloud)
     assert subject.cloud.launch([request]) == [TemplateMissing(request.claim)]
     assert subject.count_alive() == 0
@@ -235,7 +235,7 @@ def test_a_launch_template_that_is_not_there_is_told_and_buys_nothing(subject: S
     assert isinstance(outcome, Launched)
 
 
-def test_launch_templates_may_be_ensured_again_and_again(subject: Subject) -> None:
+def test_ensuring_launch_templates_is_idempotent(subject: Subject) -> None:
     request, templates = planned(subject.cloud)
     for _ in range(3):
         subject.cloud.ensure_templates(templates)
@@ -243,7 +243,7 @@ def test_launch_templates_may_be_ensured_again_and_again(subject: Subject) -> No
     assert isinstance(outcome, Launched)
 
 
-def test_instances_are_found_by_the_claims_they_were_bought_for_and_no_others(subject: Subject) -> None:
+def test_instances_are_found_only_by_the_claims_they_were_bought_for(subject: Subject) -> None:
     for claim in ("default-one", "default-two", "default-three"):
         request, templates = planned(subject.cloud, claim)
         subject.cloud.ensure_templates(templates)
@@ -253,7 +253,7 @@ def test_instances_are_found_by_the_claims_they_were_bought_for_and_no_others(su
     assert [instance.claim for instance in found["default-one"]] == ["default-one"]
 
 
-def test_an_instance_found_later_is_the_one_that_was_launched(subject: Subject) -> None:
+def test_a_later_lookup_returns_the_launched_instance(subject: Subject) -> None:
     request, templates = planned(subject.cloud)
     subject.cloud.ensure_templates(templates)
     (outcome,) = subject.cloud.launch([request])
@@ -265,11 +265,11 @@ def test_an_instance_found_later_is_the_one_that_was_launched(subject: Subject) 
     assert found.launched_at.tzinfo is not None
 
 
-def test_nobody_is_asked_about_no_claims(subject: Subject) -> None:
+def test_a_lookup_of_no_claims_makes_no_call(subject: Subject) -> None:
     assert subject.cloud.instances_of([]) == {}
 
 
-def test_a_terminated_instance_is_still_shown_but_not_alive(subject: Subject) -> None:
+def test_a_terminated_instance_is_still_returned_but_not_alive(subject: Subject) -> None:
     request, templates = planned(subject.cloud)
     subject.cloud.ensure_templates(templates)
     (outcome,) = subject.cloud.launch([request])
@@ -280,7 +280,7 @@ def test_a_terminated_instance_is_still_shown_but_not_alive(subject: Subject) ->
     assert subject.count_alive() == 0
 
 
-def test_terminating_what_is_gone_is_fine_and_does_not_spare_the_others(subject: Subject) -> None:
+def test_terminating_a_missing_instance_is_ignored_and_the_others_are_terminated(subject: Subject) -> None:
     request, templates = planned(subject.cloud)
     subject.cloud.ensure_templates(templates)
     (outcome,) = subject.cloud.launch([request])
@@ -291,7 +291,7 @@ def test_terminating_what_is_gone_is_fine_and_does_not_spare_the_others(subject:
     subject.cloud.terminate([])
 
 
-def test_our_instances_are_listed_while_they_live_and_know_their_template(subject: Subject) -> None:
+def test_our_living_instances_are_listed_with_their_template(subject: Subject) -> None:
     request, templates = planned(subject.cloud)
     subject.cloud.ensure_templates(templates)
     (outcome,) = subject.cloud.launch([request])
@@ -307,7 +307,7 @@ def test_our_instances_are_listed_while_they_live_and_know_their_template(subjec
     assert list(subject.cloud.living([listed.id])) == []
 
 
-def test_an_instance_is_noticed_once_it_no_longer_runs_and_not_before(subject: Subject) -> None:
+def test_an_instance_yields_a_notice_only_once_it_no_longer_runs(subject: Subject) -> None:
     request, templates = planned(subject.cloud)
     subject.cloud.ensure_templates(templates)
     (outcome,) = subject.cloud.launch([request])
@@ -319,8 +319,8 @@ def test_an_instance_is_noticed_once_it_no_longer_runs_and_not_before(subject: S
     assert list(subject.cloud.notices([])) == []
 
 
-def test_of_the_spot_requests_of_an_account_only_those_of_our_launches_are_read() -> None:
-    """The requests are made with the tags that our launch template puts on them, or with others' or none."""
+def test_a_cluster_reads_only_spot_requests_of_its_own_launches() -> None:
+    """Some requests carry the tags of our launch template, some carry other tags, some none."""
     with account():
         ec2, cloud = client("ec2"), AwsCloud(client, SETTINGS, system_time)
         template = planned(cloud)[1][0]
@@ -339,7 +339,7 @@ def test_of_the_spot_requests_of_an_account_only_those_of_our_launches_are_read(
     assert [len(answer["SpotInstanceRequests"]) for answer in read] == [1]
 
 
-def test_of_the_spot_requests_of_an_account_routing_reads_those_of_our_launches_that_are_marked() -> None:
+def test_routing_reads_only_marked_spot_requests_of_our_launches() -> None:
     with account():
         ec2 = client("ec2")
         template = planned(AwsCloud(client, SETTINGS, system_time))[1][0]
@@ -366,7 +366,7 @@ def spot_requests() -> Any:
 
 
 def warned_spot_request(ec2: Any, template: LaunchTemplate, tags: list[dict[str, Any]]) -> dict[str, Any]:
-    """Make a spot request that is fulfilled, and whose instance EC2 has announced to take."""
+    """Create a fulfilled spot request whose instance has received an interruption warning."""
     specification = {"ImageId": template.data["ImageId"], "InstanceType": "m5.large"}
     asked = ec2.request_spot_instances(LaunchSpecification=specification, TagSpecifications=tags)
     made: dict[str, Any] = asked["SpotInstanceRequests"][0]
@@ -376,7 +376,7 @@ def warned_spot_request(ec2: Any, template: LaunchTemplate, tags: list[dict[str,
 
 @contextmanager
 def answers(ec2: Any, operation: str) -> Iterator[list[dict[str, Any]]]:
-    """Collect what a client is answered in the block."""
+    """Collect the responses that a client receives within the block."""
     collected: list[dict[str, Any]] = []
 
     def collect(parsed: dict[str, Any], **_: Any) -> None:
@@ -391,7 +391,7 @@ def answers(ec2: Any, operation: str) -> Iterator[list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("missing", ["nodesmith.dev/managed-by", "eks:eks-cluster-name"])
-def test_what_others_made_or_is_another_clusters_is_never_listed_as_ours(
+def test_resources_of_others_and_of_other_clusters_are_never_listed_as_ours(
     subject: Subject, missing: str
 ) -> None:
     request, templates = planned(subject.cloud)
@@ -406,11 +406,11 @@ def test_what_others_made_or_is_another_clusters_is_never_listed_as_ours(
     assert set(subject.cloud.living(ids)) == ids
 
 
-def test_launch_templates_are_listed_by_name_and_removed_for_good(subject: Subject) -> None:
+def test_launch_templates_are_listed_by_name_and_removed(subject: Subject) -> None:
     request, templates = planned(subject.cloud)
     subject.cloud.ensure_templates(templates)
     owned = subject.cloud.owned(Kind.LAUNCH_TEMPLATE)
-    names = {each.name for each in owned}  # among them what resolving has made for its dry runs
+    names = {each.name for each in owned}  # includes the template that resolving created for its dry runs
     assert {template.name for template in templates} <= names
     assert len(names) == len(owned)
     assert all(each.created_at is not None and each.created_at.tzinfo is not None for each in owned)
@@ -425,7 +425,7 @@ def test_the_cluster_is_described_completely(subject: Subject) -> None:
     assert subject.cloud.cluster_info() == CLUSTER
 
 
-def test_a_nodeclass_that_finds_everything_is_ready_and_says_for_which_spec(subject: Subject) -> None:
+def test_a_fully_resolved_nodeclass_is_ready_and_has_its_generation(subject: Subject) -> None:
     nodeclass = replace(NODECLASS, generation=7, hash="abc")
     status = subject.cloud.resolve(nodeclass, CLUSTER, NOW)
     assert status.is_ready
@@ -443,7 +443,7 @@ def test_a_nodeclass_that_finds_everything_is_ready_and_says_for_which_spec(subj
     assert status.instance_profile
 
 
-def test_a_nodeclass_that_cannot_be_launched_from_says_so(subject: Subject) -> None:
+def test_a_nodeclass_that_cannot_launch_nodes_has_a_false_condition(subject: Subject) -> None:
     status = subject.cloud.resolve(replace(NODECLASS, ami_family="Bottlerocket"), CLUSTER, NOW)
     assert not status.is_ready
     obstacle = status.first_obstacle

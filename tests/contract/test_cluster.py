@@ -1,4 +1,4 @@
-"""The Cluster port: what a fake promises, a real API server's adapter keeps."""
+"""The contract of the Cluster port, for the fake and for the adapter on an API server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def a_pool(name: str = "default") -> dict[str, Any]:
 
 
 def taints_of(world: World, name: str = "n1") -> list[tuple[str, str]]:
-    """Return a node's taints but for the one that a real API server puts on every new node."""
+    """Return a node's taints except the one that a real API server adds to every new node."""
     taints = there(world, "Node", name)["spec"].get("taints") or ()
     return sorted((t["key"], t["effect"]) for t in taints if t["key"] != "node.kubernetes.io/not-ready")
 
@@ -55,7 +55,7 @@ def test_a_claim_applied_twice_is_the_same_claim(world: World) -> None:
     assert there(world, "NodeClaim", "default-abc") == first
 
 
-def test_a_claim_applied_again_takes_new_labels_and_status_and_keeps_the_others(world: World) -> None:
+def test_applying_a_claim_again_updates_labels_and_status_and_keeps_other_fields(world: World) -> None:
     world.cluster.apply_nodeclaim(a_claim(conditions=[condition("Launched", "Unknown", "LaunchFailed")]))
     world.clock.now += timedelta(minutes=1)
     again = a_claim(
@@ -74,7 +74,7 @@ def test_a_claim_applied_again_takes_new_labels_and_status_and_keeps_the_others(
     }
 
 
-def test_a_claims_pod_events_are_shown_and_outlive_whatever_else_is_written(world: World) -> None:
+def test_a_claims_last_pod_event_time_survives_later_writes(world: World) -> None:
     ready = condition("Launched", "True")
     world.cluster.apply_nodeclaim(a_claim(conditions=[ready]))
     for moment in ("2026-11-21T08:00:00Z", "2026-11-21T08:05:00Z"):
@@ -85,14 +85,14 @@ def test_a_claims_pod_events_are_shown_and_outlive_whatever_else_is_written(worl
     assert [c["type"] for c in status["conditions"]] == ["Launched", "Registered"]
 
 
-def test_a_deleted_claim_is_gone_and_deleting_it_again_is_fine(world: World) -> None:
+def test_deleting_a_claim_is_idempotent(world: World) -> None:
     world.cluster.apply_nodeclaim(a_claim())
     world.cluster.delete_nodeclaim("default-abc")
     assert world.find("NodeClaim", "default-abc") is None
     world.cluster.delete_nodeclaim("default-abc")
 
 
-def test_a_claim_that_is_not_to_be_created_is_brought_up_to_date_where_it_is_there_only(world: World) -> None:
+def test_without_create_a_claim_is_updated_only_if_it_exists(world: World) -> None:
     world.cluster.apply_nodeclaim(a_claim(), create=False)
     assert world.find("NodeClaim", "default-abc") is None
     world.cluster.apply_nodeclaim(a_claim())
@@ -116,7 +116,7 @@ def test_a_node_is_registered_with_labels_annotations_and_taints(world: World) -
     assert taints_of(world) == [("dedicated", "NoSchedule"), ("slow", "NoSchedule")]
 
 
-def test_registering_makes_the_nodeclaim_the_owner_of_its_node_if_it_is_there(world: World) -> None:
+def test_registering_a_node_sets_its_nodeclaim_as_owner_if_that_exists(world: World) -> None:
     world.put("Node", a_node("n1"))
     patch = NodePatch({"a": "b"}, owner="default-abc")
     assert world.cluster.register_node("n1", patch)
@@ -158,7 +158,7 @@ def test_a_nodes_last_taint_can_be_removed(world: World) -> None:
     assert taints_of(world) == []
 
 
-def test_a_node_of_another_instance_is_left_alone_though_it_has_the_name(world: World) -> None:
+def test_a_node_of_another_instance_with_the_same_name_is_not_changed(world: World) -> None:
     mine, other = "aws:///us-east-1a/i-1", "aws:///us-east-1a/i-2"
     world.put("Node", {**a_node("n1"), "spec": {"providerID": other}})
     world.put("Node", a_node("n2"))
@@ -169,7 +169,7 @@ def test_a_node_of_another_instance_is_left_alone_though_it_has_the_name(world: 
     assert world.cluster.register_node("n1", NodePatch({"a": "b"}, provider_id=other))
 
 
-def test_a_node_that_was_restored_without_its_provider_id_is_given_it_back_and_no_other_after_that(
+def test_a_node_restored_without_a_provider_id_gets_it_back_and_keeps_it(
     world: World,
 ) -> None:
     mine, other = "aws:///us-east-1a/i-1", "aws:///us-east-1a/i-2"
@@ -181,11 +181,13 @@ def test_a_node_that_was_restored_without_its_provider_id_is_given_it_back_and_n
     assert not world.cluster.register_node("n1", NodePatch({"c": "d"}, provider_id=other))
 
 
-def test_registering_a_node_that_is_gone_says_so(world: World) -> None:
+def test_registering_a_missing_node_returns_false(world: World) -> None:
     assert not world.cluster.register_node("n1", NodePatch({}, {}))
 
 
-def test_conditions_of_a_nodepool_keep_their_time_while_their_status_stays(world: World) -> None:
+def test_conditions_of_a_nodepool_keep_their_transition_time_while_their_status_is_unchanged(
+    world: World,
+) -> None:
     world.put("NodePool", a_pool())
     world.cluster.merge_status(
         "NodePool", "default", {"conditions": [condition("Ready", "False", "NodeClassNotReady")]}
@@ -201,7 +203,7 @@ def test_conditions_of_a_nodepool_keep_their_time_while_their_status_stays(world
     assert ready["lastTransitionTime"] == "2026-11-21T08:05:00Z"
 
 
-def test_conditions_that_others_wrote_stay(world: World) -> None:
+def test_conditions_of_other_writers_are_kept(world: World) -> None:
     foreign = {**condition("NodeRegistrationHealthy", "True", "Fine"), "lastTransitionTime": EARLY}
     world.put("NodePool", {**a_pool(), "status": {"conditions": [foreign]}})
     world.cluster.merge_status("NodePool", "default", {"conditions": [condition("Ready", "True")]})
@@ -210,7 +212,7 @@ def test_conditions_that_others_wrote_stay(world: World) -> None:
     assert conditions[0]["lastTransitionTime"] == EARLY
 
 
-def test_a_condition_that_is_shown_only_while_it_holds_is_taken_off(world: World) -> None:
+def test_a_condition_that_is_shown_only_while_true_is_removed(world: World) -> None:
     world.cluster.apply_nodeclaim(a_claim())
     held = [condition("Consolidatable", "True"), condition("ConsistentStateFound", "True")]
     world.cluster.merge_status("NodeClaim", "default-abc", {"conditions": held})
@@ -232,14 +234,14 @@ def test_a_nodepools_resources_are_replaced_as_a_whole(world: World) -> None:
     assert there(world, "NodePool", "default")["status"]["resources"] == {"nodes": "0"}
 
 
-def test_a_status_for_an_object_that_is_gone_is_fine(world: World) -> None:
+def test_a_status_for_a_missing_object_is_ignored(world: World) -> None:
     world.cluster.merge_status("NodeClaim", "nobody", {"lastPodEventTime": EARLY})
     assert world.find("NodeClaim", "nobody") is None
     world.cluster.merge_status("NodePool", "nobody", {"conditions": []})
     world.cluster.merge_status("EC2NodeClass", "nobody", {"conditions": []})
 
 
-def test_a_nodeclass_shows_what_it_resolved_to(world: World) -> None:
+def test_a_nodeclass_status_shows_the_resolved_resources(world: World) -> None:
     spec = {
         "role": "r",
         "amiSelectorTerms": [{"alias": "al2023@latest"}],
@@ -262,7 +264,7 @@ def test_a_nodeclass_shows_what_it_resolved_to(world: World) -> None:
     assert status["conditions"][0]["status"] == "True"
 
 
-def test_annotations_are_merged_and_those_of_an_object_that_is_gone_are_nobodys(world: World) -> None:
+def test_annotations_are_merged_and_ignored_for_a_missing_object(world: World) -> None:
     pool = a_pool()
     pool["metadata"]["annotations"] = {"example.com/owner": "web", "karpenter.sh/nodepool-hash": "old"}
     world.put("NodePool", pool)
@@ -275,7 +277,7 @@ def test_annotations_are_merged_and_those_of_an_object_that_is_gone_are_nobodys(
     assert world.find("NodePool", "nobody") is None
 
 
-def test_a_deleted_nodeclass_loses_karpenters_finalizer_and_no_other(world: World) -> None:
+def test_a_deleted_nodeclass_loses_only_karpenters_finalizer(world: World) -> None:
     for name, more in (("gone", []), ("held", ["example.com/a"]), ("kept", [])):
         made = builders.nodeclass_manifest(name)
         made["metadata"] = {"name": name, "finalizers": ["karpenter.k8s.aws/termination", *more]}
@@ -289,7 +291,7 @@ def test_a_deleted_nodeclass_loses_karpenters_finalizer_and_no_other(world: Worl
     assert there(world, "EC2NodeClass", "kept")["metadata"]["finalizers"] == ["karpenter.k8s.aws/termination"]
 
 
-def test_karpenter_runs_while_its_lease_is_renewed(world: World) -> None:
+def test_karpenter_counts_as_running_while_its_lease_is_renewed(world: World) -> None:
     assert not world.cluster.karpenter_runs()
     world.renew_karpenters_lease(timedelta(seconds=20))
     assert world.cluster.karpenter_runs()
@@ -297,7 +299,7 @@ def test_karpenter_runs_while_its_lease_is_renewed(world: World) -> None:
     assert not world.cluster.karpenter_runs()
 
 
-def test_the_same_event_again_is_one_event(world: World) -> None:
+def test_a_repeated_event_is_one_event(world: World) -> None:
     world.put("NodePool", a_pool())
     for _ in range(2):
         told = ObjectEvent("NodePool", "default", "NodeClassNotReady", "no subnets", warning=True)
@@ -309,7 +311,7 @@ def test_the_same_event_again_is_one_event(world: World) -> None:
     ]
 
 
-def test_an_event_about_an_object_that_is_gone_is_published_all_the_same(world: World) -> None:
+def test_an_event_about_a_missing_object_is_still_published(world: World) -> None:
     told = ObjectEvent("NodeClaim", "gone", "InsufficientCapacityError", "nothing left", warning=True)
     world.cluster.publish([told])
     assert len(world.events()) == 1
@@ -334,7 +336,7 @@ def test_pods_are_nominated_for_a_node(world: World) -> None:
     assert {nominated(world, name) for name in names} == {"n1"}
 
 
-def test_a_nomination_that_stands_is_left_whoever_made_it(world: World) -> None:
+def test_an_existing_nomination_is_kept_regardless_of_its_author(world: World) -> None:
     world.put("Pod", a_pod("web-0"))
     world.cluster.nominate("n1", ["default/web-0"])
 
@@ -343,7 +345,7 @@ def test_a_nomination_that_stands_is_left_whoever_made_it(world: World) -> None:
     assert nominated(world, "web-0") == "n1"
 
 
-def test_pods_that_are_gone_or_bound_are_passed_over_and_the_others_nominated(world: World) -> None:
+def test_missing_and_bound_pods_are_skipped_and_the_others_nominated(world: World) -> None:
     world.put("Pod", a_pod("bound", nodeName="n0"))
     world.put("Pod", a_pod("web-0"))
 
@@ -352,7 +354,7 @@ def test_pods_that_are_gone_or_bound_are_passed_over_and_the_others_nominated(wo
     assert (nominated(world, "bound"), nominated(world, "web-0")) == ("", "n1")
 
 
-def test_nominations_for_a_node_are_cleared_and_those_for_others_stand(world: World) -> None:
+def test_only_nominations_for_the_given_node_are_cleared(world: World) -> None:
     for name, node in (("web-0", "n1"), ("web-1", "n2")):
         world.put("Pod", a_pod(name))
         world.cluster.nominate(node, [f"default/{name}"])
@@ -366,7 +368,7 @@ def test_nominations_for_a_node_are_cleared_and_those_for_others_stand(world: Wo
     assert [nominated(world, f"web-{number}") for number in range(3)] == ["", "n2", ""]
 
 
-def test_nodepools_and_nodeclasses_are_read_as_a_snapshot_holds_them(world: World) -> None:
+def test_nodepools_and_nodeclasses_are_read_in_the_form_of_a_snapshot(world: World) -> None:
     world.put("NodePool", a_pool())
     made = builders.nodeclass_manifest()
     world.put("EC2NodeClass", {**made, "metadata": {"name": "default"}})
@@ -376,7 +378,7 @@ def test_nodepools_and_nodeclasses_are_read_as_a_snapshot_holds_them(world: Worl
     assert [each["spec"] for each in read.nodeclasses] == [stored["EC2NodeClass"]["spec"]]
 
 
-def test_a_nodeclaim_is_read_by_name_and_one_that_is_not_there_is_none(world: World) -> None:
+def test_a_nodeclaim_is_read_by_name_and_a_missing_one_is_none(world: World) -> None:
     world.put("NodeClaim", {part: value for part, value in a_claim().items() if part != "status"})
     read = world.cluster.nodeclaim("default-abc")
     assert read is not None

@@ -1,4 +1,4 @@
-"""The Cluster port where nodes and pods end: what a fake promises, a real API server's adapter keeps."""
+"""The contract of the Cluster port for terminating nodes and pods, for the fake and the adapter."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ def finalizers(world: World, kind: str, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("provider_id", [MINE, ""], ids=["its own", "any"])
-def test_a_node_that_is_to_be_deleted_stays_until_we_have_finished_with_it(
-    world: World, provider_id: str
-) -> None:
+def test_a_deleted_node_stays_until_it_is_released(world: World, provider_id: str) -> None:
     world.put("Node", held_node())
     world.cluster.request_deletion("Node", "n1", provider_id)
     assert is_deleting(world, "Node", "n1")
@@ -54,7 +52,7 @@ def test_a_node_that_is_to_be_deleted_stays_until_we_have_finished_with_it(
     assert there(world, "Node", "n1") == before
 
 
-def test_a_node_whose_finalizer_somebody_took_off_stays_as_well(world: World) -> None:
+def test_a_deleted_node_whose_finalizer_was_removed_also_stays(world: World) -> None:
     world.put("Node", held_node("n1", MINE, FOREIGN))
     world.put("Node", {**a_node("n2"), "spec": {"providerID": OTHER}})
     world.cluster.request_deletion("Node", "n1", MINE)
@@ -64,7 +62,7 @@ def test_a_node_whose_finalizer_somebody_took_off_stays_as_well(world: World) ->
     assert finalizers(world, "Node", "n2") == [TERMINATION_FINALIZER]
 
 
-def test_a_claim_that_is_to_be_deleted_stays_until_we_have_finished_with_it(world: World) -> None:
+def test_a_deleted_claim_stays_until_it_is_released(world: World) -> None:
     world.cluster.apply_nodeclaim(a_claim())
     world.cluster.request_deletion("NodeClaim", "default-abc", MINE)
     assert is_deleting(world, "NodeClaim", "default-abc")
@@ -74,7 +72,7 @@ def test_a_claim_that_is_to_be_deleted_stays_until_we_have_finished_with_it(worl
     assert world.find("NodeClaim", "default-abc") is None
 
 
-def test_what_is_gone_needs_no_deletion(world: World) -> None:
+def test_deleting_a_missing_object_is_ignored(world: World) -> None:
     world.cluster.request_deletion("Node", "n1", MINE)
     world.cluster.request_deletion("NodeClaim", "default-abc")
     world.cluster.release_node("n1", MINE)
@@ -91,7 +89,7 @@ def test_a_node_of_another_instance_is_neither_deleted_nor_released(world: World
         assert there(world, "Node", name) == before
 
 
-def test_a_node_without_a_provider_id_is_released_as_such_and_no_other_by_its_name(world: World) -> None:
+def test_a_node_without_a_provider_id_is_released_only_as_one_without_it(world: World) -> None:
     world.put("Node", held_node("n1"))
     world.put("Node", {**held_node("n2"), "spec": {}})
     for name in ("n1", "n2"):
@@ -101,7 +99,7 @@ def test_a_node_without_a_provider_id_is_released_as_such_and_no_other_by_its_na
 
 
 @pytest.mark.parametrize("deleting", [True, False])
-def test_a_node_that_we_have_finished_with_goes(world: World, deleting: bool) -> None:
+def test_a_released_node_is_deleted(world: World, deleting: bool) -> None:
     world.put("Node", held_node())
     if deleting:
         world.cluster.request_deletion("Node", "n1", MINE)
@@ -110,7 +108,7 @@ def test_a_node_that_we_have_finished_with_goes(world: World, deleting: bool) ->
     assert world.cluster.release_node("n1", MINE) == ()
 
 
-def test_a_node_that_somebody_else_has_not_finished_with_stays_without_our_finalizer(world: World) -> None:
+def test_a_released_node_with_a_foreign_finalizer_stays_without_ours(world: World) -> None:
     world.put("Node", held_node("n1", MINE, TERMINATION_FINALIZER, FOREIGN))
     for _ in range(2):
         assert world.cluster.release_node("n1", MINE) == (FOREIGN,)
@@ -118,14 +116,14 @@ def test_a_node_that_somebody_else_has_not_finished_with_stays_without_our_final
     assert finalizers(world, "Node", "n1") == [FOREIGN]
 
 
-def test_registering_a_node_gives_it_our_finalizer_once(world: World) -> None:
+def test_registering_a_node_adds_our_finalizer_once(world: World) -> None:
     world.put("Node", held_node("n1", MINE, FOREIGN))
     for _ in range(2):
         assert world.cluster.register_node("n1", NodePatch({}, add_finalizers=(TERMINATION_FINALIZER,)))
     assert finalizers(world, "Node", "n1") == [FOREIGN, TERMINATION_FINALIZER]
 
 
-def test_a_node_that_is_being_deleted_takes_no_finalizer_but_all_else(world: World) -> None:
+def test_a_node_that_is_being_deleted_gets_all_changes_but_no_finalizer(world: World) -> None:
     world.put("Node", held_node("n1", MINE, FOREIGN))
     world.cluster.release_node("n1", MINE)
     assert world.cluster.register_node("n1", NodePatch({"a": "b"}, add_finalizers=(TERMINATION_FINALIZER,)))
@@ -133,7 +131,7 @@ def test_a_node_that_is_being_deleted_takes_no_finalizer_but_all_else(world: Wor
     assert there(world, "Node", "n1")["metadata"]["labels"]["a"] == "b"
 
 
-def test_labels_are_taken_off_a_node(world: World) -> None:
+def test_labels_are_removed_from_a_node(world: World) -> None:
     world.put("Node", a_node())
     world.cluster.register_node("n1", NodePatch({"a": "b", "c": "d"}))
     world.cluster.register_node("n1", NodePatch({"e": "f"}, remove_labels=("a", "never-there")))
@@ -148,7 +146,7 @@ def test_labels_are_taken_off_a_node(world: World) -> None:
 
 
 def running(world: World, name: str, *, ready: bool = True, phase: str = "Running", **spec: Any) -> PodOnNode:
-    """Put a pod of app=web onto node n1; gives its address."""
+    """Create a pod with app=web on node n1, and return its address."""
     pod = a_pod(name, nodeName="n1", **spec)
     status = {"phase": phase, "conditions": [{"type": "Ready", "status": "True" if ready else "False"}]}
     world.put("Pod", {**pod, "metadata": {**pod["metadata"], "labels": {"app": "web"}}, "status": status})
@@ -156,7 +154,7 @@ def running(world: World, name: str, *, ready: bool = True, phase: str = "Runnin
 
 
 def budget(world: World, needs: int, healthy: int, name: str = "web", **spec: Any) -> None:
-    """Put a budget for app=web, with what its controller has counted."""
+    """Create a budget for app=web, with the counts of its controller."""
     counted = {"expectedPods": healthy, "currentHealthy": healthy, "desiredHealthy": needs}
     allowed = {"disruptionsAllowed": max(0, healthy - needs), "observedGeneration": 1}
     world.put(
@@ -185,14 +183,14 @@ def end(world: World, name: str) -> datetime:
     return datetime.fromisoformat(there(world, "Pod", name)["metadata"]["deletionTimestamp"])
 
 
-def test_pods_without_a_budget_end_with_the_grace_they_ask_for_or_the_one_named(world: World) -> None:
+def test_pods_without_a_budget_terminate_with_their_own_or_the_given_grace_period(world: World) -> None:
     usual, own = running(world, "usual"), running(world, "own", terminationGracePeriodSeconds=120)
     named = PodOnNode(running(world, "named").pod, "n1", 5)
     assert evicted(world, usual, own, named) == [Evicted()] * 3
     assert [grace(world, name) for name in ("usual", "own", "named")] == [30, 120, 5]
 
 
-def test_no_more_pods_are_evicted_than_their_budget_allows(world: World) -> None:
+def test_no_more_pods_are_evicted_than_the_budget_allows(world: World) -> None:
     pods = [running(world, f"web-{number}") for number in range(20)]
     budget(world, needs=17, healthy=20)
     answers = evicted(world, *pods)
@@ -203,7 +201,7 @@ def test_no_more_pods_are_evicted_than_their_budget_allows(world: World) -> None
     assert sum(is_deleting(world, "Pod", f"web-{number}") for number in range(20)) == 3
 
 
-def test_a_budget_that_is_at_its_limit_says_what_it_needs_and_has(world: World) -> None:
+def test_an_exhausted_budget_reports_required_and_healthy_pods(world: World) -> None:
     pod = running(world, "web-0")
     budget(world, needs=1, healthy=1)
     (answer,) = evicted(world, pod)
@@ -222,7 +220,7 @@ def test_a_pod_under_two_budgets_is_not_evicted(world: World) -> None:
     assert not is_deleting(world, "Pod", "web-0")
 
 
-def test_a_pod_that_is_not_ready_goes_where_its_budget_has_no_use_for_it(world: World) -> None:
+def test_an_unready_pod_is_evicted_if_its_budget_is_satisfied_without_it(world: World) -> None:
     pod = running(world, "sick", ready=False)
     running(world, "well")
     budget(world, needs=1, healthy=1)
@@ -230,7 +228,7 @@ def test_a_pod_that_is_not_ready_goes_where_its_budget_has_no_use_for_it(world: 
 
 
 @pytest.mark.parametrize(("policy", "goes"), [("AlwaysAllow", True), ("IfHealthyBudget", False)])
-def test_a_pod_that_is_not_ready_goes_below_the_budget_only_if_that_says_so(
+def test_an_unready_pod_is_evicted_below_the_budget_only_if_the_policy_allows_it(
     world: World, policy: str, goes: bool
 ) -> None:
     pod = running(world, "sick", ready=False)
@@ -240,13 +238,13 @@ def test_a_pod_that_is_not_ready_goes_below_the_budget_only_if_that_says_so(
     assert is_deleting(world, "Pod", "sick") == goes
 
 
-def test_a_pod_that_has_not_started_goes_whatever_its_budget(world: World) -> None:
+def test_a_pending_pod_is_evicted_regardless_of_its_budget(world: World) -> None:
     pod = running(world, "early", ready=False, phase="Pending")
     budget(world, needs=1, healthy=0)
     assert evicted(world, pod) == [Evicted()]
 
 
-def test_a_pod_that_is_ending_already_needs_no_budget_and_keeps_its_time(world: World) -> None:
+def test_a_terminating_pod_needs_no_budget_and_keeps_its_deletion_time(world: World) -> None:
     pod = running(world, "web-0")
     assert evicted(world, pod) == [Evicted()]
     before = there(world, "Pod", "web-0")
@@ -257,7 +255,7 @@ def test_a_pod_that_is_ending_already_needs_no_budget_and_keeps_its_time(world: 
 
 
 @pytest.mark.parametrize("how", ["evict", "delete_pods"])
-def test_pods_that_have_ended_or_run_elsewhere_by_now_are_gone_and_left_alone(world: World, how: str) -> None:
+def test_pods_that_have_terminated_or_moved_count_as_gone_and_are_not_changed(world: World, how: str) -> None:
     over = [running(world, phase.lower(), ready=False, phase=phase) for phase in ("Succeeded", "Failed")]
     moved = PodOnNode(running(world, "moved").pod, "n2")
     world.put("Pod", a_pod("unbound"))
@@ -267,14 +265,14 @@ def test_pods_that_have_ended_or_run_elsewhere_by_now_are_gone_and_left_alone(wo
     assert not any(is_deleting(world, "Pod", name) for name in ("succeeded", "failed", "moved", "unbound"))
 
 
-def test_a_forced_deletion_asks_no_budget(world: World) -> None:
+def test_a_forced_deletion_ignores_budgets(world: World) -> None:
     pod = running(world, "web-0")
     budget(world, needs=1, healthy=1)
     assert world.cluster.delete_pods([PodOnNode(pod.pod, "n1", 7)]) == {pod.pod: Evicted()}
     assert grace(world, "web-0") == 7
 
 
-def test_the_grace_of_a_pod_that_is_ending_is_shortened_from_when_it_began(world: World) -> None:
+def test_the_grace_period_of_a_terminating_pod_is_shortened_from_its_start(world: World) -> None:
     pod = running(world, "slow", terminationGracePeriodSeconds=3600)
     evicted(world, pod)
     before = end(world, "slow")
@@ -284,13 +282,13 @@ def test_the_grace_of_a_pod_that_is_ending_is_shortened_from_when_it_began(world
     assert (before - end(world, "slow")).total_seconds() == 3540
 
 
-def test_a_pod_without_any_grace_is_gone_at_once(world: World) -> None:
+def test_a_pod_without_a_grace_period_is_gone_at_once(world: World) -> None:
     pod = running(world, "web-0")
     assert world.cluster.delete_pods([PodOnNode(pod.pod, "n1", 0)]) == {pod.pod: Evicted()}
     assert world.find("Pod", "web-0") is None
 
 
-def test_nobody_to_evict_is_no_call(world: World) -> None:
+def test_evicting_no_pods_makes_no_call(world: World) -> None:
     assert world.cluster.evict([]) == world.cluster.delete_pods([]) == {}
 
 

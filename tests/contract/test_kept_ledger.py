@@ -1,4 +1,4 @@
-"""A ledger that nobody has written to is not read again: what a store may go by, and what has it read."""
+"""A ledger that has not been written to is not read again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLAIM = builders.claim("default-a", phase=Phase.PENDING)
 
 
 class Table:
-    """A table with one ledger, whose clock stands still until it is moved; `whole` counts reads of all its items."""
+    """A table with one ledger and a clock that stands still until it is moved. `whole` counts complete reads."""
 
     def __init__(self, dynamodb: Any) -> None:
         self.now, self.whole = datetime(2026, 11, 25, 12, tzinfo=UTC), 0
@@ -34,7 +34,7 @@ class Table:
         self.whole += params["KeyConditionExpression"] == "pk = :pk"
 
     def store(self) -> DynamoStore:
-        """Return the ledger as one more process has it."""
+        """Return the store of another process."""
         return DynamoStore(self._dynamodb, TABLE_NAME, "east", lambda: self.now)
 
 
@@ -47,7 +47,7 @@ def table() -> Iterator[Table]:
         yield made
 
 
-def test_a_ledger_that_has_not_changed_for_a_while_is_read_once(table: Table) -> None:
+def test_a_ledger_that_has_not_changed_recently_is_read_once(table: Table) -> None:
     store = table.store()
     table.now += 6 * MINUTE
     read = store.load()
@@ -57,7 +57,7 @@ def test_a_ledger_that_has_not_changed_for_a_while_is_read_once(table: Table) ->
     assert table.whole == 1
 
 
-def test_a_ledger_that_has_lately_changed_is_read_each_time(table: Table) -> None:
+def test_a_ledger_that_has_changed_recently_is_read_each_time(table: Table) -> None:
     store = table.store()
     for _ in range(4):
         store.load()
@@ -65,7 +65,7 @@ def test_a_ledger_that_has_lately_changed_is_read_each_time(table: Table) -> Non
     assert table.whole == 4
 
 
-def test_a_ledger_is_read_again_after_a_quarter_of_an_hour_whatever_its_mark_says(table: Table) -> None:
+def test_a_ledger_is_read_again_after_a_quarter_of_an_hour_regardless_of_its_mark(table: Table) -> None:
     store = table.store()
     table.now += 6 * MINUTE
     store.load()
@@ -90,7 +90,7 @@ def status(content: str) -> NodeClassStatus:
 
 @pytest.mark.parametrize("what", WRITES)
 @pytest.mark.parametrize("by_itself", [True, False])
-def test_what_is_written_is_read_by_the_next_look(what: str, by_itself: bool, table: Table) -> None:
+def test_the_next_read_sees_every_write(what: str, by_itself: bool, table: Table) -> None:
     store = table.store()
     table.now += 6 * MINUTE
     before = store.load()
@@ -101,8 +101,8 @@ def test_what_is_written_is_read_by_the_next_look(what: str, by_itself: bool, ta
     assert after == table.store().load()
 
 
-def test_a_write_that_leaves_no_mark_of_its_own_is_seen_by_who_reads_soon_after(table: Table) -> None:
-    """A process marks the ledger once in half a minute: its second write is after the mark that others have seen."""
+def test_a_write_without_its_own_mark_is_seen_by_a_read_soon_after(table: Table) -> None:
+    """A process marks the ledger once per half minute, so its second write follows a mark that others have seen."""
     store, other = table.store(), table.store()
     table.now += 6 * MINUTE
     other.save_contents({"NodePool/default": "one"})
@@ -112,7 +112,7 @@ def test_a_write_that_leaves_no_mark_of_its_own_is_seen_by_who_reads_soon_after(
     assert store.load().contents == {"NodePool/default": "two"}
 
 
-def test_an_ec2nodeclass_that_resolves_to_the_same_again_is_read_and_nothing_else(table: Table) -> None:
+def test_after_an_unchanged_resolution_only_nodeclasses_are_read_again(table: Table) -> None:
     store, readiness = table.store(), table.store()
     readiness.save_nodeclass(status("content"))
     table.now += 6 * MINUTE

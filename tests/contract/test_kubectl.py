@@ -1,4 +1,4 @@
-"""kubectl itself, of the version that the real API server has, against both: what it prints and how it ends."""
+"""kubectl, of the real API server's version, against both servers: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def said(run: subprocess.CompletedProcess[str]) -> str:
-    """Return what kubectl printed; it must have succeeded."""
+    """Return kubectl's output, after asserting that it succeeded."""
     assert run.returncode == 0, run.stderr
     return run.stdout
 
@@ -84,7 +84,7 @@ def rows(run: subprocess.CompletedProcess[str]) -> list[list[str]]:
     return [line.split() for line in said(run).splitlines()]
 
 
-def test_apply_creates_changes_and_leaves_alone(kubectl: Kubectl) -> None:
+def test_apply_creates_configures_or_reports_no_change(kubectl: Kubectl) -> None:
     assert said(kubectl("apply", "-f", "-", given=deployment())) == "deployment.apps/web created\n"
     assert said(kubectl("apply", "-f", "-", given=deployment())) == "deployment.apps/web unchanged\n"
     assert said(kubectl("apply", "-f", "-", given=deployment(3))) == "deployment.apps/web configured\n"
@@ -98,7 +98,7 @@ def test_a_dry_run_on_the_server_stores_nothing(kubectl: Kubectl) -> None:
     assert kubectl("get", "deploy/web").returncode == 1
 
 
-def test_apply_on_the_server_and_its_conflict(kubectl: Kubectl) -> None:
+def test_server_side_apply_reports_conflicts(kubectl: Kubectl) -> None:
     applied = kubectl("apply", "--server-side", "-f", "-", given=deployment())
     assert said(applied) == "deployment.apps/web serverside-applied\n"
 
@@ -111,7 +111,7 @@ def test_apply_on_the_server_and_its_conflict(kubectl: Kubectl) -> None:
     assert said(kubectl("get", "deploy/web", "-o", "jsonpath={.spec.replicas}")) == "5"
 
 
-def test_what_was_applied_by_the_client_is_taken_over_by_the_server(kubectl: Kubectl) -> None:
+def test_server_side_apply_takes_over_client_side_applied_fields(kubectl: Kubectl) -> None:
     said(kubectl("apply", "-f", "-", given=deployment()))
 
     assert said(kubectl("apply", "--server-side", "-f", "-", given=deployment(4))).endswith(
@@ -147,7 +147,7 @@ def test_diff_shows_what_apply_would_change(kubectl: Kubectl) -> None:
     assert changes == {"-  generation: 1", "+  generation: 2", "-  replicas: 2", "+  replicas: 5"}
 
 
-def test_get_prints_tables_and_more_of_them_wide(kubectl: Kubectl) -> None:
+def test_get_prints_tables_and_more_columns_with_wide(kubectl: Kubectl) -> None:
     said(kubectl("apply", "-f", "-", given=deployment()))
     said(kubectl("create", "-f", "-", given=pod("one", nodeName="nowhere")))
 
@@ -160,7 +160,7 @@ def test_get_prints_tables_and_more_of_them_wide(kubectl: Kubectl) -> None:
     assert both == "deployment.apps/web\npod/one\n"
 
 
-def test_describe_tells_of_an_object_and_its_events(kubectl: Kubectl, server: Server, ns: str) -> None:
+def test_describe_shows_an_object_and_its_events(kubectl: Kubectl, server: Server, ns: str) -> None:
     said(kubectl("apply", "-f", "-", given=deployment()))
     uid = said(kubectl("get", "deploy/web", "-o", "jsonpath={.metadata.uid}"))
     about = {"kind": "Deployment", "apiVersion": "apps/v1", "name": "web", "namespace": ns, "uid": uid}
@@ -182,7 +182,7 @@ def test_describe_tells_of_an_object_and_its_events(kubectl: Kubectl, server: Se
     assert "to 2" in described
 
 
-def test_describe_of_a_node_adds_up_its_pods(kubectl: Kubectl, node_name: str) -> None:
+def test_describe_node_sums_up_the_requests_of_its_pods(kubectl: Kubectl, node_name: str) -> None:
     capacity = {"cpu": "4", "memory": "8Gi", "pods": "110"}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node_name}}
     said(
@@ -209,7 +209,7 @@ def test_describe_of_a_node_adds_up_its_pods(kubectl: Kubectl, node_name: str) -
         ("pdb.spec.unhealthyPodEvictionPolicy", "PodDisruptionBudget", "<string>"),
     ],
 )
-def test_explain_knows_built_in_fields(kubectl: Kubectl, path: str, kind: str, field: str) -> None:
+def test_explain_describes_built_in_fields(kubectl: Kubectl, path: str, kind: str, field: str) -> None:
     told = said(kubectl("explain", path))
 
     assert f"KIND:       {kind}\n" in told
@@ -225,9 +225,7 @@ def test_scale_and_set_image_change_a_deployment(kubectl: Kubectl) -> None:
     assert said(kubectl("get", "deploy/web", "-o", path)) == "7 app:2 3"
 
 
-def test_rollout_status_waits_for_what_the_controller_reports(
-    kubectl: Kubectl, server: Server, ns: str
-) -> None:
+def test_rollout_status_waits_for_the_controllers_status(kubectl: Kubectl, server: Server, ns: str) -> None:
     said(kubectl("create", "-f", "-", given=deployment()))
     waiting = kubectl("rollout", "status", "deploy/web", "--timeout=1s")
     assert waiting.returncode == 1
@@ -263,7 +261,7 @@ def test_wait_sees_conditions_and_deletions(kubectl: Kubectl, server: Server, ns
     assert said(kubectl("wait", "--for=delete", "pod/one", "--timeout=20s")) == ""
 
 
-def test_delete_waits_while_a_finalizer_holds(kubectl: Kubectl) -> None:
+def test_delete_waits_for_finalizers(kubectl: Kubectl) -> None:
     held = deployment()
     held["metadata"]["finalizers"] = ["example.com/wait"]
     said(kubectl("create", "-f", "-", given=held))
@@ -278,7 +276,7 @@ def test_delete_waits_while_a_finalizer_holds(kubectl: Kubectl) -> None:
 
 @pytest.fixture
 def node(kubectl: Kubectl, server: Server, node_name: str) -> Iterator[str]:
-    """A node with a pod that nothing protects."""
+    """A node with a pod that no disruption budget protects."""
     said(
         kubectl(
             "create", "-f", "-", given={"apiVersion": "v1", "kind": "Node", "metadata": {"name": node_name}}
@@ -297,7 +295,7 @@ def test_cordon_and_uncordon(kubectl: Kubectl, node: str) -> None:
     assert said(kubectl("uncordon", node)) == f"node/{node} uncordoned\n"
 
 
-def test_drain_evicts_what_runs_there(kubectl: Kubectl, node: str, ns: str) -> None:
+def test_drain_evicts_the_nodes_pods(kubectl: Kubectl, node: str, ns: str) -> None:
     refused = kubectl("drain", node, "--timeout=10s")
     assert refused.returncode == 1
     assert f"{ns}/one" in refused.stderr
@@ -335,7 +333,7 @@ def test_drain_waits_for_a_disruption_budget(kubectl: Kubectl, server: Server, n
     assert kubectl("get", "pod/one").returncode == 0
 
 
-def test_our_crds_are_applied_waited_for_and_explained(kubectl: Kubectl) -> None:
+def test_apply_wait_and_explain_work_for_our_crds(kubectl: Kubectl) -> None:
     for how in ((), ("--server-side", "--force-conflicts")):
         said(kubectl("apply", *how, "-f", str(CRDS)))
     said(kubectl("wait", "--for=condition=Established", "-f", str(CRDS), "--timeout=30s"))
@@ -345,7 +343,7 @@ def test_our_crds_are_applied_waited_for_and_explained(kubectl: Kubectl) -> None
     assert "FIELD: consolidateAfter <string>" in told
 
 
-def test_what_is_not_there_is_said_so(kubectl: Kubectl, ns: str) -> None:
+def test_missing_objects_and_kinds_are_reported(kubectl: Kubectl, ns: str) -> None:
     for arguments, words in (
         (("get", "nothing"), 'error: the server doesn\'t have a resource type "nothing"'),
         (("get", "pod", "nobody"), 'Error from server (NotFound): pods "nobody" not found'),
@@ -355,7 +353,7 @@ def test_what_is_not_there_is_said_so(kubectl: Kubectl, ns: str) -> None:
         assert (refused.returncode, refused.stderr.strip()) == (1, words)
 
 
-def test_who_am_i_and_what_may_i_do(kubectl: Kubectl) -> None:
+def test_auth_whoami_and_auth_can_i_are_answered(kubectl: Kubectl) -> None:
     assert said(kubectl("auth", "can-i", "create", "pods")) == "yes\n"
     assert "system:masters" in said(kubectl("auth", "whoami"))
     assert said(kubectl("get", "--raw", "/readyz")) == "ok"

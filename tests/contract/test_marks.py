@@ -1,4 +1,4 @@
-"""What says when clusters last changed, in DynamoDB: heartbeats of forwarders, marks of ledgers, and reading many."""
+"""Marks of the last change of clusters in DynamoDB: forwarder heartbeats, ledger marks, and reading many at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def heartbeats(request: pytest.FixtureRequest) -> Heartbeats:
     return DynamoHeartbeats(request.getfixturevalue("dynamodb"), TABLE_NAME, "east")
 
 
-def test_the_last_heartbeat_is_the_one_that_was_written_last(heartbeats: Heartbeats) -> None:
+def test_last_returns_the_latest_heartbeat(heartbeats: Heartbeats) -> None:
     assert heartbeats.last() is None
     for minute in range(3):
         heartbeats.beat(NOW + minute * MINUTE, NOW)
@@ -52,7 +52,7 @@ def test_the_last_heartbeat_is_the_one_that_was_written_last(heartbeats: Heartbe
 
 
 @pytest.mark.parametrize("broken", [{"at": {"S": "soon"}}, {"changed": {"N": "7"}}, {"changed": {"S": ""}}])
-def test_a_heartbeat_that_cannot_be_read_counts_as_none(dynamodb: Any, broken: dict[str, Any]) -> None:
+def test_an_unreadable_heartbeat_counts_as_missing(dynamodb: Any, broken: dict[str, Any]) -> None:
     key = {"pk": {"S": "FORWARDER#east"}, "sk": {"S": "HEARTBEAT"}}
     good = {"at": {"S": "2026-11-25T12:00:00Z"}, "changed": {"S": "2026-11-25T12:00:00Z"}}
     dynamodb.put_item(TableName=TABLE_NAME, Item={**key, **good})
@@ -68,7 +68,7 @@ def test_a_heartbeat_that_cannot_be_read_counts_as_none(dynamodb: Any, broken: d
 
 
 class Ledger:
-    """A ledger whose clock stands still until it is moved."""
+    """A ledger with a clock that stands still until it is moved."""
 
     def __init__(self, dynamodb: Any) -> None:
         self.now, self.calls = NOW, []
@@ -91,7 +91,7 @@ def ledger(dynamodb: Any) -> Ledger:
 
 
 SECOND = NOW.replace(microsecond=0)
-"""The ledger's marks are as precise as that."""
+"""The precision of ledger marks."""
 
 
 def test_a_commit_marks_the_ledger_in_its_transaction(ledger: Ledger) -> None:
@@ -100,7 +100,7 @@ def test_a_commit_marks_the_ledger_in_its_transaction(ledger: Ledger) -> None:
     assert ledger.changed() == SECOND
 
 
-def test_a_commit_that_loses_leaves_no_mark(ledger: Ledger) -> None:
+def test_a_failed_commit_leaves_no_mark(ledger: Ledger) -> None:
     ledger.store.commit(0, [PENDING], "d1")
     ledger.now += MINUTE
     with pytest.raises(Conflict):
@@ -121,14 +121,16 @@ def test_a_commit_that_loses_leaves_no_mark(ledger: Ledger) -> None:
         ),
     ],
 )
-def test_any_other_write_is_preceded_by_a_mark(ledger: Ledger, write: Callable[[DynamoStore], None]) -> None:
+def test_every_other_write_is_preceded_by_a_mark(
+    ledger: Ledger, write: Callable[[DynamoStore], None]
+) -> None:
     write(ledger.store)
     assert ledger.calls[0] == "UpdateItem"
     assert len(ledger.calls) == 2
     assert ledger.changed() == SECOND
 
 
-def test_a_process_marks_the_ledger_once_in_half_a_minute(ledger: Ledger) -> None:
+def test_a_process_marks_the_ledger_at_most_once_every_half_minute(ledger: Ledger) -> None:
     for _ in range(6):
         ledger.store.pause(None)
         ledger.now += timedelta(seconds=10)
@@ -136,7 +138,7 @@ def test_a_process_marks_the_ledger_once_in_half_a_minute(ledger: Ledger) -> Non
     assert ledger.changed() == SECOND + timedelta(seconds=30)
 
 
-def test_who_reads_or_takes_turns_leaves_no_mark(ledger: Ledger) -> None:
+def test_reads_and_locks_leave_no_mark(ledger: Ledger) -> None:
     ledger.store.load()
     ledger.store.take_lock(Concern.TERMINATION, NOW, NOW + MINUTE)
     ledger.store.release_lock(Concern.TERMINATION, NOW + MINUTE)
@@ -144,7 +146,7 @@ def test_who_reads_or_takes_turns_leaves_no_mark(ledger: Ledger) -> None:
     assert ledger.changed() is None
 
 
-def test_a_resolution_leaves_a_mark_only_where_it_differs_from_the_last(ledger: Ledger) -> None:
+def test_a_resolution_leaves_a_mark_only_if_it_differs_from_the_last(ledger: Ledger) -> None:
     status = NodeClassStatus("default", 1, "hash", NOW)
     ledger.store.save_nodeclass(status)
     assert ledger.changed() == SECOND
@@ -159,7 +161,7 @@ def test_a_resolution_leaves_a_mark_only_where_it_differs_from_the_last(ledger: 
     assert ledger.changed() == SECOND + MINUTE
 
 
-def test_a_ledger_that_cannot_be_marked_is_not_written_to(ledger: Ledger) -> None:
+def test_nothing_is_written_to_a_ledger_that_cannot_be_marked(ledger: Ledger) -> None:
     def refuse(**_: object) -> None:
         raise Transient("DynamoDB is away")
 
@@ -173,7 +175,7 @@ def test_a_ledger_that_cannot_be_marked_is_not_written_to(ledger: Ledger) -> Non
     assert ledger.store.load().contents == {}
 
 
-def test_marks_and_versions_leave_each_other_alone(ledger: Ledger) -> None:
+def test_marks_and_versions_do_not_overwrite_each_other(ledger: Ledger) -> None:
     ledger.store.pause(None)
     ledger.store.commit(ledger.store.load().version, [PENDING], "d1")
     ledger.now += MINUTE
@@ -184,7 +186,7 @@ def test_marks_and_versions_leave_each_other_alone(ledger: Ledger) -> None:
 # Many clusters
 
 
-def test_the_marks_of_many_clusters_are_read_a_hundred_items_at_a_time(dynamodb: Any) -> None:
+def test_marks_of_many_clusters_are_read_in_batches_of_a_hundred_items(dynamodb: Any) -> None:
     clusters = [f"cluster-{n}" for n in range(120)]
     for number, cluster in enumerate(clusters):
         DynamoHeartbeats(dynamodb, TABLE_NAME, cluster).beat(NOW + number * MINUTE, NOW)
@@ -198,13 +200,13 @@ def test_the_marks_of_many_clusters_are_read_a_hundred_items_at_a_time(dynamodb:
     }
 
 
-def test_a_cluster_without_any_item_has_no_marks(dynamodb: Any) -> None:
+def test_a_cluster_without_items_has_no_marks(dynamodb: Any) -> None:
     assert DynamoMarks(dynamodb, TABLE_NAME).of(["new"]) == {"new": Marks()}
     assert DynamoMarks(dynamodb, TABLE_NAME).of([]) == {}
 
 
 class Sluggish:
-    """A client that reads one key at a time, and leaves the others."""
+    """A client that reads one key per call and leaves the others unprocessed."""
 
     def __init__(self, dynamodb: Any, answers: int) -> None:
         self.dynamodb, self.answers = dynamodb, answers
@@ -219,7 +221,7 @@ class Sluggish:
         return {**answer, "UnprocessedKeys": {TABLE_NAME: {**asked, "Keys": left}} if left else {}}
 
 
-def test_keys_that_were_left_are_asked_for_again_and_not_without_end(dynamodb: Any) -> None:
+def test_unprocessed_keys_are_retried_a_limited_number_of_times(dynamodb: Any) -> None:
     for cluster in ("east", "west"):
         DynamoHeartbeats(dynamodb, TABLE_NAME, cluster).beat(NOW, NOW)
 
@@ -232,6 +234,6 @@ def test_keys_that_were_left_are_asked_for_again_and_not_without_end(dynamodb: A
         DynamoMarks(Sluggish(dynamodb, 0), TABLE_NAME).of(["east", "west"])
 
 
-def test_a_table_that_is_not_there_is_said_and_does_not_crash(dynamodb: Any) -> None:
+def test_a_missing_table_is_reported_without_a_crash(dynamodb: Any) -> None:
     with pytest.raises(Rejected, match="ResourceNotFoundException"):
         DynamoMarks(dynamodb, "another").of(["east"])

@@ -1,4 +1,4 @@
-"""The notices of a cluster, as DynamoDB keeps them and as the fake does."""
+"""The contract of the notices ports, for DynamoDB and for the fake."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REGION, OWN, OTHER = "us-east-1", "shop", "bank"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What keeps notices, and what reads those of the cluster `OWN`."""
+    """The writer of notices, and the reader of those of the cluster `OWN`."""
 
     region: RegionNotices
     own: Notices
@@ -66,7 +66,7 @@ def subject(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         )
 
 
-def test_what_is_kept_is_read_as_it_was_until_it_is_done(subject: Subject) -> None:
+def test_a_notice_is_read_unchanged_until_it_is_done(subject: Subject) -> None:
     event = builders.spot_warning("i-0123456789abcdef0")
     subject.keep("one", event)
     assert list(subject.own.pending()) == [KeptEvent("one", event, ACCOUNT)]
@@ -74,19 +74,19 @@ def test_what_is_kept_is_read_as_it_was_until_it_is_done(subject: Subject) -> No
     assert subject.ids() == []
 
 
-def test_an_event_that_comes_twice_is_one_notice(subject: Subject) -> None:
+def test_an_event_that_is_delivered_twice_is_one_notice(subject: Subject) -> None:
     for id_ in ("one", "one", "two"):
         subject.keep(id_)
     assert subject.ids() == ["one", "two"]
 
 
-def test_a_cluster_reads_its_own_notices_only(subject: Subject) -> None:
+def test_a_cluster_reads_only_its_own_notices(subject: Subject) -> None:
     subject.keep("theirs", cluster=OTHER)
     subject.keep("ours")
     assert subject.ids() == ["ours"]
 
 
-def test_more_notices_than_one_call_takes_are_read_and_deleted(subject: Subject) -> None:
+def test_more_notices_than_fit_into_one_call_are_read_and_deleted(subject: Subject) -> None:
     ids = [f"{number:03}" for number in range(60)]
     for id_ in ids:
         subject.keep(id_)
@@ -95,7 +95,7 @@ def test_more_notices_than_one_call_takes_are_read_and_deleted(subject: Subject)
     assert subject.ids() == ids[-1:]
 
 
-def test_to_delete_none_or_what_is_gone_is_fine(subject: Subject) -> None:
+def test_deleting_no_or_missing_notices_is_ignored(subject: Subject) -> None:
     subject.own.done([])
     subject.own.done(["gone"])
     assert subject.ids() == []
@@ -110,7 +110,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield deployed()("dynamodb")
 
 
-def test_what_nobody_has_done_expires_four_hours_later(client: Any) -> None:
+def test_an_unhandled_notice_expires_after_four_hours(client: Any) -> None:
     DynamoRegionNotices(client, TABLE_NAME, lambda: NOW).keep(OWN, "one", "{}", ACCOUNT)
     (item,) = client.scan(TableName=TABLE_NAME)["Items"]
     assert timedelta(hours=4) == KEPT
@@ -118,9 +118,7 @@ def test_what_nobody_has_done_expires_four_hours_later(client: Any) -> None:
 
 
 @pytest.mark.parametrize("document", [None, "no JSON", "[1, 2]", '{"event": 7, "account": []}', "[" * 9000])
-def test_an_item_that_holds_no_event_gives_one_that_is_rejected_and_can_be_deleted(
-    client: Any, document: str | None
-) -> None:
+def test_an_item_without_an_event_is_rejected_and_can_be_deleted(client: Any, document: str | None) -> None:
     notices = DynamoNotices(client, TABLE_NAME, OWN)
     event = builders.spot_warning("i-0123456789abcdef0")
     DynamoRegionNotices(client, TABLE_NAME, lambda: NOW).keep(OWN, "sound", event, ACCOUNT)

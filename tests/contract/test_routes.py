@@ -1,4 +1,4 @@
-"""Two clusters in one account: the table's own indexes tell whose an instance is, and each reads its own notices."""
+"""Two clusters in one account: indexes map instances to clusters, and each cluster reads its own notices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BLOCK = "cr-0123456789abcdef0"
 
 
 class Account:
-    """An account that is deployed to."""
+    """An account with a deployment."""
 
     def __init__(self) -> None:
         self.client: Any = partial(boto3.client, region_name=REGION)
@@ -46,7 +46,7 @@ class Account:
         return DynamoStore(provisioning("dynamodb"), TABLE_NAME, cluster, lambda: NOW)
 
     def launched(self, cluster: str, instance: str, **fields: Any) -> NodeClaim:
-        """Commit a claim and give it its instance, as provisioning does."""
+        """Commit a claim and save its instance, as provisioning does."""
         store, claim = self.store(cluster), builders.claim(f"default-{instance}", phase=Phase.PENDING)
         store.commit(store.load().version, [claim], "d-1")
         assert self.routes.of_instance(instance) == frozenset()
@@ -66,14 +66,16 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
         yield Account()
 
 
-def test_an_instance_is_its_clusters_from_its_launch_until_its_claim_is_forgotten(account: Account) -> None:
+def test_an_instance_belongs_to_its_cluster_from_launch_until_its_claim_is_forgotten(
+    account: Account,
+) -> None:
     claim = account.launched(CLUSTERS[0], FIRST)
     assert account.routes.of_instance(FIRST) == {CLUSTERS[0]}
     account.store(CLUSTERS[0]).forget(claim)
     assert account.routes.of_instance(FIRST) == frozenset()
 
 
-def test_a_reservation_is_all_clusters_that_have_instances_in_it(account: Account) -> None:
+def test_a_reservation_belongs_to_all_clusters_with_instances_in_it(account: Account) -> None:
     inside = {**builders.claim().labels, RESERVATION_ID: BLOCK}
     for cluster, instance in zip(CLUSTERS, (FIRST, SECOND), strict=True):
         account.launched(cluster, instance, labels=inside)
@@ -82,7 +84,7 @@ def test_a_reservation_is_all_clusters_that_have_instances_in_it(account: Accoun
     assert account.routes.of_reservation("cr-0fedcba9876543210") == frozenset()
 
 
-def test_each_of_two_clusters_is_kept_the_notices_of_its_own_instances_and_nobody_those_of_others(
+def test_each_cluster_gets_only_the_notices_of_its_own_instances(
     account: Account,
 ) -> None:
     account.launched(CLUSTERS[0], FIRST)

@@ -1,4 +1,4 @@
-"""The Store port: the ledger in memory and the one in DynamoDB keep the same promises."""
+"""The contract of the Store port, for the ledger in memory and the one in DynamoDB."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ from tests.formats.values import (
     POOL,
 )
 
-TABLE = "nodesmith"  # as the roles name it
+TABLE = "nodesmith"  # the name in the roles' policies
 PENDING = builders.claim("default-a", phase=Phase.PENDING)
 OTHER = builders.claim("default-b", phase=Phase.PENDING)
 
 
 @pytest.fixture
 def dynamodb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A client of an empty table like the deployed one."""
+    """A client of an empty table that is like the deployed one."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_ACCOUNT_ID_ENDPOINT_MODE", "disabled")
@@ -75,7 +75,7 @@ def dynamodb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.fixture(params=["memory", "table", "dynamodb"])
 def store(request: pytest.FixtureRequest) -> Store:
-    """A ledger that knows nothing yet."""
+    """An empty ledger."""
     if request.param == "memory":
         return FakeStore()
     if request.param == "table":
@@ -86,7 +86,7 @@ def store(request: pytest.FixtureRequest) -> Store:
 
 @pytest.fixture
 def made(dynamodb: Any) -> Callable[[str], DynamoStore]:
-    """Return DynamoDB stores of one table, by cluster."""
+    """Return a function that returns the DynamoDB store of a cluster, all in one table."""
     return lambda cluster: DynamoStore(dynamodb, TABLE, cluster, lambda: NOW)
 
 
@@ -94,25 +94,25 @@ def names(ledger: Ledger) -> list[str]:
     return [claim.name for claim in ledger.claims]
 
 
-def test_a_ledger_that_knows_nothing_is_empty_and_of_version_zero(store: Store) -> None:
+def test_a_new_ledger_is_empty_and_has_version_zero(store: Store) -> None:
     assert store.load() == Ledger()
 
 
-def test_the_first_commit_makes_version_one_and_its_claims_are_there(store: Store) -> None:
+def test_the_first_commit_creates_version_one_with_its_claims(store: Store) -> None:
     store.commit(0, [OTHER, PENDING], "d1")
     ledger = store.load()
     assert (ledger.version, names(ledger)) == (1, ["default-a", "default-b"])
     assert {claim.revision for claim in ledger.claims} == {1}
 
 
-def test_the_first_commit_goes_through_where_only_the_cluster_is_known(store: Store) -> None:
+def test_the_first_commit_succeeds_if_only_the_cluster_details_exist(store: Store) -> None:
     store.save_cluster(FULL_CLUSTER)
     store.commit(0, [PENDING], "d1")
     ledger = store.load()
     assert (ledger.version, ledger.cluster) == (1, FULL_CLUSTER)
 
 
-def test_what_is_known_of_the_cluster_is_written_without_moving_the_version(store: Store) -> None:
+def test_writing_the_cluster_details_does_not_change_the_version(store: Store) -> None:
     store.commit(0, [], "d1")
     store.save_cluster(FULL_CLUSTER)
     assert store.load().version == 1
@@ -128,20 +128,20 @@ def test_a_commit_on_another_version_conflicts_and_writes_nothing(store: Store, 
     assert (store.load().version, names(store.load())) == (1, [])
 
 
-def test_a_commit_on_a_version_that_is_yet_to_come_conflicts_with_an_empty_ledger(store: Store) -> None:
+def test_a_commit_on_a_future_version_conflicts_on_an_empty_ledger(store: Store) -> None:
     with pytest.raises(Conflict):
         store.commit(1, [PENDING], "d1")
     assert store.load() == Ledger()
 
 
-def test_a_claim_that_exists_conflicts_and_its_companions_are_not_written(store: Store) -> None:
+def test_an_existing_claim_conflicts_and_other_claims_of_the_commit_are_not_written(store: Store) -> None:
     store.commit(0, [PENDING], "d1")
     with pytest.raises(Conflict):
         store.commit(1, [OTHER, PENDING], "d2")
     assert (store.load().version, names(store.load())) == (1, ["default-a"])
 
 
-def test_of_two_who_decided_on_the_same_version_one_commits(store: Store) -> None:
+def test_only_one_of_two_commits_on_the_same_version_succeeds(store: Store) -> None:
     read_by_a, read_by_b = store.load().version, store.load().version
     store.commit(read_by_b, [OTHER], "b")
     with pytest.raises(Conflict):
@@ -149,12 +149,12 @@ def test_of_two_who_decided_on_the_same_version_one_commits(store: Store) -> Non
     assert names(store.load()) == ["default-b"]
 
 
-def test_ninety_claims_are_committed_at_once(store: Store) -> None:
+def test_ninety_claims_can_be_committed_at_once(store: Store) -> None:
     store.commit(0, [replace(PENDING, name=f"default-{n:02d}") for n in range(90)], "d1")
     assert len(store.load().claims) == 90
 
 
-def test_progress_is_saved_under_the_next_revision(store: Store) -> None:
+def test_a_saved_claim_has_the_next_revision(store: Store) -> None:
     store.commit(0, [PENDING], "d1")
     (claim,) = store.load().claims
     saved = store.save(replace(claim, phase=Phase.LAUNCHED, instance_id="i-1"))
@@ -163,7 +163,7 @@ def test_progress_is_saved_under_the_next_revision(store: Store) -> None:
     assert store.load().version == 1
 
 
-def test_progress_on_a_revision_that_has_moved_conflicts(store: Store) -> None:
+def test_saving_a_claim_on_an_outdated_revision_conflicts(store: Store) -> None:
     store.commit(0, [PENDING], "d1")
     (claim,) = store.load().claims
     store.save(replace(claim, message="first"))
@@ -172,7 +172,7 @@ def test_progress_on_a_revision_that_has_moved_conflicts(store: Store) -> None:
     assert store.load().claims[0].message == "first"
 
 
-def test_progress_of_a_claim_that_was_forgotten_conflicts_and_does_not_bring_it_back(store: Store) -> None:
+def test_saving_a_forgotten_claim_conflicts_and_does_not_restore_it(store: Store) -> None:
     store.commit(0, [PENDING], "d1")
     (claim,) = store.load().claims
     store.forget(claim)
@@ -181,7 +181,7 @@ def test_progress_of_a_claim_that_was_forgotten_conflicts_and_does_not_bring_it_
     assert store.load().claims == ()
 
 
-def test_forgetting_a_claim_that_has_moved_conflicts_and_keeps_it(store: Store) -> None:
+def test_forgetting_a_claim_on_an_outdated_revision_conflicts_and_keeps_it(store: Store) -> None:
     store.commit(0, [PENDING], "d1")
     (claim,) = store.load().claims
     store.save(claim)
@@ -190,7 +190,7 @@ def test_forgetting_a_claim_that_has_moved_conflicts_and_keeps_it(store: Store) 
     assert names(store.load()) == ["default-a"]
 
 
-def test_forgetting_a_claim_twice_is_fine(store: Store) -> None:
+def test_forgetting_a_claim_is_idempotent(store: Store) -> None:
     store.commit(0, [PENDING], "d1")
     (claim,) = store.load().claims
     store.forget(claim)
@@ -198,7 +198,7 @@ def test_forgetting_a_claim_twice_is_fine(store: Store) -> None:
     assert store.load().claims == ()
 
 
-def test_the_end_of_a_claim_is_remembered_as_a_departure_when_it_is_forgotten(store: Store) -> None:
+def test_forgetting_a_terminated_claim_leaves_a_departure(store: Store) -> None:
     store.commit(0, [replace(FULL_CLAIM, terminating_at=NOW), PENDING], "d1")
     for claim in store.load().claims:
         store.forget(claim)
@@ -208,9 +208,7 @@ def test_the_end_of_a_claim_is_remembered_as_a_departure_when_it_is_forgotten(st
 
 
 @pytest.mark.parametrize(("attempt", "hours"), [(1, 1), (2, 2)])
-def test_a_departure_is_forgotten_by_the_clock_that_the_store_is_given(
-    dynamodb: Any, attempt: int, hours: int
-) -> None:
+def test_departures_expire_by_the_clock_of_the_store(dynamodb: Any, attempt: int, hours: int) -> None:
     times = [NOW]
     store = DynamoStore(dynamodb, TABLE, "test", lambda: times[0])
     made = replace(FULL_CLAIM, terminating_at=NOW, attempts=FrozenMap({"a-b": attempt}))
@@ -223,7 +221,7 @@ def test_a_departure_is_forgotten_by_the_clock_that_the_store_is_given(
     assert store.load().departures == ()
 
 
-def test_disruption_is_paused_and_goes_on(store: Store) -> None:
+def test_disruption_can_be_paused_and_resumed(store: Store) -> None:
     assert store.load().paused is None
     store.pause(Pause(NOW, "a release"))
     store.pause(Pause(NOW, "another release"))
@@ -233,20 +231,20 @@ def test_disruption_is_paused_and_goes_on(store: Store) -> None:
     assert store.load() == Ledger()
 
 
-def test_a_move_with_every_field_set_comes_back_equal(store: Store) -> None:
+def test_a_move_with_every_field_set_is_read_back_equal(store: Store) -> None:
     assert [f.name for f in fields(Move) if not getattr(FULL_MOVE, f.name)] == []
     assert store.save_move(replace(FULL_MOVE, revision=0)) == FULL_MOVE
     assert store.load() == Ledger(moves=(FULL_MOVE,))
 
 
-def test_a_moves_next_stage_is_saved_under_the_next_revision(store: Store) -> None:
+def test_a_saved_move_has_the_next_revision(store: Store) -> None:
     saved = store.save_move(store.save_move(replace(FULL_MOVE, revision=0)).at(Stage.ENDING, NOW))
     assert (saved.stage, saved.revision) == (Stage.ENDING, 2)
     assert store.load().moves == (saved,)
 
 
 @pytest.mark.parametrize("revision", [0, 2])
-def test_a_move_that_another_has_taken_further_conflicts(store: Store, revision: int) -> None:
+def test_saving_a_move_on_an_outdated_revision_conflicts(store: Store, revision: int) -> None:
     move = store.save_move(replace(FULL_MOVE, revision=0))
     late = replace(move, why="late", revision=revision)
     for write in (
@@ -259,7 +257,7 @@ def test_a_move_that_another_has_taken_further_conflicts(store: Store, revision:
     assert store.load() == Ledger(moves=(move,)), "neither the version nor a claim is written"
 
 
-def test_a_move_goes_on_in_the_commit_of_its_replacements(store: Store) -> None:
+def test_a_commit_updates_a_move_with_its_replacements(store: Store) -> None:
     store.commit(0, [], "d1", replace(FULL_MOVE, stage=Stage.PROPOSED, replacements=(), revision=0))
     (proposed,) = store.load().moves
     store.commit(1, [PENDING], "d2", proposed.at(Stage.REPLACING, NOW, replacements=(PENDING.name,)))
@@ -270,14 +268,14 @@ def test_a_move_goes_on_in_the_commit_of_its_replacements(store: Store) -> None:
     ]
 
 
-def test_a_commit_on_another_version_leaves_its_move_where_it_was(store: Store) -> None:
+def test_a_commit_on_another_version_does_not_change_its_move(store: Store) -> None:
     move = store.save_move(replace(FULL_MOVE, revision=0))
     with pytest.raises(Conflict):
         store.commit(3, [PENDING], "d1", move.at(Stage.ENDING, NOW))
     assert store.load() == Ledger(moves=(move,))
 
 
-def test_a_move_is_forgotten_once_and_again(store: Store) -> None:
+def test_forgetting_a_move_is_idempotent(store: Store) -> None:
     move = store.save_move(replace(FULL_MOVE, revision=0))
     store.forget_move(move)
     store.forget_move(move)
@@ -286,20 +284,20 @@ def test_a_move_is_forgotten_once_and_again(store: Store) -> None:
         store.save_move(move)
 
 
-def test_a_claim_with_every_field_set_comes_back_equal(store: Store) -> None:
+def test_a_claim_with_every_field_set_is_read_back_equal(store: Store) -> None:
     unset = [f.name for f in fields(NodeClaim) if not getattr(FULL_CLAIM, f.name)]
     assert unset == []
     store.commit(0, [FULL_CLAIM], "d1")
     assert store.load().claims == (FULL_CLAIM,)
 
 
-def test_a_claim_with_only_what_it_must_have_comes_back_equal(store: Store) -> None:
+def test_a_claim_with_only_required_fields_is_read_back_equal(store: Store) -> None:
     bare = NodeClaim("n", "default", NodeClassRef("default"), NOW, Phase.PENDING, NOW, revision=1)
     store.commit(0, [bare], "d1")
     assert store.load().claims == (bare,)
 
 
-def test_what_an_ec2nodeclass_resolved_to_comes_back_equal_and_is_replaced_whole(store: Store) -> None:
+def test_a_nodeclass_status_is_read_back_equal_and_replaced_completely(store: Store) -> None:
     store.save_nodeclass(FULL_STATUS)
     assert store.load().nodeclasses == {"default": FULL_STATUS}
     bare = NodeClassStatus("default", 8, "other", NOW)
@@ -307,7 +305,7 @@ def test_what_an_ec2nodeclass_resolved_to_comes_back_equal_and_is_replaced_whole
     assert store.load().nodeclasses == {"default": bare}
 
 
-def test_an_ec2nodeclass_is_forgotten_alone(store: Store) -> None:
+def test_forgetting_an_ec2nodeclass_keeps_the_others(store: Store) -> None:
     store.save_nodeclass(FULL_STATUS)
     store.save_nodeclass(replace(FULL_STATUS, name="gpu"))
     store.forget_nodeclass("default")
@@ -315,12 +313,12 @@ def test_an_ec2nodeclass_is_forgotten_alone(store: Store) -> None:
     assert set(store.load().nodeclasses) == {"gpu"}
 
 
-def test_the_cluster_comes_back_equal(store: Store) -> None:
+def test_the_cluster_details_are_read_back_equal(store: Store) -> None:
     store.save_cluster(FULL_CLUSTER)
     assert store.load().cluster == FULL_CLUSTER
 
 
-def test_back_offs_of_offerings_come_back_equal_and_can_be_cleared(store: Store) -> None:
+def test_back_offs_of_offerings_are_read_back_equal_and_can_be_cleared(store: Store) -> None:
     backoff = Backoff(NOW + timedelta(minutes=3), 2, "InsufficientInstanceCapacity")
     other = replace(POOL, zone="us-east-1b")
     store.save_unavailable({POOL: backoff, other: backoff})
@@ -329,32 +327,32 @@ def test_back_offs_of_offerings_come_back_equal_and_can_be_cleared(store: Store)
     assert store.load().unavailable == {other: backoff}
 
 
-def test_what_interruptions_of_pools_come_to_comes_back_equal_and_is_replaced(store: Store) -> None:
+def test_interruption_risks_are_read_back_equal_and_can_be_replaced(store: Store) -> None:
     risk, other = Risk(1.25, NOW), replace(POOL, zone="us-east-1b")
     store.save_risks({POOL: Risk(0.5, NOW), other: risk})
     store.save_risks({POOL: risk})
     assert store.load().risks == {POOL: risk, other: risk}
 
 
-def test_how_long_drains_take_comes_back_equal_and_is_replaced(store: Store) -> None:
+def test_drain_times_are_read_back_equal_and_can_be_replaced(store: Store) -> None:
     store.save_drain_time("default", DrainTime(12.5, NOW))
     store.save_drain_time("default", DrainTime(30.0, NOW))
     assert store.load().drain_times == {"default": DrainTime(30.0, NOW)}
 
 
 def documents(dynamodb: Any) -> list[dict[str, Any]]:
-    """Return the items of the ledger but the one that says when it changed."""
+    """Return the items of the ledger except `META`."""
     return [item for item in dynamodb.scan(TableName=TABLE)["Items"] if item["sk"]["S"] != "META"]
 
 
-def test_a_risk_expires_when_it_comes_to_nothing(dynamodb: Any, made: Callable[[str], DynamoStore]) -> None:
+def test_a_risk_expires_when_it_becomes_negligible(dynamodb: Any, made: Callable[[str], DynamoStore]) -> None:
     risk = Risk(1.0, NOW)
     made("test").save_risks({POOL: risk})
     (item,) = documents(dynamodb)
     assert int(item["ttl"]["N"]) == int(risk.forgotten_at.timestamp())
 
 
-def test_more_back_offs_than_fit_into_one_call_are_all_written_and_all_cleared(store: Store) -> None:
+def test_more_back_offs_than_fit_into_one_call_are_written_and_cleared(store: Store) -> None:
     backoffs = {
         replace(POOL, instance_type=f"m5.{n}xlarge"): Backoff(NOW, n + 1, "InsufficientInstanceCapacity")
         for n in range(61)
@@ -365,7 +363,7 @@ def test_more_back_offs_than_fit_into_one_call_are_all_written_and_all_cleared(s
     assert store.load().unavailable == {}
 
 
-def test_a_nodepools_back_off_comes_back_equal_and_can_be_cleared(store: Store) -> None:
+def test_a_nodepools_back_off_is_read_back_equal_and_can_be_cleared(store: Store) -> None:
     backoff = Backoff(NOW + timedelta(minutes=6), 2, "Unauthorized: You may not")
     store.save_nodepool_backoff("default", backoff)
     assert store.load().nodepool_backoffs == {"default": backoff}
@@ -374,7 +372,7 @@ def test_a_nodepools_back_off_comes_back_equal_and_can_be_cleared(store: Store) 
     assert store.load().nodepool_backoffs == {}
 
 
-def test_content_hashes_come_back_equal_and_are_forgotten_alone(store: Store) -> None:
+def test_content_hashes_are_read_back_equal_and_can_be_forgotten_singly(store: Store) -> None:
     written = {"NodePool/default": "a" * 64, "NodePool/other": "b" * 64, "NodeClaim/mine": "c" * 64}
     store.save_contents(written)
     store.save_contents({"NodePool/other": "d" * 64})
@@ -382,7 +380,7 @@ def test_content_hashes_come_back_equal_and_are_forgotten_alone(store: Store) ->
     assert store.load().contents == {"NodePool/default": "a" * 64, "NodePool/other": "d" * 64}
 
 
-def test_back_offs_of_subnets_come_back_equal(store: Store) -> None:
+def test_back_offs_of_subnets_are_read_back_equal(store: Store) -> None:
     backoff = Backoff(NOW + timedelta(minutes=5), 1, "InsufficientFreeAddressesInSubnet")
     store.save_subnet_backoffs({"subnet-1": backoff, "subnet-2": backoff})
     later = replace(backoff, until=NOW + timedelta(minutes=9))
@@ -391,7 +389,7 @@ def test_back_offs_of_subnets_come_back_equal(store: Store) -> None:
     assert store.load().unavailable == {}
 
 
-def test_a_back_off_of_moves_comes_back_equal_and_can_be_cleared(store: Store) -> None:
+def test_a_back_off_of_moves_is_read_back_equal_and_can_be_cleared(store: Store) -> None:
     kind, other = MoveKind("default", "Drifted"), MoveKind("default", "Underutilized")
     backoff = Backoff(NOW + timedelta(minutes=6), 2, "NodeClaim default-a is not to be had")
     store.save_move_backoff(kind, backoff)
@@ -404,7 +402,7 @@ def test_a_back_off_of_moves_comes_back_equal_and_can_be_cleared(store: Store) -
 
 
 def test_a_small_ledger_is_read_by_two_queries(dynamodb: Any, made: Callable[[str], Store]) -> None:
-    """One for the version, one for each MiB: a look at a cluster in which nothing happens makes no other call."""
+    """One for the version, one for each MiB. A run for a quiet cluster makes no other call."""
     store, calls = made("test"), list[str]()
     store.commit(0, [PENDING], "d1")
     dynamodb.meta.events.register("before-call.dynamodb", lambda model, **_: calls.append(model.name))
@@ -412,7 +410,7 @@ def test_a_small_ledger_is_read_by_two_queries(dynamodb: Any, made: Callable[[st
     assert calls == ["Query", "Query"]
 
 
-def test_what_is_known_of_a_nodepool_comes_back_under_the_next_revision_and_can_be_forgotten(
+def test_a_nodepools_registration_health_is_read_back_with_the_next_revision_and_can_be_forgotten(
     store: Store,
 ) -> None:
     store.save_health("default", FULL_HEALTH)
@@ -425,7 +423,7 @@ def test_what_is_known_of_a_nodepool_comes_back_under_the_next_revision_and_can_
 
 
 @pytest.mark.parametrize("revision", [0, 2])
-def test_of_two_who_learn_of_a_nodepool_at_once_one_looks_again(store: Store, revision: int) -> None:
+def test_concurrent_writes_of_a_nodepools_registration_health_conflict(store: Store, revision: int) -> None:
     store.save_health("default", FULL_HEALTH)
     with pytest.raises(Conflict):
         store.save_health("default", RegistrationHealth("late", revision=revision))
@@ -435,7 +433,7 @@ def test_of_two_who_learn_of_a_nodepool_at_once_one_looks_again(store: Store, re
 OFFERED = Offered(7_900_000_000, {"hash": Resources({"cpu": 1930, "memory": 7_300_000_000})})
 
 
-def test_what_nodes_offer_comes_back_equal_and_is_replaced_whole(store: Store) -> None:
+def test_observed_node_capacity_is_read_back_equal_and_replaced_completely(store: Store) -> None:
     boot = Boot("m5.large", "ami-1")
     assert store.learned() == {}
     store.learn({boot: OFFERED, Boot("m5.large", "ami-2"): Offered(1)})
@@ -444,7 +442,7 @@ def test_what_nodes_offer_comes_back_equal_and_is_replaced_whole(store: Store) -
     assert store.load() == Ledger(), "it is no part of a cluster's ledger"
 
 
-def test_all_clusters_of_a_table_share_what_nodes_offer_and_it_expires_after_half_a_year(
+def test_all_clusters_of_a_table_share_observed_capacity_which_expires_after_half_a_year(
     dynamodb: Any, made: Callable[[str], DynamoStore]
 ) -> None:
     made("test").learn({Boot("m5.large", "ami-1"): OFFERED})
@@ -464,7 +462,7 @@ def test_back_offs_expire_from_the_table_a_day_after_they_end(
     assert [i["ttl"] for i in items] == [{"N": str(int((NOW + timedelta(days=1)).timestamp()))}] * 2
 
 
-def test_claims_and_resolutions_never_expire(dynamodb: Any, made: Callable[[str], Store]) -> None:
+def test_claims_and_nodeclass_statuses_never_expire(dynamodb: Any, made: Callable[[str], Store]) -> None:
     store = made("test")
     store.commit(0, [PENDING], "d1")
     store.save_nodeclass(FULL_STATUS)
@@ -472,7 +470,7 @@ def test_claims_and_resolutions_never_expire(dynamodb: Any, made: Callable[[str]
     assert all("ttl" not in item for item in dynamodb.scan(TableName=TABLE)["Items"])
 
 
-def test_two_clusters_in_one_table_never_see_each_other(made: Callable[[str], Store]) -> None:
+def test_two_clusters_in_one_table_do_not_see_each_other(made: Callable[[str], Store]) -> None:
     ours, theirs = made("test"), made("test2")
     ours.commit(0, [PENDING], "d1")
     ours.save_unavailable({POOL: Backoff(NOW, 1)})
@@ -483,7 +481,7 @@ def test_two_clusters_in_one_table_never_see_each_other(made: Callable[[str], St
     assert names(ours.load()) == ["default-a"]
 
 
-def test_items_of_kinds_that_a_newer_version_wrote_are_ignored(
+def test_items_of_unknown_kinds_from_a_newer_version_are_ignored(
     dynamodb: Any, made: Callable[[str], Store]
 ) -> None:
     store = made("test")
@@ -495,7 +493,7 @@ def test_items_of_kinds_that_a_newer_version_wrote_are_ignored(
     assert store.load() == before
 
 
-def test_a_claim_written_by_a_newer_version_loses_only_what_this_one_does_not_know(
+def test_a_claim_from_a_newer_version_loses_only_unknown_fields(
     dynamodb: Any, made: Callable[[str], Store]
 ) -> None:
     store = made("test")
@@ -508,7 +506,7 @@ def test_a_claim_written_by_a_newer_version_loses_only_what_this_one_does_not_kn
     assert store.load() == before
 
 
-def test_of_many_claims_those_that_are_there_are_known(store: Store) -> None:
+def test_known_returns_the_existing_ones_of_many_claims(store: Store) -> None:
     there = [replace(PENDING, name=f"default-{n:03d}") for n in range(120)]
     store.commit(0, there[:60], "d1")
     store.commit(1, there[60:], "d2")
@@ -518,7 +516,7 @@ def test_of_many_claims_those_that_are_there_are_known(store: Store) -> None:
     assert not store.known(set())
 
 
-def test_claims_that_dynamodb_did_not_get_to_are_asked_for_again(
+def test_claims_that_dynamodb_left_unprocessed_are_requested_again(
     dynamodb: Any, made: Callable[[str], Store]
 ) -> None:
     store, asked = made("test"), []
@@ -542,7 +540,9 @@ def big_claims(count: int) -> list[NodeClaim]:
     return [replace(PENDING, name=f"default-{n:03d}", message="x" * 40_000) for n in range(count)]
 
 
-def test_a_ledger_of_more_than_one_page_is_read_whole(dynamodb: Any, made: Callable[[str], Store]) -> None:
+def test_a_ledger_of_more_than_one_page_is_read_completely(
+    dynamodb: Any, made: Callable[[str], Store]
+) -> None:
     store, pages = made("test"), []
     dynamodb.meta.events.register("after-call.dynamodb.Query", lambda **_: pages.append(1))
     store.commit(0, big_claims(60), "d1")
@@ -604,7 +604,9 @@ def test_a_transaction_cancelled_by_throttling_may_succeed_later(
         made("test").commit(0, [PENDING], "d1")
 
 
-def test_a_transaction_that_met_another_conflicts(dynamodb: Any, made: Callable[[str], Store]) -> None:
+def test_a_transaction_that_collides_with_another_conflicts(
+    dynamodb: Any, made: Callable[[str], Store]
+) -> None:
     reasons = [{"Code": "TransactionConflict"}, {"Code": "None"}]
     fail(dynamodb, "TransactWriteItems", "TransactionCanceledException", CancellationReasons=reasons)
     with pytest.raises(Conflict):
@@ -612,7 +614,7 @@ def test_a_transaction_that_met_another_conflicts(dynamodb: Any, made: Callable[
 
 
 def fail(client: Any, call: str, code: str, **more: Any) -> None:
-    """Let a call of a client answer with an error."""
+    """Make a call of a client return an error."""
     answer = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": 400}, **more}
     http = type("Response", (), {"status_code": 400})()
     client.meta.events.register(f"before-call.dynamodb.{call}", lambda **_: (http, answer))
@@ -621,7 +623,7 @@ def fail(client: Any, call: str, code: str, **more: Any) -> None:
 DRAINS = Concern.TERMINATION
 
 
-def test_one_run_has_its_turn_and_is_told_of_others_that_came(store: Store) -> None:
+def test_only_one_run_holds_a_lock_and_it_learns_of_others_that_tried(store: Store) -> None:
     until = NOW + timedelta(seconds=10)
     assert store.take_lock(DRAINS, NOW, until)
     assert store.take_lock(Concern.LIFECYCLE, NOW, until), "that is another thing"
@@ -632,7 +634,7 @@ def test_one_run_has_its_turn_and_is_told_of_others_that_came(store: Store) -> N
     assert store.load() == Ledger()
 
 
-def test_a_turn_that_nobody_ends_is_over_in_time_and_cannot_end_the_next(store: Store) -> None:
+def test_an_unreleased_lock_expires_and_cannot_release_the_next_one(store: Store) -> None:
     first, second = NOW + timedelta(seconds=10), NOW + timedelta(seconds=20)
     assert store.take_lock(DRAINS, NOW, first)
     assert not store.take_lock(DRAINS, NOW, first), "twice at the same moment"

@@ -1,7 +1,7 @@
-"""Which certificates of API servers are accepted.
+"""Certificates of API servers that are accepted.
 
-Python 3.13 and later refuse certificates without key identifiers unless they are told not to. Lambda runs such a
-Python, so the clients run on one here too.
+Python 3.13 and later reject certificates without key identifiers by default. Lambda runs such a Python, so these tests
+run the clients on one too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Outcomes: TypeAlias = dict[str, dict[str, str]]
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcomes]:
-    """Return client → server → what came of it."""
+    """Return results by client and server."""
     folder = tmp_path_factory.mktemp("tls")
     ours, other = authority(), authority("another")
     ca = folder / "ca.crt"
@@ -65,7 +65,7 @@ def test_chain_expiry_and_host_name_are_still_checked(client: str, case: str, ou
     assert _REFUSALS[case].lower() in outcomes[client][case].lower()
 
 
-def test_every_client_is_made_by_the_one_function_that_accepts_old_certificates() -> None:
+def test_all_clients_are_created_by_the_function_that_accepts_old_certificates() -> None:
     root = Path(__file__).resolve().parents[2]
     files = (
         file
@@ -77,7 +77,7 @@ def test_every_client_is_made_by_the_one_function_that_accepts_old_certificates(
 
 
 def _strict_python() -> Path:
-    """Return a Python that refuses such certificates by default; this one, with a warning, where there is none."""
+    """Return a Python that rejects such certificates by default, or this one, with a warning, if there is none."""
     this, other = Path(sys.executable), other_python()
     if sys.version_info >= _STRICT_SINCE:
         return this

@@ -1,4 +1,4 @@
-"""Clusters that the Cluster port is held against: the fake of the unit tests, and our adapter on an API server."""
+"""Implementations of the Cluster port under test: the unit tests' fake, and the adapter on an API server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Clock:
 
 
 class World(Protocol):
-    """A cluster with somebody who looks and puts things in by another door."""
+    """A cluster, with direct access to its objects that bypasses the Cluster port."""
 
     cluster: Cluster
     clock: Clock
@@ -85,7 +85,7 @@ class FakeWorld:
 
 
 def lease(renewed: datetime) -> dict[str, Any]:
-    """Return the lease that Karpenter's controllers share, renewed at this time."""
+    """Return the leader election lease of Karpenter's controllers, renewed at this time."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -103,7 +103,7 @@ def _key(kind: str, name: str) -> str:
 
 
 class ServedWorld:
-    """A cluster behind an API server; what is asked of it, and put into it, goes through plain requests."""
+    """A cluster behind an API server, with direct access through plain requests."""
 
     def __init__(self, server: Server, clock: Clock) -> None:
         self.clock = clock
@@ -147,7 +147,7 @@ class ServedWorld:
         assert self._call("POST", LEASES, lease(self.clock.now - ago))[0] == 201
 
     def clear(self) -> None:
-        """Leave nothing behind."""
+        """Delete all objects that tests have created."""
         self._call("DELETE", LEASES)
         for path in PATHS.values():
             for each in self._listed(path):
@@ -157,7 +157,7 @@ class ServedWorld:
         self._call("DELETE", "/api/v1/namespaces/default/events")
 
     def _listed(self, path: str) -> list[dict[str, Any]]:
-        """List; a server that has just been told of a kind may first want to be asked again (429)."""
+        """Return a path's objects. A server that has just learned of a kind may return 429 at first."""
         answers: list[tuple[int, Any]] = []
 
         def is_listed() -> bool:

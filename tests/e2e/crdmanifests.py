@@ -282,9 +282,7 @@ _REQUIREMENT_RULES: tuple[tuple[str, str, str, Any], ...] = (
     (".key", _RESERVED, "key", "karpenter.sh/anything"),
     (".key", _RESERVED, "key", "kubernetes.io/hostname"),
 )
-_EACH_SIGNAL = (
-    "each signal of evictionSoft needs an entry in evictionSoftGracePeriod, and the other way round"
-)
+_EACH_SIGNAL = "each signal of evictionSoft needs an entry in evictionSoftGracePeriod, and vice versa"
 _OF_CLASSES: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
     ("role", "exactly one of role and instanceProfile is needed", (("role", None),)),
     ("role", "exactly one of role and instanceProfile is needed", (("instanceProfile", "own"),)),
@@ -297,7 +295,7 @@ _OF_CLASSES: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
     ("subnetSelectorTerms", "each term needs one of tags, id", (("subnetSelectorTerms", [{}]),)),
     (
         "subnetSelectorTerms",
-        "id stands alone in a term, drop tags",
+        "id cannot be combined with other fields in a term; remove tags",
         (("subnetSelectorTerms", [{"id": "subnet-1", "tags": _BLUE}]),),
     ),
     (
@@ -312,12 +310,12 @@ _OF_CLASSES: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
     ),
     (
         "securityGroupSelectorTerms",
-        "id stands alone in a term, drop tags, name",
+        "id cannot be combined with other fields in a term; remove tags, name",
         (("securityGroupSelectorTerms", [{"id": "sg-1", "tags": _BLUE}]),),
     ),
     (
         "securityGroupSelectorTerms",
-        "name stands alone in a term, drop tags, id",
+        "name cannot be combined with other fields in a term; remove tags, id",
         (("securityGroupSelectorTerms", [{"name": "nodes", "tags": _BLUE}]),),
     ),
     (
@@ -332,7 +330,7 @@ _OF_CLASSES: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
     ),
     (
         "capacityReservationSelectorTerms",
-        "id stands alone in a term, drop tags, ownerID, instanceMatchCriteria",
+        "id cannot be combined with other fields in a term; remove tags, ownerID, instanceMatchCriteria",
         (("capacityReservationSelectorTerms", [{"id": "cr-1", "ownerID": "123456789012"}]),),
     ),
     (
@@ -353,12 +351,12 @@ _OF_CLASSES: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
     ),
     (
         "amiSelectorTerms",
-        "id stands alone in a term, drop alias, tags, name, owner",
+        "id cannot be combined with other fields in a term; remove alias, tags, name, owner",
         (("amiSelectorTerms", [{"id": "ami-1", "owner": "self"}]),),
     ),
     (
         "amiSelectorTerms",
-        "alias stands alone in a term, drop id, tags, name, owner",
+        "alias cannot be combined with other fields in a term; remove id, tags, name, owner",
         (("amiSelectorTerms.0.owner", "self"),),
     ),
     (
@@ -401,12 +399,12 @@ _OF_CLASSES: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
     ),
     (
         "networkInterfaces",
-        "each card and device may occur once only",
+        "each card and device may occur only once",
         (("networkInterfaces", [_INTERFACE, _INTERFACE]),),
     ),
     (
         "networkInterfaces",
-        "a card may have one efa-only interface only",
+        "a card may have only one efa-only interface",
         (("networkInterfaces", [_INTERFACE, _EFA, _EFA | {"deviceIndex": 2}]),),
     ),
     (
@@ -463,12 +461,12 @@ def _pool_rule_breakers() -> Iterator[Broken]:
         ),
         (
             "disruption.budgets[0].schedule",
-            "schedule and duration go together, set both or none",
+            "schedule and duration go together: set both or neither",
             (f"{budget}.duration", None),
         ),
         (
             "disruption.budgets[0].schedule",
-            "schedule and duration go together, set both or none",
+            "schedule and duration go together: set both or neither",
             (f"{budget}.schedule", None),
         ),
     ):

@@ -70,7 +70,7 @@ def test_a_right_that_somebody_has_taken_away_is_missed_and_given_again(server: 
     server.patch(WRITER, {"rules": [r for r in role["rules"] if "pods/eviction" not in r["resources"]]})
     (found,) = rights_findings(server, objects, "web")
     assert found.object == "user nodesmith:writer:web"
-    assert found.found == "has no right to create pods/eviction"
+    assert found.found == "lacks permission to create pods/eviction"
     assert [row.detail for row in installed(look(server)) if row.action] == ["ClusterRole/nodesmith-writer"]
 
 

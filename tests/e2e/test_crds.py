@@ -424,7 +424,7 @@ def _rules(schema: Any) -> Iterator[Mapping[str, str]]:
             "spec.template.spec.nodeClassRef",
             "kind cannot be changed on a NodePool",
         ),
-        (full(NODE_CLAIM), {"expireAfter": "1h"}, "spec", "a NodeClaim cannot be changed, make a new one"),
+        (full(NODE_CLAIM), {"expireAfter": "1h"}, "spec", "a NodeClaim cannot be changed; create a new one"),
     ],
     ids=["replicas", "group", "kind", "claim"],
 )

@@ -92,7 +92,7 @@ def test_a_real_registry_lets_in_who_has_its_password(
             return push_image(address(registry, "nodesmith-forwarder"), options).digest
 
         assert push(LOGIN[1]).startswith("sha256:")
-        with pytest.raises(Rejected, match="401: it does not take the credentials of --username ci"):
+        with pytest.raises(Rejected, match="401: the registry refused the credentials from --username ci"):
             push("guessed")
 
 

@@ -1,4 +1,4 @@
-"""Fifty files that are wrong in a way of their own, each with what has to be said about it, and at which line."""
+"""Fifty broken files, each with its expected message and line."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(
 
 
 class Broken(NamedTuple):
-    """A file. `line` is None where no line is the one; `is_error` False for what is only worth a warning."""
+    """A file. `line` is None if the error has no single line; `is_error` is False for a warning."""
 
     text: str | bytes
     words: str
@@ -98,9 +98,9 @@ BROKEN = {
         _pool("weight: 10", "weight: 10\n  weight: 20"), "spec.weight: is given twice", 15
     ),
     "unknown anchor": Broken("kind: *nobody\n", "not YAML: found undefined alias", 1),
-    "anchor in itself": Broken("kind: &a [*a]\n", "is an alias inside of its own anchor", 1),
-    "billion laughs": Broken(LAUGHS, "aliases stand for more than 100000 values"),
-    "billion merges": Broken(MERGES, "aliases stand for more than 100000 values"),
+    "anchor in itself": Broken("kind: &a [*a]\n", "is an alias inside its own anchor", 1),
+    "billion laughs": Broken(LAUGHS, "aliases expand to more than 100000 values"),
+    "billion merges": Broken(MERGES, "aliases expand to more than 100000 values"),
     "brackets": Broken("[" * 10 * MIB, "nested too deeply", 1),
     "maps in maps": Broken("{a: " * (MIB // 2), "not JSON", 1),
     "dashes": Broken("- " * 5 * MIB, "nested too deeply", 1),
@@ -108,15 +108,13 @@ BROKEN = {
     "ten megabytes of items": Broken(
         "x: [" + "a," * 5 * MIB + "]", "more than 100000 values in one document", 1
     ),
-    "ten megabytes of documents": Broken(
-        "---\n{}\n" * (10 * MIB // 7), "more than 5,000 objects and mistakes"
-    ),
+    "ten megabytes of documents": Broken("---\n{}\n" * (10 * MIB // 7), "more than 5,000 objects and errors"),
     "zeroes": Broken(b"\0" * 10 * MIB, "not YAML"),
-    "random bytes": Broken(bytes(range(256)) * 4096, "not text in UTF-8: byte 128 is 0x80"),
-    "utf-16": Broken(POOL.encode("utf-16"), "not text in UTF-8: byte 0 is 0xff"),
+    "random bytes": Broken(bytes(range(256)) * 4096, "not UTF-8 text: byte 128 is 0x80"),
+    "utf-16": Broken(POOL.encode("utf-16"), "not UTF-8 text: byte 0 is 0xff"),
     "half a gzip": Broken(b"\x1f\x8b\x08\0\0\0\0\0\0\xff", "Compressed file ended before"),
     "hundreds of megabytes in one": Broken(
-        gzip.compress(b"\0" * MIB) * 256, "more than 67,108,864 bytes once it is uncompressed"
+        gzip.compress(b"\0" * MIB) * 256, "more than 67,108,864 bytes when uncompressed"
     ),
     "broken json": Broken('{"apiVersion": "v1" "kind": 1}\n', "not YAML", 1),
     "python": Broken(
@@ -124,7 +122,7 @@ BROKEN = {
     ),
     # not an object
     "empty": Broken("", "is empty"),
-    "comments only": Broken("# nothing\n", "holds no object"),
+    "comments only": Broken("# nothing\n", "contains no object"),
     "a list": Broken("- a\n- b\n", "expected an object, found", 1),
     "no kind": Broken("apiVersion: v1\nmetadata: {name: a}\n", "kind: is missing", 1),
     "no name": Broken("apiVersion: v1\nkind: Pod\nmetadata: {}\n", "metadata.name: is missing", 3),
@@ -136,14 +134,14 @@ BROKEN = {
         POOL.replace("kind: NodePool", "kind: Nodepool"), "did you mean 'NodePool'?", 2
     ),
     "wrong version": Broken(
-        _pool("sh/v1\n", "sh/v2\n"), "a NodePool is of karpenter.sh/v1 or karpenter.sh/v1beta1", 1
+        _pool("sh/v1\n", "sh/v2\n"), "a NodePool is in karpenter.sh/v1 or karpenter.sh/v1beta1", 1
     ),
     "wrong group": Broken(
-        DEPLOYMENT.replace("apps/v1", "extensions/v1beta1"), "a Deployment is of apps/v1", 1
+        DEPLOYMENT.replace("apps/v1", "extensions/v1beta1"), "a Deployment is in apps/v1", 1
     ),
     # of the wrong shape
     "misspelt field": Broken(
-        _pool("limits:", "limit:"), "an unknown field and ignored: did you mean 'limits'?", 13, False
+        _pool("limits:", "limit:"), "an unknown field, which is ignored: did you mean 'limits'?", 13, False
     ),
     "misspelt required field": Broken(_pool("requirements:", "requirement:"), "requirements: is missing", 7),
     "text for a number": Broken(
@@ -153,7 +151,7 @@ BROKEN = {
     "out of range": Broken(_pool("weight: 10", "weight: 101"), "must be at least 1 and at most 100", 14),
     "no quantity": Broken(_pool("cpu: 100", "cpu: 100 cores"), "must be a quantity", 13),
     "misspelt operator": Broken(_pool("operator: In", "operator: in"), "did you mean 'In'?", 11),
-    "misspelt value": Broken(_pool("[spot]", "[sppot]"), "known are reserved, spot, on-demand", 12),
+    "misspelt value": Broken(_pool("[spot]", "[sppot]"), "use one of reserved, spot, on-demand", 12),
     "reserved label": Broken(
         _pool("karpenter.sh/capacity-type", "karpenter.sh/capcity-type"),
         "the domain karpenter.sh is reserved",
@@ -185,30 +183,28 @@ BROKEN = {
             "        - key",
             "        - {key: kubernetes.io/arch, operator: In, values: [s390x]}\n        - key",
         ),
-        "kubernetes.io/arch In [s390x] removes",
+        "kubernetes.io/arch In [s390x] rules out",
         9,
     ),
-    "small limit": Broken(
-        _pool("cpu: 100", "cpu: 500m"), "allows no node: the smallest type that it may buy", 13
-    ),
+    "small limit": Broken(_pool("cpu: 100", "cpu: 500m"), "allows no node: its smallest instance type", 13),
     "pod too big": Broken(
         POOL + "---\n" + DEPLOYMENT.replace('"1"', '"9999"'), "no NodePool can host its pods", 16
     ),
     "equal pools": Broken(
         POOL + "---\n" + POOL.replace("name: default\nspec", "name: other\nspec"),
-        "takes the same pods as NodePool/default",
+        "accepts the same pods as NodePool/default",
         29,
         False,
     ),
     "more pools than anybody has": Broken(
         "---\n".join(POOL.replace("name: default\nspec", f"name: p{n}\nspec") for n in range(101)),
-        "is looked at for 100 at most",
+        "are checked for at most 100",
         1,
         False,
     ),
     "family without user data": Broken(
         CLASS.replace("al2023@latest", "bottlerocket@latest"),
-        "no node can be launched from it: amiFamily Bottlerocket",
+        "cannot launch nodes: amiFamily Bottlerocket",
         4,
     ),
     "tag of its own": Broken(
@@ -216,17 +212,17 @@ BROKEN = {
     ),
     "user data in a bad envelope": Broken(
         f"{CLASS}  userData: |\n    MIME-Version: 1.0\n    Content-Type: multipart/mixed\n\n    a\n",
-        "no node can be launched from it",
+        "cannot launch nodes",
         9,
     ),
     "shell variable": Broken(
         CLASS.replace("role: nodes", 'role: "KarpenterNodeRole-${CLUSTER_NAME}"'),
-        "holds ${CLUSTER_NAME}",
+        "contains the unreplaced placeholder ${CLUSTER_NAME}",
         5,
         False,
     ),
     "budget of all": Broken(
-        f"{DEPLOYMENT}---\n{BUDGET}", "is 2 of 2 pods: no pod may ever be evicted", 19, False
+        f"{DEPLOYMENT}---\n{BUDGET}", "is 2 of 2 pods: no pod can ever be evicted", 19, False
     ),
-    "given twice": Broken(f"{CLASS}---\n{CLASS}", "is given already in", 12, False),
+    "given twice": Broken(f"{CLASS}---\n{CLASS}", "is already defined in", 12, False),
 }

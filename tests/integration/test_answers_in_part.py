@@ -1,4 +1,4 @@
-"""Calls that AWS answers although some of it failed: how the adapters read what is inside the answer."""
+"""Partial failures inside successful AWS responses, and how the adapters handle them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def pools(count: int) -> dict[OfferingKey, Backoff]:
     return {OfferingKey("spot", f"m5.{n}xlarge", "us-east-1a"): UNTIL for n in range(count)}
 
 
-def test_writes_that_dynamodb_left_out_of_a_batch_are_written_by_the_next_calls(
+def test_unprocessed_writes_of_a_batch_are_written_by_the_next_calls(
     world: Account, store: DynamoStore
 ) -> None:
     world.strict.answers.change("BatchWriteItem", answers.unprocessed_writes(20), times=2)
@@ -62,17 +62,13 @@ def test_writes_that_dynamodb_left_out_of_a_batch_are_written_by_the_next_calls(
     assert set(store.load().unavailable) == set(pools(30))
 
 
-def test_writes_that_dynamodb_leaves_out_again_and_again_are_transient(
-    world: Account, store: DynamoStore
-) -> None:
+def test_repeatedly_unprocessed_writes_are_transient(world: Account, store: DynamoStore) -> None:
     world.strict.answers.change("BatchWriteItem", answers.unprocessed_writes(25), times=20)
     with pytest.raises(Transient, match="BatchWriteItem left 3 items unwritten"):
         store.save_unavailable(pools(3))
 
 
-def test_keys_that_dynamodb_left_out_of_a_batch_are_read_by_the_next_calls(
-    world: Account, store: DynamoStore
-) -> None:
+def test_unprocessed_keys_of_a_batch_are_read_by_the_next_calls(world: Account, store: DynamoStore) -> None:
     claims = [builders.claim(f"default-{n}") for n in range(5)]
     store.commit(0, claims, "d1")
     world.strict.answers.change("BatchGetItem", answers.unprocessed_keys(3), times=2)
@@ -80,9 +76,7 @@ def test_keys_that_dynamodb_left_out_of_a_batch_are_read_by_the_next_calls(
     assert set(store.known([*names, "nobody"])) == names
 
 
-def test_keys_that_dynamodb_leaves_out_again_and_again_are_transient(
-    world: Account, store: DynamoStore
-) -> None:
+def test_repeatedly_unprocessed_keys_are_transient(world: Account, store: DynamoStore) -> None:
     world.strict.answers.change("BatchGetItem", answers.unprocessed_keys(100), times=20)
     with pytest.raises(Transient, match="BatchGetItem left 1 items unread"):
         store.known(["default-1"])
@@ -98,7 +92,7 @@ def test_keys_that_dynamodb_leaves_out_again_and_again_are_transient(
         (("None", "ValidationError"), ClientError),
     ],
 )
-def test_the_reasons_of_a_cancelled_transaction_say_what_to_do(
+def test_the_cancellation_reasons_of_a_transaction_determine_the_error(
     world: Account, store: DynamoStore, reasons: tuple[str, ...], raised: type[Exception]
 ) -> None:
     world.strict.answers.change("TransactWriteItems", answers.cancelled(*reasons))
@@ -107,10 +101,10 @@ def test_the_reasons_of_a_cancelled_transaction_say_what_to_do(
     assert store.load().version == 0
 
 
-def test_a_commit_whose_answer_is_lost_is_transient_and_found_at_the_next_look(
+def test_a_commit_whose_response_is_lost_is_transient_and_found_by_the_next_read(
     world: Account, store: DynamoStore
 ) -> None:
-    # botocore repeats what failed with a 5xx under the same ClientRequestToken, and moto then answers as before.
+    # botocore retries a 5xx with the same ClientRequestToken, and moto then repeats its response.
     world.strict.answers.change("TransactWriteItems", answers.lost_answer("ThrottlingException"), times=10)
     with pytest.raises((Transient, Conflict)):
         store.commit(0, [builders.claim("default-1")], "d1")
@@ -125,7 +119,7 @@ def launch(cloud: AwsCloud, *types: str) -> tuple[LaunchRequest, LaunchOutcome]:
     return request, outcome
 
 
-def test_errors_of_pools_beside_an_instance_do_not_hide_the_instance(world: Account) -> None:
+def test_pool_errors_next_to_an_instance_do_not_hide_the_instance(world: Account) -> None:
     world.seam.pools.refuse("spot:m5.large", "InsufficientInstanceCapacity")
     _, outcome = launch(AwsCloud(client, SETTINGS, system_time), "m5.large", "m5.2xlarge")
     assert isinstance(outcome, Launched)
@@ -134,7 +128,7 @@ def test_errors_of_pools_beside_an_instance_do_not_hide_the_instance(world: Acco
     assert {short.code for short in outcome.shortfalls} == {"InsufficientInstanceCapacity"}
 
 
-def test_an_answer_with_neither_instance_nor_error_is_no_capacity_of_all_pools(world: Account) -> None:
+def test_a_response_with_neither_instance_nor_error_means_no_capacity_in_all_pools(world: Account) -> None:
     world.strict.answers.change("CreateFleet", answers.fleet_answer())
     request, outcome = launch(AwsCloud(client, SETTINGS, system_time), "m5.large")
     assert isinstance(outcome, NoCapacity)
@@ -144,7 +138,7 @@ def test_an_answer_with_neither_instance_nor_error_is_no_capacity_of_all_pools(w
 @pytest.mark.parametrize(
     "code", ["RequestLimitExceeded", "Server.InternalError", "Client.InvalidFleetConfiguration"]
 )
-def test_an_error_of_each_shape_can_be_had_inside_an_answer(world: Account, code: str) -> None:
+def test_errors_of_each_shape_can_be_simulated_inside_a_response(world: Account, code: str) -> None:
     world.seam.pools.refuse("spot:*", code)
     ec2 = client("ec2")
     _, _ = launch(AwsCloud(client, SETTINGS, system_time), "m5.large")

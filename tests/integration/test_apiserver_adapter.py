@@ -1,4 +1,4 @@
-"""What an API server may answer, and what we do about it."""
+"""API server responses and how the adapter handles them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def server_at(url: str) -> ApiServer:
         (503, Transient),
     ],
 )
-def test_a_refusal_is_what_we_do_about_it_and_carries_the_servers_message(
+def test_each_error_status_has_its_error_type_with_the_servers_message(
     status: int, kind: type[NodesmithError]
 ) -> None:
     error = failure(status, {"reason": "Odd", "message": "spec.x: no"}, "PATCH /x")
@@ -61,11 +61,13 @@ def test_a_refusal_is_what_we_do_about_it_and_carries_the_servers_message(
     assert str(error) == f"PATCH /x: {status} Odd: spec.x: no"
 
 
-def test_an_answer_of_a_proxy_that_is_no_json_is_shown() -> None:
+def test_a_proxys_response_that_is_not_json_is_quoted() -> None:
     assert "<html>bad gateway" in str(failure(502, read_status(b"<html>bad gateway</html>"), "GET /x"))
 
 
-def test_an_object_that_the_server_refuses_is_rejected_with_its_message(local: LocalApiServer) -> None:
+def test_an_object_that_the_server_refuses_is_rejected_with_the_servers_message(
+    local: LocalApiServer,
+) -> None:
     broken = {
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodeClaim",
@@ -76,13 +78,13 @@ def test_an_object_that_the_server_refuses_is_rejected_with_its_message(local: L
         ApiCluster(server_at(local.url), system_time).apply_nodeclaim(broken)
 
 
-def test_a_claim_whose_crd_is_not_installed_says_what_to_install() -> None:
+def test_a_claim_without_its_crd_is_refused_with_what_to_install() -> None:
     claim = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "a"}, "spec": {}}
     with LocalApiServer(now=now) as bare, pytest.raises(NotServed, match="install its CRD"):
         ApiCluster(server_at(bare.url), system_time).apply_nodeclaim(claim)
 
 
-def test_a_server_that_is_down_is_transient() -> None:
+def test_an_unreachable_server_is_transient() -> None:
     with socket.create_server(("127.0.0.1", 0)) as placeholder:
         port = placeholder.getsockname()[1]
     with pytest.raises(Transient):
@@ -90,7 +92,7 @@ def test_a_server_that_is_down_is_transient() -> None:
 
 
 class Contended(ApiServer):
-    """An API server on which somebody else is faster, `times` times."""
+    """An API server on which another writer wins `times` times."""
 
     def __init__(self, url: str, times: int) -> None:
         super().__init__(connect(url, "", lambda: "token"))
@@ -103,7 +105,7 @@ class Contended(ApiServer):
         return super().patch(path, patch)
 
 
-def test_a_write_that_somebody_overtook_is_made_on_what_they_wrote(local: LocalApiServer) -> None:
+def test_a_conflicting_write_is_retried_on_the_new_object(local: LocalApiServer) -> None:
     local.store.create("nodes", {"metadata": {"name": "n1"}})
     assert ApiCluster(Contended(local.url, 2), system_time).register_node(
         "n1", NodePatch({"mine": "yes"}, {})
@@ -112,13 +114,13 @@ def test_a_write_that_somebody_overtook_is_made_on_what_they_wrote(local: LocalA
     assert (labels["mine"], labels["somebody"]) == ("yes", "else-0")
 
 
-def test_a_write_that_is_always_overtaken_ends_and_may_be_tried_again(local: LocalApiServer) -> None:
+def test_a_write_that_always_conflicts_is_transient(local: LocalApiServer) -> None:
     local.store.create("nodes", {"metadata": {"name": "n1"}})
     with pytest.raises(Transient, match="Node/n1"):
         ApiCluster(Contended(local.url, 99), system_time).register_node("n1", NodePatch({"mine": "yes"}, {}))
 
 
-def test_a_name_that_is_a_path_reaches_nothing_else(local: LocalApiServer) -> None:
+def test_a_name_that_looks_like_a_path_cannot_reach_other_objects(local: LocalApiServer) -> None:
     local.store.create("nodes", {"metadata": {"name": "n1"}})
     cluster = ApiCluster(server_at(local.url), system_time)
     for name in ("../nodes/n1", "n1?dryRun=All", "x/../n1", "n1#"):
@@ -147,14 +149,14 @@ def test_an_observer_reads_every_page_of_every_kind(local: LocalApiServer) -> No
     assert snapshot.problems == ()
 
 
-def test_an_observer_takes_kinds_whose_crd_is_missing_as_having_no_objects() -> None:
+def test_an_observer_treats_kinds_without_a_crd_as_empty() -> None:
     with LocalApiServer(now=now) as bare:
         created(bare.store, "nodes", node(1, rolled(1)))
         observed = Observer(server_at(bare.url)).observe()
     assert (len(observed.nodes), list(observed.nodepools)) == (1, [])
 
 
-def test_an_observer_begins_again_when_its_list_expires(local: LocalApiServer) -> None:
+def test_an_observer_restarts_an_expired_list(local: LocalApiServer) -> None:
     class Slow(ApiServer):
         expirations = 2
 

@@ -1,4 +1,4 @@
-"""What an API server says will pass is waited for by every client of ours, and nothing else is."""
+"""All clients retry failures that an API server declares temporary, and no others."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ LASTING = [
 
 
 class Scripted:
-    """An API server that gives `first` in turn, to whatever is asked of `PATH`, and then what is right."""
+    """An API server that returns the responses in `first` for requests to `PATH`, and then correct ones."""
 
     def __init__(self, url: str, first: list[Answer]) -> None:
         self.url = url
@@ -104,7 +104,7 @@ def scripted(*first: Answer) -> Iterator[Scripted]:
 
 
 def functions_and_forwarder(script: Scripted) -> int:
-    """List as the functions and the forwarder do; give how many were found."""
+    """List as the functions and the forwarder do, and return the number of objects."""
     server = ApiServer(connect(script.url, "", lambda: "token"))
     return sum(len(page["items"]) for page in server.pages(PATH))
 
@@ -115,7 +115,7 @@ def local_up(script: Scripted) -> int:
 
 
 def commands(script: Scripted, folder: Path) -> int:
-    """List as commands do that read a cluster through a kubeconfig."""
+    """List as commands do that read a cluster with a kubeconfig."""
     named = {"name": "a", "cluster": {"server": script.url}}
     context = {"name": "a", "context": {"cluster": "a", "user": "a"}}
     config = {"clusters": [named], "contexts": [context], "users": [{"name": "a", "user": {}}]}
@@ -125,20 +125,20 @@ def commands(script: Scripted, folder: Path) -> int:
 
 
 @pytest.mark.parametrize("answer", PASSING, ids=lambda each: f"{each[0]} {each[1]['message'][:26]}")
-def test_what_a_server_says_will_pass_is_waited_for(answer: Answer) -> None:
+def test_temporary_failures_are_retried(answer: Answer) -> None:
     with scripted(answer) as script:
         assert functions_and_forwarder(script) == 0
         assert script.asked == 2
 
 
 @pytest.mark.parametrize("client", [functions_and_forwarder, local_up])
-def test_every_client_waits_until_a_kind_is_served(client: Callable[[Scripted], int]) -> None:
+def test_all_clients_wait_until_a_kind_is_served(client: Callable[[Scripted], int]) -> None:
     with scripted(INITIALIZING) as script:
         assert client(script) == 0
         assert script.asked == 2
 
 
-def test_commands_wait_longer_than_functions_may(tmp_path: Path) -> None:
+def test_commands_wait_longer_than_functions(tmp_path: Path) -> None:
     with scripted(*[INITIALIZING] * 3) as script:
         assert commands(script, tmp_path) == 0
     with scripted(*[INITIALIZING] * 3) as script:
@@ -149,26 +149,26 @@ def test_commands_wait_longer_than_functions_may(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("answer", LASTING, ids=lambda each: str(each[1]["message"][:26]))
 @pytest.mark.parametrize("client", [functions_and_forwarder, local_up])
-def test_nothing_else_is_waited_for(client: Callable[[Scripted], int], answer: Answer) -> None:
+def test_other_failures_are_not_retried(client: Callable[[Scripted], int], answer: Answer) -> None:
     with scripted(answer) as script, pytest.raises((Transient, ApiError)):
         client(script)
     assert script.asked == 1
 
 
-def test_no_less_is_waited_than_the_server_asks_for() -> None:
+def test_retries_wait_at_least_as_long_as_the_server_requests() -> None:
     began = time.monotonic()
     with scripted(INITIALIZING) as script:
         functions_and_forwarder(script)
     assert time.monotonic() - began >= 1
 
 
-def test_a_write_is_made_once_the_server_takes_it() -> None:
+def test_a_write_succeeds_once_the_server_accepts_it() -> None:
     with scripted(INITIALIZING) as script:
         ApiServer(connect(script.url, "", lambda: "token")).create(PATH, {"metadata": {"name": "a"}})
         assert script.asked == 2
 
 
-def test_what_does_not_pass_in_time_is_an_error_on_purpose_for_people_too(
+def test_a_failure_that_does_not_pass_in_time_is_a_clear_error_in_commands_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("nodesmith_cli.local.serverobjects._PATIENCE_SECONDS", 0.1)

@@ -1,4 +1,4 @@
-"""A NodePool whose nodes never join the cluster: it is left alone more and more, and no other hears of it."""
+"""A NodePool whose nodes never join the cluster backs off and does not affect others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def chosen(nodepool: str, name: str) -> dict[str, object]:
 
 
 def never(world: World) -> Callable[[Instance], bool]:
-    """Let the instances of the broken NodePool run and never join. Those of shared fleets do not name their claim."""
+    """Let the broken NodePool's instances run without joining. Those of shared fleets have no claim tag."""
 
     def boots(instance: Instance) -> bool:
         claims = world.store.claims.values()
@@ -38,7 +38,7 @@ def never(world: World) -> Callable[[Instance], bool]:
 
 
 def dying(world: World) -> Callable[[Instance], bool]:
-    """Let them shut down by themselves as soon as they should join."""
+    """Let the instances shut down as soon as they should join."""
 
     def boots(instance: Instance) -> bool:
         broken = not never(world)(instance)
@@ -57,7 +57,7 @@ def world_of(broken: int) -> World:
 
 
 def launches(world: World, nodepool: str) -> list[datetime]:
-    """Return when instances of a NodePool were launched."""
+    """Return the launch times of a NodePool's instances."""
     ours = [i for i in world.cloud.instances.values() if i.claim.startswith(f"{nodepool}-")]
     return sorted(instance.launched_at for instance in ours)
 
@@ -84,7 +84,7 @@ def test_a_broken_nodepool_launches_at_most_six_times_in_an_hour(
 
 
 def served_after(world: World) -> dict[str, timedelta]:
-    """Live an hour; give when in it each pod came onto a node."""
+    """Run for an hour and return the time at which each pod was bound."""
     found: dict[str, timedelta] = {}
     world.observe()
     while world.now < builders.NOW + HOUR:
@@ -99,7 +99,7 @@ def served_after(world: World) -> dict[str, timedelta]:
 def test_a_broken_nodepool_does_not_slow_down_three_healthy_ones(
     ill: Callable[[World], Callable[[Instance], bool]],
 ) -> None:
-    """At once, and when more pods come while the broken one is left alone."""
+    """At once, and when more pods arrive while the broken one backs off."""
     alone, beside = world_of(broken=0), world_of(broken=3)
     beside.boots = ill(beside)
     for world in (alone, beside):
@@ -122,7 +122,7 @@ def more_pods(world: World) -> None:
         world.add(f"{pool}-late", nodeSelector={NODEPOOL: pool}, affinity=ONE_EACH)
 
 
-def test_the_condition_and_the_pods_show_what_is_wrong() -> None:
+def test_the_condition_and_the_pods_events_report_the_problem() -> None:
     world = world_of(broken=3)
     world.boots = never(world)
     world.settle(patience=timedelta(minutes=17))
@@ -135,7 +135,7 @@ def test_the_condition_and_the_pods_show_what_is_wrong() -> None:
     assert {event.name for event in events} >= {"default/broken-0"}
 
 
-def test_once_it_is_fixed_everything_is_served_at_once() -> None:
+def test_once_the_nodepool_is_fixed_all_pods_are_served_at_once() -> None:
     world = world_of(broken=3)
     world.boots = never(world)
     world.settle(patience=timedelta(minutes=40))
@@ -162,7 +162,7 @@ def without_subnets(world: World) -> None:
     world.cluster.nodepools["broken"] = builders.nodepool_manifest("broken", nodeclass="bare")
 
 
-def test_a_nodeclass_without_subnets_for_an_hour_launches_nothing_and_holds_up_none_of_three_others() -> None:
+def test_a_nodeclass_without_subnets_launches_nothing_and_does_not_delay_three_others() -> None:
     alone, beside = (
         World({f"{pool}-0": chosen(pool, f"{pool}-0") for pool in pools})
         for pools in (HEALTHY, (*HEALTHY, "broken"))

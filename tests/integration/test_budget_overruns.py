@@ -1,4 +1,4 @@
-"""Whoever counts Nodes finds no more disrupted than the budget allows. The benchmarks look at a thousand clusters."""
+"""At no time are more Nodes disrupted than the budget allows. The benchmarks check a thousand clusters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.overruns import observed
 
 CLUSTERS = int(os.environ.get("NODESMITH_OBSERVED_CLUSTERS", "12"))
-"""Random clusters looked at; more by night."""
+"""Number of random clusters. Nightly runs check more."""
 
 
 @pytest.mark.parametrize("seed", range(CLUSTERS))

@@ -1,4 +1,4 @@
-"""What a call to AWS in a role's name comes to: granted by that role's policy, or the test's failure."""
+"""AWS calls in the name of a role: they are granted by the role's policy, or the test fails."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def as_(concern: str, cluster: str = CLUSTER.name) -> AwsCloud:
 
 
 def refused() -> list[str]:
-    """Take what was refused, so that it fails no test."""
+    """Accept denied calls, so that they do not fail the test."""
     found, recorder().refused = recorder().refused, []
     return [each.partition(", {")[0] for each in found]
 
@@ -40,18 +40,18 @@ def launch(cloud: AwsCloud) -> None:
 
 
 @pytest.mark.parametrize("concern", ["provisioning", "interruption", "disruption"])
-def test_who_buys_may_do_all_that_a_launch_and_the_look_after_it_ask_for(concern: str) -> None:
+def test_the_provisioning_role_may_make_all_calls_of_a_launch_and_its_lookup(concern: str) -> None:
     launch(as_(concern))
     as_(concern).instances_of([CLAIM.name])
     assert refused() == []
 
 
-def test_a_role_is_refused_what_only_another_role_is_granted() -> None:
+def test_a_role_is_denied_calls_that_only_another_role_may_make() -> None:
     as_("repair").instances_of([CLAIM.name])
     assert refused() == ["repair: ec2:DescribeInstances on *"]
 
 
-def test_another_clusters_role_is_refused_what_this_cluster_owns() -> None:
+def test_another_clusters_role_has_no_access_to_this_clusters_resources() -> None:
     launch(as_("provisioning", cluster="other"))
     created = [each for each in refused() if each.startswith("provisioning: ec2:CreateFleet on")]
     assert f"provisioning: ec2:CreateFleet on arn:aws:ec2:{REGION}:123456789012:fleet/new" in created
@@ -75,7 +75,7 @@ def test_a_launch_into_a_vpc_that_is_not_the_clusters_is_refused() -> None:
     assert {each.rpartition("/")[2] for each in into} <= set(foreign)
 
 
-def test_what_a_paginator_asks_is_asked_in_the_roles_name() -> None:
+def test_a_paginators_calls_are_made_in_the_roles_name() -> None:
     ec2 = acting(client, Role("repair", CLUSTER.name, REGION))("ec2")
     pages = list(ec2.get_paginator("describe_volumes").paginate())
     assert pages

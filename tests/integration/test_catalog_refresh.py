@@ -1,4 +1,4 @@
-"""A refresh against moto's EC2 (instance types, offerings, zones, spot prices); the price list is recorded answers."""
+"""A refresh against moto's EC2 (instance types, offerings, zones, spot prices) and a recorded price list."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def refreshed() -> StoredCatalogs:
     return catalogs
 
 
-def test_what_ec2_describes_is_what_the_package_knows(refreshed: StoredCatalogs) -> None:
+def test_ec2s_instance_types_match_the_embedded_catalogue(refreshed: StoredCatalogs) -> None:
     stored, embedded = refreshed.latest(), embedded_catalog(REGION)
     assert set(embedded.facts) <= set(stored.facts)
     assert {name: stored.facts[name] for name in embedded.facts} == embedded.facts
@@ -59,7 +59,7 @@ def test_a_stored_catalogue_is_offered_in_ec2s_zones_with_ids(refreshed: StoredC
     assert all(o.zone_id.startswith("eun1-az") for o in offered)
 
 
-def test_spot_prices_are_ec2s_and_on_demand_prices_stay_marked_estimates(refreshed: StoredCatalogs) -> None:
+def test_spot_prices_are_ec2s_and_on_demand_prices_stay_estimates(refreshed: StoredCatalogs) -> None:
     stored = refreshed.latest()
     by_type = {(o.capacity_type, o.estimated) for o in stored.offerings["m5.large"]}
     assert by_type == {("on-demand", True), ("spot", False)}
@@ -73,7 +73,7 @@ def test_a_stored_catalogue_resolves_like_the_embedded_one(refreshed: StoredCata
         assert stored[one.name].labels == one.labels
 
 
-def test_where_nothing_is_stored_the_embedded_catalogue_stands_in() -> None:
+def test_without_a_stored_catalogue_the_embedded_one_is_used() -> None:
     blobs = MemoryBlobs()
     catalogs = StoredCatalogs(REGION, blobs)
     assert catalogs.latest() is embedded_catalog(REGION)

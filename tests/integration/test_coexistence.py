@@ -1,4 +1,4 @@
-"""Objects of EKS Auto Mode and Karpenter in a cluster that nodesmith serves are left alone."""
+"""nodesmith does not touch objects of EKS Auto Mode and Karpenter in its cluster."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.world import World, pod_manifest
 
 @pytest.fixture(scope="module")
 def later() -> SharedWorld:
-    """Return the world after the eventful hours of its day; `make bench` lives all of it."""
+    """Return the world after the eventful hours of a day. `make bench` runs the whole day."""
     return lived_day(hours=3)
 
 
-def test_nothing_is_written_to_objects_of_auto_mode_while_pods_and_nodes_come_and_go(
+def test_objects_of_auto_mode_are_never_written_while_pods_and_nodes_come_and_go(
     later: SharedWorld,
 ) -> None:
     assert later.foreign_writes() == []
@@ -30,7 +30,7 @@ def test_our_own_nodes_come_and_go_meanwhile(later: SharedWorld) -> None:
     assert ready["Ready"] == "True"
 
 
-def test_a_pod_that_fits_a_node_of_auto_mode_is_not_bought_for() -> None:
+def test_nothing_is_bought_for_a_pod_that_fits_a_node_of_auto_mode() -> None:
     world = SharedWorld({"web-0": pod_manifest("web-0", cpu="2")})
     world.settle()
     assert world.pods["web-0"]["spec"]["nodeName"] == "i-auto1"
@@ -38,20 +38,20 @@ def test_a_pod_that_fits_a_node_of_auto_mode_is_not_bought_for() -> None:
     assert world.foreign_writes() == []
 
 
-def test_a_pod_that_no_node_of_auto_mode_has_room_for_is_bought_for() -> None:
+def test_a_node_is_bought_for_a_pod_that_fits_no_node_of_auto_mode() -> None:
     world = SharedWorld({"web-0": pod_manifest("web-0", cpu="7")})
     world.settle()
     assert len(world.cloud.instances) == 1
 
 
-def test_a_pod_that_asks_for_auto_mode_is_left_to_it() -> None:
+def test_a_pod_that_requires_auto_mode_is_left_to_it() -> None:
     selector = {"eks.amazonaws.com/compute-type": "auto"}
     world = SharedWorld({"web-0": pod_manifest("web-0", cpu="7", nodeSelector=selector)})
     world.settle(patience=timedelta(minutes=10))
     assert world.cloud.instances == {}
 
 
-def test_nodeclaims_and_nodes_that_karpenter_has_made_are_left_as_they_are() -> None:
+def test_karpenters_nodeclaims_and_nodes_are_not_changed() -> None:
     world = World({})
     world.cluster.nodeclaims |= {
         "coming": foreign.karpenters_nodeclaim("coming"),

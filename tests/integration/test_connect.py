@@ -1,4 +1,4 @@
-"""`nodesmith connect` on an account of moto's and an API server in memory."""
+"""`nodesmith connect` with moto and an in-memory API server."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def checks(report: Json, severity: str = "error") -> list[str]:
 
 
 def refused(capsys: pytest.CaptureFixture[str], cluster: Connectable, **wanted: Any) -> Json:
-    """Run connect where something hinders it, and see that nothing was written."""
+    """Run connect with a problem, and check that nothing was written."""
     cluster.calls.clear()
     assert cluster.run(**wanted) == 1
     assert cluster.calls == []
@@ -66,7 +66,7 @@ def refused(capsys: pytest.CaptureFixture[str], cluster: Connectable, **wanted: 
 
 @contextmanager
 def denied(service: str, operation: str, message: str) -> Iterator[None]:
-    """Let AWS refuse one operation."""
+    """Make AWS deny one operation."""
 
     def answer(**_: Any) -> Any:
         http = type("Http", (), {"status_code": 403})()
@@ -107,7 +107,7 @@ def test_the_registration_is_written_after_all_else_in_aws_and_before_the_cluste
     assert (found.vpc_id, found.node_roles) == (cluster.network.vpc_id, ("KarpenterNodeRole-web",))
 
 
-def test_functions_come_in_as_users_that_their_session_names(cluster: Connectable) -> None:
+def test_functions_get_usernames_with_their_session_name(cluster: Connectable) -> None:
     cluster.run()
     users = {}
     for principal in client("eks").list_access_entries(clusterName=CLUSTER)["accessEntries"]:
@@ -123,7 +123,7 @@ def test_functions_come_in_as_users_that_their_session_names(cluster: Connectabl
     }
 
 
-def test_what_is_broken_is_mended_and_nothing_else_is_touched(cluster: Connectable) -> None:
+def test_connect_repairs_what_is_broken_and_changes_nothing_else(cluster: Connectable) -> None:
     cluster.run()
     eks = client("eks")
     lifecycle, repair = (
@@ -156,7 +156,7 @@ def test_a_changed_setting_changes_the_registration_alone(cluster: Connectable) 
     assert read_registration(CLUSTER, text).settings == {"PREFIX_DELEGATION": "true"}
 
 
-def test_a_dry_run_says_what_would_be_made_and_makes_nothing(
+def test_a_dry_run_shows_what_would_be_created_and_creates_nothing(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cluster.run(is_dry=True) == 0
@@ -169,7 +169,7 @@ def test_a_dry_run_says_what_would_be_made_and_makes_nothing(
 
 
 @pytest.mark.parametrize("calls", [1, 6, 12, 19, 24])
-def test_what_was_cut_off_half_way_goes_on_when_it_is_run_again(cluster: Connectable, calls: int) -> None:
+def test_an_interrupted_connect_is_continued_by_the_next_run(cluster: Connectable, calls: int) -> None:
     class CutOff(BaseException):
         pass
 
@@ -191,10 +191,10 @@ def test_what_was_cut_off_half_way_goes_on_when_it_is_run_again(cluster: Connect
     assert cluster.calls == []
 
 
-def test_two_at_once_connect_the_cluster_once(
+def test_two_concurrent_runs_connect_the_cluster_once(
     cluster: Connectable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The other one runs while the first asks; what the first has planned is there by then."""
+    """The second run finishes while the first waits for confirmation, so the planned resources already exist."""
 
     def confirm(_: str) -> bool:
         return cluster.run() == 0
@@ -208,7 +208,7 @@ def test_two_at_once_connect_the_cluster_once(
     assert cluster.calls == []
 
 
-def test_throttled_calls_are_made_again(cluster: Connectable) -> None:
+def test_throttled_calls_are_retried(cluster: Connectable) -> None:
     left = {"CreateAccessEntry": 2, "PutParameter": 1}
 
     def throttle(request: Any, event_name: str, **_: Any) -> AWSResponse | None:
@@ -239,21 +239,21 @@ def test_throttled_calls_are_made_again(cluster: Connectable) -> None:
 # Bad input
 
 
-def test_a_cluster_that_is_not_there_is_not_found_and_a_near_one_is_named(cluster: Connectable) -> None:
+def test_an_unknown_cluster_is_answered_with_a_similar_name(cluster: Connectable) -> None:
     around, how = cluster.around(), How("json", is_asked=False)
     with pytest.raises(Rejected, match=r"there is no cluster 'webb' in us-east-1, did you mean 'web'\?"):
         connect_cluster(Wanted("webb"), around, how)
-    with pytest.raises(Rejected, match="there is no cluster 'production' in us-east-1, there is web"):
+    with pytest.raises(Rejected, match="there is no cluster 'production' in us-east-1; clusters: web"):
         connect_cluster(Wanted("production"), around, how)
 
 
-def test_a_cluster_of_another_region_is_looked_for_in_the_kubeconfig(
+def test_a_cluster_in_another_region_is_found_in_the_kubeconfig(
     cluster: Connectable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config").write_text("name: arn:aws:eks:eu-west-1:123456789012:cluster/shop\n")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     with pytest.raises(
-        Rejected, match="your kubeconfig has one of that name in eu-west-1: give --region eu-west-1"
+        Rejected, match="your kubeconfig has one of that name in eu-west-1: use --region eu-west-1"
     ):
         connect_cluster(Wanted("shop"), cluster.around(), How("json", is_asked=False))
 
@@ -275,26 +275,26 @@ def test_a_kubeconfig_of_another_cluster_is_refused(cluster: Connectable, tmp_pa
     assert cluster.calls == []
 
 
-def test_a_kubeconfig_of_the_cluster_leads_there(cluster: Connectable, tmp_path: Path) -> None:
+def test_a_kubeconfig_of_the_cluster_is_used(cluster: Connectable, tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_text(json.dumps(cluster.kubeconfig))
     around = cluster.around(kubeconfig=str(file))
     assert connect_cluster(Wanted(CLUSTER, image=IMAGE), around, How("json", is_asked=False)) == 0
 
 
-def test_a_cluster_without_access_entries_is_not_switched_unasked(
+def test_a_cluster_without_access_entries_is_only_switched_on_request(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.access.mode = "CONFIG_MAP"
     report = refused(capsys, cluster)
     (found,) = [each for each in report["findings"] if each["check"] == "authentication-mode"]
     assert "update-cluster-config" in found["remedy"]
-    assert "no way back" in found["remedy"]
+    assert "cannot be undone" in found["remedy"]
     assert cluster.run(is_to_switch_mode=True) == 0
     assert cluster.access.mode == "API_AND_CONFIG_MAP"
 
 
-def test_rights_that_are_missing_are_named_all_at_once(
+def test_all_missing_permissions_are_reported_at_once(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     user = "User: arn:aws:iam::123456789012:user/me is not authorized to perform:"
@@ -305,23 +305,23 @@ def test_rights_that_are_missing_are_named_all_at_once(
     ):
         report = refused(capsys, cluster)
     assert [each["found"] for each in report["findings"] if each["check"] == "rights"] == [
-        f"you may not ssm:GetParameter on {parameter}",
-        "you may not ec2:DescribeSubnets on *",
+        f"you are not allowed to call ssm:GetParameter on {parameter}",
+        "you are not allowed to call ec2:DescribeSubnets on *",
     ]
 
 
-def test_a_right_that_is_missing_half_way_is_named_and_the_next_run_goes_on(
+def test_a_permission_missing_midway_is_reported_and_the_next_run_continues(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parameter = f"arn:aws:ssm:us-east-1:123456789012:parameter{REGISTRATION}"
     user = "User: arn:aws:iam::123456789012:user/me is not authorized to perform:"
     with (
         denied("ssm", "PutParameter", f"{user} ssm:PutParameter on resource: {parameter} because no policy"),
-        pytest.raises(Rejected, match=f"you may not ssm:PutParameter on {parameter}"),
+        pytest.raises(Rejected, match=f"you are not allowed to call ssm:PutParameter on {parameter}"),
     ):
         cluster.run()
     assert not [call for call in cluster.calls if "/" in call]
-    assert "not made registration /nodesmith/clusters/web" in capsys.readouterr().err
+    assert "not created registration /nodesmith/clusters/web" in capsys.readouterr().err
     assert cluster.run() == 0
 
 
@@ -339,7 +339,7 @@ def test_a_private_endpoint_needs_a_vpc_that_is_deployed(
     assert f"arn:aws:iam::123456789012:role/{role_name('lifecycle', REGION, 'shared')}" in principals
 
 
-def test_without_the_regions_stack_the_command_that_deploys_it_is_said(
+def test_a_missing_regional_stack_is_reported_with_the_deploy_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with connectable(is_deployed=False) as cluster:
@@ -348,7 +348,7 @@ def test_without_the_regions_stack_the_command_that_deploys_it_is_said(
     assert found["remedy"].endswith("infra.cdk deploy nodesmith-us-east-1")
 
 
-def test_a_node_role_must_be_there_and_passable(
+def test_a_node_role_must_exist_and_be_passable(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = refused(capsys, cluster, node_role="my-nodes")
@@ -358,7 +358,7 @@ def test_a_node_role_must_be_there_and_passable(
     ]
 
 
-def test_a_running_karpenter_controller_hinders_it(
+def test_a_running_karpenter_controller_is_an_error_for_connect(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.server.create(
@@ -368,7 +368,7 @@ def test_a_running_karpenter_controller_hinders_it(
     assert checks(refused(capsys, cluster)) == ["karpenter-controller"]
 
 
-def test_beside_auto_mode_the_shared_crds_are_left_alone(
+def test_with_auto_mode_the_shared_crds_are_left_alone(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.run()
@@ -382,9 +382,7 @@ def test_beside_auto_mode_the_shared_crds_are_left_alone(
     assert "shared-crds" in checks(told(capsys), "info")
 
 
-def test_a_crd_that_is_newer_is_left_as_it_is(
-    cluster: Connectable, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_newer_crd_is_not_changed(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
     cluster.run()
     capsys.readouterr()
     path = f"{CRDS}/ec2nodeclasses.karpenter.k8s.aws"
@@ -411,7 +409,7 @@ def test_a_pod_without_credentials_is_replaced(cluster: Connectable) -> None:
     assert cluster.calls == [f"DELETE {PODS}/nodesmith-forwarder-1", "PutObject"]
 
 
-def test_a_pod_that_was_made_before_eks_knew_the_association_is_replaced_meanwhile(
+def test_a_pod_created_before_the_association_is_replaced_during_the_wait(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made: list[bool] = []
@@ -432,7 +430,7 @@ def test_a_pod_that_was_made_before_eks_knew_the_association_is_replaced_meanwhi
     assert "replacing nodesmith-forwarder-1" in capsys.readouterr().err
 
 
-def test_a_heartbeat_shows_that_a_cluster_is_served_in_which_nothing_changes(
+def test_a_heartbeat_shows_that_an_unchanged_cluster_is_served(
     cluster: Connectable,
 ) -> None:
     cluster.run()
@@ -446,7 +444,7 @@ def test_a_heartbeat_shows_that_a_cluster_is_served_in_which_nothing_changes(
     assert "PutObject" not in cluster.calls
 
 
-def test_where_no_snapshot_comes_it_is_said_what_to_look_at(
+def test_a_missing_snapshot_is_reported_with_what_to_check(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begun = datetime.now(UTC)
@@ -463,7 +461,7 @@ def test_where_no_snapshot_comes_it_is_said_what_to_look_at(
     said = capsys.readouterr()
     assert json.loads(said.out)["state"] == "waiting"
     assert "pod nodesmith-forwarder-1: ImagePullBackOff: no such image" in said.err
-    assert "no snapshot has come within 0:01:00" in said.err
+    assert "no snapshot arrived within 0:01:00" in said.err
 
 
 # From the command line
@@ -483,7 +481,7 @@ def test_the_command_connects_and_asks_for_confirmation(
     assert cluster.calls == []
     told = CliRunner().invoke(app, [*arguments, "--setting", "RESERVED_ENIS=1"], input="y\n")
     assert (told.exit_code, told.exception) == (0, None), told.output
-    assert "Connect web: " in told.output
+    assert "Connect web (" in told.output
     assert told.output.rstrip().endswith("connected")
     examined = CliRunner().invoke(app, ["doctor", CLUSTER, "--region", REGION])
     assert "admission-policies" not in examined.output  # a table for people: it says what, not by which check
@@ -493,12 +491,12 @@ def test_the_command_connects_and_asks_for_confirmation(
     assert left.output.rstrip().endswith("disconnected")
 
 
-def test_json_asks_nothing(cluster: Connectable) -> None:
-    with pytest.raises(Rejected, match="-o json asks nothing: add --yes"):
+def test_json_output_does_not_prompt(cluster: Connectable) -> None:
+    with pytest.raises(Rejected, match="-o json does not prompt: add --yes"):
         connect_cluster(Wanted(CLUSTER, image=IMAGE), cluster.around(), How("json"))
 
 
-def test_an_api_server_that_is_not_there_is_said_to_be_so(
+def test_an_unreachable_api_server_is_reported(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.eks().endpoint = "https://127.0.0.1:1"
@@ -508,9 +506,9 @@ def test_an_api_server_that_is_not_there_is_said_to_be_so(
 
 
 @pytest.mark.parametrize(
-    ("status", "words"), [(401, "does not know you"), (201, "does not let you do everything")]
+    ("status", "words"), [(401, "does not know you"), (201, "does not give you full access")]
 )
-def test_who_has_no_rights_in_the_cluster_is_told_how_to_get_them(
+def test_missing_cluster_permissions_are_reported_with_the_commands_to_get_them(
     cluster: Connectable,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -526,7 +524,7 @@ def test_who_has_no_rights_in_the_cluster_is_told_how_to_get_them(
     assert "AmazonEKSClusterAdminPolicy" in found["found"]
 
 
-def test_aws_settings_that_do_not_do_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_incomplete_aws_configuration_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in (
         "AWS_PROFILE",
         "AWS_REGION",
@@ -538,18 +536,18 @@ def test_aws_settings_that_do_not_do_are_named(monkeypatch: pytest.MonkeyPatch, 
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    with pytest.raises(Rejected, match="no AWS region is known: give --region"):
+    with pytest.raises(Rejected, match="no AWS region is set: use --region"):
         AwsSession()
-    with pytest.raises(Rejected, match=r"--profile 'work': .*there are: none"):
+    with pytest.raises(Rejected, match=r"--profile 'work': .*profiles: none"):
         AwsSession(REGION, "work")
     session = AwsSession(REGION)
-    with pytest.raises(Rejected, match="no AWS credentials are found: log in"):
+    with pytest.raises(Rejected, match="no AWS credentials found: log in"):
         session.credentials()
-    with pytest.raises(Rejected, match="no AWS credentials are found: log in"):
+    with pytest.raises(Rejected, match="no AWS credentials found: log in"):
         AwsReading(session.client, REGION).caller()
 
 
-def test_a_stack_of_the_cluster_keeps_its_part_in_aws(
+def test_aws_resources_of_a_cluster_stack_are_not_changed(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.stacks.outputs[f"nodesmith-{REGION}-{CLUSTER}"] = {}
@@ -562,7 +560,7 @@ def test_a_stack_of_the_cluster_keeps_its_part_in_aws(
 # Images
 
 
-def test_the_image_of_this_version_in_the_accounts_registry_is_taken_by_its_digest(
+def test_the_image_of_this_version_in_ecr_is_used_by_digest(
     cluster: Connectable,
 ) -> None:
     ecr = client("ecr")
@@ -579,7 +577,7 @@ def test_the_image_of_this_version_in_the_accounts_registry_is_taken_by_its_dige
     assert image_of(cluster.server) == f"{uri}@{pushed['image']['imageId']['imageDigest']}"
 
 
-def test_without_any_image_it_says_how_to_push_one(
+def test_a_missing_image_is_reported_with_how_to_push_one(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = refused(capsys, cluster, image="")
@@ -587,14 +585,14 @@ def test_without_any_image_it_says_how_to_push_one(
     assert "--push 123456789012.dkr.ecr.us-east-1.amazonaws.com/nodesmith-forwarder" in found["remedy"]
 
 
-def test_the_image_that_runs_stays_where_none_is_named(cluster: Connectable) -> None:
+def test_the_running_image_is_kept_if_none_is_named(cluster: Connectable) -> None:
     cluster.run()
     cluster.calls.clear()
     assert cluster.run(image="") == 0
     assert cluster.calls == []
 
 
-def test_an_image_is_pushed_once_all_is_checked_and_used_by_its_digest(cluster: Connectable) -> None:
+def test_an_image_is_pushed_after_all_checks_and_used_by_digest(cluster: Connectable) -> None:
     digest = f"repo/forwarder@sha256:{'1' * 64}"
 
     def push() -> str:
@@ -606,7 +604,7 @@ def test_an_image_is_pushed_once_all_is_checked_and_used_by_its_digest(cluster: 
     assert image_of(cluster.server) == digest
 
 
-def test_nothing_is_pushed_where_something_hinders_it(cluster: Connectable) -> None:
+def test_nothing_is_pushed_if_a_check_fails(cluster: Connectable) -> None:
     def push() -> str:
         raise AssertionError("pushed")
 
@@ -629,7 +627,7 @@ def test_push_does_what_image_push_does(monkeypatch: pytest.MonkeyPatch) -> None
     assert said == ["fetching wheels", "pushing"]
 
 
-def test_a_role_that_iam_has_just_made_is_tried_until_eks_knows_it(cluster: Connectable) -> None:
+def test_a_new_iam_role_is_retried_until_eks_knows_it(cluster: Connectable) -> None:
     left = [3]
 
     def unknown(params: Any, **_: Any) -> Any:
@@ -650,7 +648,7 @@ def test_a_role_that_iam_has_just_made_is_tried_until_eks_knows_it(cluster: Conn
     assert cluster.waited == 3 * 5
 
 
-def test_a_role_that_eks_never_knows_is_said_to_be_so(cluster: Connectable) -> None:
+def test_a_role_that_eks_never_knows_is_reported(cluster: Connectable) -> None:
     gone = role_name("repair", REGION)
 
     def delete(**_: Any) -> None:

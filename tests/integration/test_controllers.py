@@ -1,7 +1,4 @@
-"""The controllers of lifecycle, readiness, observation and provisioning: a failure affects no other object.
-
-It is raised at the end.
-"""
+"""The controllers of lifecycle, readiness, observation and provisioning, also when single objects fail."""
 
 from __future__ import annotations
 
@@ -64,13 +61,13 @@ def node_manifest(claim: NodeClaim) -> Manifest:
 
 
 class Scene(Outside):
-    """A cluster with everything that the controllers need, and the time."""
+    """A cluster with everything that the tests need, and a clock."""
 
     def hold(self, *claims: NodeClaim) -> None:
         self.store.commit(self.store.version, claims, "d")
 
     def see(self, pods: Sequence[Any] = ()) -> None:
-        """Write the snapshot of the cluster as it is."""
+        """Write a snapshot of the cluster."""
         observed = Observed(
             pods=list(pods),
             nodes=[reduce_node(n) for n in self.cluster.nodes.values()],
@@ -108,7 +105,7 @@ def launched(name: str, **changes: Any) -> NodeClaim:
 
 
 def joined(scene: Scene, *names: str) -> None:
-    """Add launched claims and their Nodes."""
+    """Create Nodes for launched claims."""
     claims = [launched(name) for name in names]
     scene.hold(*claims)
     for claim in claims:
@@ -128,13 +125,13 @@ def failing_for(method: str, *about: str) -> Any:
 # lifecycle
 
 
-def test_a_claim_goes_from_launched_to_ready_and_its_object_and_node_say_so(scene: Scene) -> None:
+def test_a_claim_becomes_ready_and_its_object_and_node_show_it(scene: Scene) -> None:
     joined(scene, "a")
     assert scene.follow() == {"Open": 1, "Register": 1}
     node = scene.cluster.nodes["node-a"]
     assert node["metadata"]["labels"]["karpenter.sh/registered"] == "true"
     assert not node["spec"].get("taints")
-    assert scene.follow() == {"Open": 1, "Initialize": 1}  # its NodeClaim is there now, and can own it
+    assert scene.follow() == {"Open": 1, "Initialize": 1}  # its NodeClaim exists now and can own it
     node = scene.cluster.nodes["node-a"]
     assert node["metadata"]["labels"]["karpenter.sh/initialized"] == "true"
     assert [owner["name"] for owner in node["metadata"]["ownerReferences"]] == ["a"]
@@ -146,9 +143,7 @@ def test_a_claim_goes_from_launched_to_ready_and_its_object_and_node_say_so(scen
     assert scene.follow() == {}
 
 
-def test_a_node_that_cannot_be_written_does_not_affect_others_and_its_error_is_raised_at_the_end(
-    scene: Scene,
-) -> None:
+def test_a_node_that_cannot_be_written_does_not_affect_others_and_is_raised_at_the_end(scene: Scene) -> None:
     joined(scene, "a", "b", "c")
     scene.cluster.raise_before = failing_for("register_node", "node-b")
     with pytest.raises(Transient, match="NodeClaim b: register_node of node-b timed out"):
@@ -156,7 +151,7 @@ def test_a_node_that_cannot_be_written_does_not_affect_others_and_its_error_is_r
     assert scene.phases() == {"a": "Registered", "b": "Launched", "c": "Registered"}
 
 
-def test_a_node_that_vanishes_while_it_registers_is_tried_again(scene: Scene) -> None:
+def test_a_node_that_vanishes_during_registration_is_retried(scene: Scene) -> None:
     joined(scene, "a")
     scene.see()
     node = scene.cluster.nodes.pop("node-a")
@@ -169,7 +164,7 @@ def test_a_node_that_vanishes_while_it_registers_is_tried_again(scene: Scene) ->
 
 
 def waiting_pods(scene: Scene, *names: str) -> list[NodeClaim]:
-    """Add a Node for each of these launched claims, and a pod that waits for it."""
+    """Create a Node for each of these launched claims, and a pod that waits for it."""
     claims = [launched(name, nominated=(f"default/pod-{name}",)) for name in names]
     scene.hold(*claims)
     for claim in claims:
@@ -179,11 +174,11 @@ def waiting_pods(scene: Scene, *names: str) -> list[NodeClaim]:
 
 
 def told_of(scene: Scene, why: str) -> list[tuple[Concern, timedelta]]:
-    """Return the concerns that were woken for a reason, each with the delay of the hint."""
+    """Return the concerns that got a hint with this reason, each with its delay."""
     return [(m.concern, m.due_at - scene.hints.clock()) for m in scene.hints.sent if m.hint.why == why]
 
 
-def test_nominated_pods_are_looked_at_again_as_long_as_they_wait(scene: Scene) -> None:
+def test_pods_with_a_new_node_are_checked_again_while_they_are_pending(scene: Scene) -> None:
     waiting_pods(scene, "a")
     scene.follow()
     scene.follow()
@@ -209,7 +204,7 @@ def test_a_nomination_without_effect_is_cleared_once(scene: Scene) -> None:
     assert scene.follow() == {}
 
 
-def test_no_concern_is_woken_for_pods_that_run_or_wait_for_another_node(scene: Scene) -> None:
+def test_no_hint_is_sent_for_pods_that_run_or_wait_for_another_node(scene: Scene) -> None:
     waiting_pods(scene, "a")
     scene.follow()
     scene.cluster.pods["default/pod-a"]["spec"]["nodeName"] = "node-a"
@@ -219,7 +214,7 @@ def test_no_concern_is_woken_for_pods_that_run_or_wait_for_another_node(scene: S
     assert told_of(scene, "claims initialized") == []
 
 
-def test_a_claim_is_looked_at_again_if_its_node_was_opened_before_and_no_event_will_come(
+def test_a_claim_is_checked_again_if_its_node_was_opened_before_and_no_event_will_follow(
     scene: Scene,
 ) -> None:
     joined(scene, "a")
@@ -237,7 +232,7 @@ def test_a_claim_is_looked_at_again_if_its_node_was_opened_before_and_no_event_w
     assert told_of(scene, "claims advanced") == [(Concern.LIFECYCLE, timedelta(seconds=5))]
 
 
-def test_registrations_wake_readiness_and_provisioning_only_if_something_changes(scene: Scene) -> None:
+def test_joining_nodes_send_hints_to_readiness_and_provisioning_where_it_matters(scene: Scene) -> None:
     scene.cluster.nodepools["default"] = builders.nodepool_manifest()
     joined(scene, "a", "b")
     scene.follow()
@@ -260,7 +255,7 @@ def test_registrations_wake_readiness_and_provisioning_only_if_something_changes
     assert told_of(scene, "nodes join") == [(Concern.PROVISIONING, timedelta())]
 
 
-def test_all_pods_are_nominated_before_the_first_node_is_open_to_any(scene: Scene) -> None:
+def test_all_pods_are_nominated_before_the_first_node_is_opened(scene: Scene) -> None:
     waiting_pods(scene, "a", "b")
 
     assert scene.follow() == {"Nominate": 2, "Open": 2, "Register": 2, "Event": 2}
@@ -270,7 +265,7 @@ def test_all_pods_are_nominated_before_the_first_node_is_open_to_any(scene: Scen
     assert wishes == {"default/pod-a": "node-a", "default/pod-b": "node-b"}
 
 
-def test_a_step_waits_for_the_previous_step_of_its_node_but_not_for_other_nodes(scene: Scene) -> None:
+def test_work_on_a_node_waits_for_its_previous_step_and_not_for_other_nodes(scene: Scene) -> None:
     waiting_pods(scene, "a", "b")
     together: list[list[str]] = []
 
@@ -283,7 +278,7 @@ def test_a_step_waits_for_the_previous_step_of_its_node_but_not_for_other_nodes(
     assert [each for each in together if each] == [["Nominate"] * 2, ["Open"] * 2, ["Register"] * 2]
 
 
-def test_a_node_is_registered_even_if_its_pods_cannot_be_nominated_and_they_are_later(scene: Scene) -> None:
+def test_a_node_is_registered_even_if_its_pods_can_be_nominated_only_later(scene: Scene) -> None:
     waiting_pods(scene, "a", "b")
     scene.cluster.raise_before = failing_for("nominate", "node-a")
 
@@ -292,12 +287,12 @@ def test_a_node_is_registered_even_if_its_pods_cannot_be_nominated_and_they_are_
 
     assert scene.phases() == {"a": "Registered", "b": "Registered"}
     scene.cluster.raise_before = lambda _: None
-    # The Events were delayed, too, and the NodeClaims that own the Nodes exist only now.
+    # The Events were postponed too, and the NodeClaims that own the Nodes exist only now.
     assert scene.follow() == {"Nominate": 1, "Open": 2, "Initialize": 2, "Event": 2}
     assert scene.cluster.pods["default/pod-a"]["status"]["nominatedNodeName"] == "node-a"
 
 
-def test_a_node_that_cannot_be_opened_is_not_registered_and_delays_no_other(scene: Scene) -> None:
+def test_a_node_that_cannot_be_opened_is_not_registered_and_does_not_delay_others(scene: Scene) -> None:
     joined(scene, "a", "b")
     scene.cluster.raise_before = failing_for("register_node", "node-a")
 
@@ -307,7 +302,7 @@ def test_a_node_that_cannot_be_opened_is_not_registered_and_delays_no_other(scen
     assert scene.phases() == {"a": "Launched", "b": "Registered"}
 
 
-def test_if_ec2_does_not_answer_only_nodes_with_unknown_names_do_not_register(
+def test_a_failed_instance_lookup_delays_only_nodes_with_unknown_names(
     scene: Scene,
 ) -> None:
     joined(scene, "a")
@@ -320,7 +315,7 @@ def test_if_ec2_does_not_answer_only_nodes_with_unknown_names_do_not_register(
     assert scene.phases() == {"a": "Registered", "b": "Launched", "lost": "Launched"}
 
 
-def test_a_claim_that_another_function_advanced_is_looked_at_again_soon(scene: Scene) -> None:
+def test_a_claim_that_another_run_has_changed_is_checked_again_soon(scene: Scene) -> None:
     joined(scene, "a")
 
     def lose(method: str) -> None:
@@ -332,7 +327,7 @@ def test_a_claim_that_another_function_advanced_is_looked_at_again_soon(scene: S
     assert scene.hints.concerns() == [Concern.LIFECYCLE]
 
 
-def test_an_ending_claim_removes_its_instance_object_and_ledger_entry(scene: Scene) -> None:
+def test_terminating_a_claim_removes_instance_object_and_ledger_entry(scene: Scene) -> None:
     scene.hold(launched("a", phase=Phase.GIVEN_UP))
     scene.cluster.nodeclaims["a"] = {"metadata": {"name": "a"}}
     assert scene.follow() == {"Forget": 1}
@@ -341,7 +336,7 @@ def test_an_ending_claim_removes_its_instance_object_and_ledger_entry(scene: Sce
     assert Concern.PROVISIONING in scene.hints.concerns()
 
 
-def test_an_instance_that_cannot_be_terminated_yet_keeps_its_entry_in_the_ledger(scene: Scene) -> None:
+def test_an_instance_that_cannot_be_terminated_yet_keeps_its_ledger_entry(scene: Scene) -> None:
     scene.hold(launched("a", phase=Phase.GIVEN_UP))
     scene.cloud.raise_before = failing_for("terminate")
     with pytest.raises(Transient):
@@ -370,7 +365,7 @@ def ready(obj: Manifest) -> str:
     return next(str(c["status"]) for c in obj["status"]["conditions"] if c["type"] == "Ready")
 
 
-def test_a_new_cluster_is_described_its_nodeclasses_resolved_and_others_woken(scene: Scene) -> None:
+def test_a_new_cluster_is_described_its_nodeclasses_are_resolved_and_hints_sent(scene: Scene) -> None:
     two_nodeclasses(scene)
     assert scene.make_ready() == (f"cluster {CLUSTER}", "a", "b")
     assert scene.store.cluster == builders.cluster_info()
@@ -391,7 +386,7 @@ def of_old(name: str, spec: Manifest) -> dict[str, Any]:
     return {"metadata": {"name": name, "uid": f"uid-{name}", "generation": 2}, "spec": spec}
 
 
-def test_old_objects_show_the_status_of_the_objects_they_are_converted_to(scene: Scene) -> None:
+def test_old_objects_show_the_status_of_the_objects_they_convert_to(scene: Scene) -> None:
     scene.cluster.nodetemplates["a"] = of_old("a", TEMPLATE_SPEC)
     scene.cluster.provisioners["p"] = of_old("p", {"providerRef": {"name": "a"}})
     scene.make_ready()
@@ -411,7 +406,7 @@ def test_old_objects_show_the_status_of_the_objects_they_are_converted_to(scene:
     assert len(scene.cluster.calls) == calls
 
 
-def test_old_objects_are_launched_from_only_as_readiness_has_read_them(scene: Scene) -> None:
+def test_old_objects_are_launched_from_only_in_the_version_that_readiness_has_read(scene: Scene) -> None:
     scene.cluster.nodetemplates["a"] = of_old("a", TEMPLATE_SPEC)
     scene.cluster.provisioners["p"] = of_old("p", {"providerRef": {"name": "a"}, "limits": {"cpu": "8"}})
     scene.cluster.provisioners["q"] = of_old("q", {"provider": TEMPLATE_SPEC})
@@ -436,14 +431,14 @@ def test_a_template_whose_class_is_split_by_kubelets_shows_it_once(scene: Scene)
     assert written == [("AWSNodeTemplate", "a")]
 
 
-def test_the_aws_part_of_a_provisioner_has_no_object_that_shows_its_status(scene: Scene) -> None:
+def test_the_status_of_an_inline_provider_is_shown_on_its_provisioner_alone(scene: Scene) -> None:
     scene.cluster.provisioners["p"] = of_old("p", {"provider": TEMPLATE_SPEC})
     scene.make_ready()
     assert ready(scene.cluster.provisioners["p"]) == "True"
     assert {call.about for call in scene.cluster.calls} == {("Provisioner", "p")}
 
 
-def test_a_provisioner_says_when_its_number_of_nodes_last_changed(scene: Scene) -> None:
+def test_a_provisioner_shows_when_its_number_of_nodes_last_changed(scene: Scene) -> None:
     scene.cluster.nodetemplates["a"] = of_old("a", TEMPLATE_SPEC)
     scene.cluster.provisioners["p"] = of_old("p", {"providerRef": {"name": "a"}})
     scene.make_ready()
@@ -465,7 +460,7 @@ def test_a_provisioner_says_when_its_number_of_nodes_last_changed(scene: Scene) 
     assert (shrunk["nodes"], shrunk["lastScaleTime"]) == (0, format_time(scene.now))
 
 
-def test_a_nodeclass_that_cannot_be_resolved_now_does_not_delay_others(scene: Scene) -> None:
+def test_a_failed_resolution_does_not_affect_other_nodeclasses(scene: Scene) -> None:
     two_nodeclasses(scene)
     scene.cloud.raise_before = failing_for("resolve", "a")
     with pytest.raises(Transient, match="EC2NodeClass a: resolve"):
@@ -475,7 +470,7 @@ def test_a_nodeclass_that_cannot_be_resolved_now_does_not_delay_others(scene: Sc
     assert scene.hints.concerns() == [Concern.PROVISIONING, Concern.DISRUPTION, Concern.LIFECYCLE]
 
 
-def test_a_status_that_cannot_be_written_does_not_delay_others(scene: Scene) -> None:
+def test_a_failed_status_write_does_not_affect_others(scene: Scene) -> None:
     two_nodeclasses(scene)
     scene.cluster.raise_before = failing_for("merge_status", "EC2NodeClass", "a")
     with pytest.raises(Transient, match="EC2NodeClass a: merge_status"):
@@ -485,7 +480,7 @@ def test_a_status_that_cannot_be_written_does_not_delay_others(scene: Scene) -> 
     assert {ready(p) for p in scene.cluster.nodepools.values()} == {"True"}
 
 
-def test_a_cluster_that_cannot_be_described_leaves_a_reason_on_every_object(scene: Scene) -> None:
+def test_if_the_cluster_cannot_be_described_every_object_shows_the_reason(scene: Scene) -> None:
     two_nodeclasses(scene)
     scene.cloud.raise_before = failing_for("cluster_info")
     with pytest.raises(Transient, match=f"cluster {CLUSTER}: cluster_info"):
@@ -494,9 +489,7 @@ def test_a_cluster_that_cannot_be_described_leaves_a_reason_on_every_object(scen
     assert scene.store.nodeclasses == {}
 
 
-def test_an_invalid_manifest_shows_its_problems_in_a_status_and_an_event_and_affects_no_other(
-    scene: Scene,
-) -> None:
+def test_an_invalid_manifest_has_a_condition_and_an_event_and_does_not_affect_others(scene: Scene) -> None:
     two_nodeclasses(scene)
     scene.cluster.nodepools["a"]["spec"]["template"]["spec"]["requirements"][0]["operator"] = "Is"
     scene.make_ready()
@@ -511,7 +504,7 @@ def test_an_invalid_manifest_shows_its_problems_in_a_status_and_an_event_and_aff
     assert "requirements[0].operator" in event.message
 
 
-def test_a_nodeclass_that_is_gone_is_forgotten_and_its_nodepool_says_so(scene: Scene) -> None:
+def test_a_deleted_nodeclass_is_forgotten_and_its_nodepool_shows_it(scene: Scene) -> None:
     two_nodeclasses(scene)
     scene.make_ready()
     del scene.cluster.nodeclasses["a"]
@@ -520,7 +513,7 @@ def test_a_nodeclass_that_is_gone_is_forgotten_and_its_nodepool_says_so(scene: S
     assert [ready(scene.cluster.nodepools[n]) for n in ("a", "b")] == ["False", "True"]
 
 
-def test_a_nodeclass_is_looked_at_again_when_its_content_changes_and_after_five_minutes(scene: Scene) -> None:
+def test_a_nodeclass_is_resolved_again_when_it_changes_and_after_five_minutes(scene: Scene) -> None:
     two_nodeclasses(scene)
     scene.make_ready()
     scene.cluster.nodeclasses["a"]["metadata"]["generation"] = 2
@@ -536,7 +529,7 @@ def test_a_nodeclass_is_looked_at_again_when_its_content_changes_and_after_five_
 
 
 class Eye:
-    """An Observer that returns what it was given."""
+    """An Observer that returns a given cluster."""
 
     def __init__(self, observed: Observed) -> None:
         self.observed, self.looks = observed, 0
@@ -564,14 +557,14 @@ def nodeclaim_by_hand(name: str) -> Manifest:
 
 
 def looking(scene: Scene, eye: Eye, beat_ago: int | None = None) -> Observation:
-    """Return an observation; the forwarder's heartbeat is so many seconds old, None for a forwarder without any."""
+    """Return an observation whose forwarder's heartbeat is this many seconds old, or None without a heartbeat."""
     outside = (scene.blobs, scene.hints)
     ago = None if beat_ago is None else timedelta(seconds=beat_ago)
     last = None if ago is None else Heartbeat(scene.now - ago, NOW)
     return Observation(CLUSTER, lambda: eye, *outside, lambda: last, scene.clock, timedelta(seconds=90))
 
 
-def test_while_the_forwarder_runs_observation_does_not_look_however_old_the_snapshot_is(scene: Scene) -> None:
+def test_while_the_forwarder_is_alive_observation_does_not_read_the_cluster(scene: Scene) -> None:
     scene.see()
     scene.now += timedelta(days=1)
     eye = Eye(Observed())
@@ -579,7 +572,7 @@ def test_while_the_forwarder_runs_observation_does_not_look_however_old_the_snap
     assert (eye.looks, scene.hints.sent) == (0, [])
 
 
-def test_when_the_forwarder_is_gone_the_last_snapshot_stays_fresh_for_as_long_as_a_heartbeat(
+def test_after_the_forwarder_is_gone_the_last_snapshot_is_valid_as_long_as_a_heartbeat(
     scene: Scene,
 ) -> None:
     scene.see()
@@ -591,7 +584,7 @@ def test_when_the_forwarder_is_gone_the_last_snapshot_stays_fresh_for_as_long_as
 
 
 @pytest.mark.parametrize("beat_ago", [90, -61, None])
-def test_a_heartbeat_that_is_old_or_of_the_future_or_missing_means_that_the_forwarder_is_away(
+def test_an_old_future_or_missing_heartbeat_means_that_the_forwarder_is_gone(
     scene: Scene, beat_ago: int | None
 ) -> None:
     scene.see()
@@ -599,13 +592,13 @@ def test_a_heartbeat_that_is_old_or_of_the_future_or_missing_means_that_the_forw
     assert observe(looking(scene, Eye(Observed()), beat_ago)) is True
 
 
-def test_a_snapshot_that_is_gone_or_damaged_is_written_although_the_forwarder_lives(scene: Scene) -> None:
+def test_a_missing_or_damaged_snapshot_is_written_even_if_the_forwarder_is_alive(scene: Scene) -> None:
     assert observe(looking(scene, Eye(Observed()), beat_ago=1)) is True
     scene.blobs.objects[KEY] = b"damaged"
     assert observe(looking(scene, Eye(Observed()), beat_ago=1)) is True
 
 
-def test_a_stale_snapshot_is_replaced_and_the_concerns_are_woken(scene: Scene) -> None:
+def test_a_stale_snapshot_is_replaced_and_all_concerns_get_a_hint(scene: Scene) -> None:
     scene.see()
     scene.now += timedelta(seconds=90)
     eye = Eye(Observed(nodepools=[reduce_custom(builders.nodepool_manifest())]))
@@ -623,13 +616,13 @@ def test_a_snapshot_from_the_future_or_too_large_to_read_is_replaced(
     assert observe(looking(scene, Eye(Observed()))) is True
 
     def too_large(_: FakeBlobs, key: str) -> bytes:
-        raise Rejected(f"{key}: 999999999 bytes, refused to read them")
+        raise Rejected(f"{key}: 999999999 bytes are too many to read")
 
     monkeypatch.setattr(FakeBlobs, "get", too_large)
     assert observe(looking(scene, Eye(Observed()))) is True
 
 
-def test_a_cluster_that_has_never_had_a_forwarder_gets_its_first_snapshot(scene: Scene) -> None:
+def test_a_cluster_without_a_forwarder_gets_its_first_snapshot(scene: Scene) -> None:
     assert observe(looking(scene, Eye(Observed()))) is True
     assert decode(scene.blobs.objects[KEY]).cluster == CLUSTER
 
@@ -637,7 +630,7 @@ def test_a_cluster_that_has_never_had_a_forwarder_gets_its_first_snapshot(scene:
 @pytest.mark.parametrize(
     "damage", [lambda d: d[: len(d) // 2], lambda _: b"{}", lambda _: b"", bytes.swapcase, lambda _: OTHERS]
 )
-def test_a_damaged_snapshot_is_replaced_whatever_its_age(scene: Scene, damage: Any) -> None:
+def test_a_damaged_snapshot_is_replaced_at_any_age(scene: Scene, damage: Any) -> None:
     scene.see()
     scene.blobs.objects[KEY] = damage(scene.blobs.objects[KEY])
     assert observe(looking(scene, Eye(Observed()))) is True
@@ -648,7 +641,7 @@ def test_a_damaged_snapshot_is_replaced_whatever_its_age(scene: Scene, damage: A
 
 
 @pytest.mark.parametrize("spread", [[], builders.spread(hard=False)])
-def test_a_rehearsal_fills_the_caches_for_the_first_decision(spread: Any) -> None:
+def test_a_rehearsal_caches_what_makes_the_first_decision_slow(spread: Any) -> None:
     costly = (instance_types, matching_types, cheapest_shares)
     for cache in costly:
         cache.cache_clear()
@@ -664,7 +657,7 @@ def test_a_rehearsal_fills_the_caches_for_the_first_decision(spread: Any) -> Non
     assert [cache.cache_info().misses for cache in costly] == before
 
 
-def test_a_rehearsal_buys_nothing_and_leaves_no_record() -> None:
+def test_a_rehearsal_buys_nothing_and_writes_no_record() -> None:
     world = World({})
     world.observe()
     kept = dict(world.blobs.objects)
@@ -673,7 +666,7 @@ def test_a_rehearsal_buys_nothing_and_leaves_no_record() -> None:
     assert world.blobs.objects == kept
 
 
-# no retry can fix this
+# an error that no retry fixes
 
 
 def provisioning(scene: Scene) -> Provisioning:
@@ -694,7 +687,7 @@ def provisioning(scene: Scene) -> Provisioning:
     ("beat_ago", "changed_later", "is_bought"),
     [(None, 0, False), (30, 0, True), (150, 0, False), (30, 1, False)],
 )
-def test_users_nodeclaims_are_launched_from_an_old_snapshot_only_if_the_forwarder_confirms_it(
+def test_an_old_snapshot_is_used_for_purchases_only_if_a_heartbeat_confirms_it(
     scene: Scene, beat_ago: int | None, changed_later: int, is_bought: bool
 ) -> None:
     scene.cluster.nodeclasses["default"] = builders.nodeclass_manifest()
@@ -714,7 +707,7 @@ def test_users_nodeclaims_are_launched_from_an_old_snapshot_only_if_the_forwarde
 
 @pytest.mark.parametrize("concern", [Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS])
 @pytest.mark.parametrize("fault", ["cut in half", "of another cluster"])
-def test_a_snapshot_that_is_damaged_or_of_another_cluster_is_rejected_and_nothing_done(
+def test_a_damaged_or_foreign_snapshot_is_rejected_and_nothing_is_done(
     scene: Scene, concern: Concern, fault: str
 ) -> None:
     two_nodeclasses(scene)
@@ -736,13 +729,13 @@ def test_a_snapshot_that_is_damaged_or_of_another_cluster_is_rejected_and_nothin
     assert scene.phases() == {"a": "GivenUp"}
 
 
-def test_a_pod_that_is_too_large_for_any_node_does_not_delay_other_pods() -> None:
+def test_a_pod_that_fits_no_type_does_not_affect_other_pods() -> None:
     world = World({"small": pod_manifest("small"), "huge": pod_manifest("huge", cpu="10000")})
     world.settle(patience=timedelta(minutes=2))
     assert world.waiting() == ["huge"]
 
 
-def test_provisioning_that_always_loses_the_race_asks_to_be_woken_again(scene: Scene) -> None:
+def test_provisioning_whose_commits_always_conflict_sends_itself_a_hint(scene: Scene) -> None:
     world = World({"web": pod_manifest("web")})
     world.observe()
     scene.store, scene.blobs = world.store, world.blobs
@@ -757,7 +750,7 @@ def test_provisioning_that_always_loses_the_race_asks_to_be_woken_again(scene: S
     assert Concern.PROVISIONING in scene.hints.concerns()
 
 
-def test_pending_claims_that_cannot_be_looked_up_do_not_delay_new_pods(scene: Scene) -> None:
+def test_abandoned_claims_that_cannot_be_looked_up_do_not_affect_new_pods(scene: Scene) -> None:
     world = World({"web": pod_manifest("web", cpu="5")})  # more than the claim's node has room for
     world.observe()
     scene.store, scene.blobs = world.store, world.blobs
@@ -769,7 +762,7 @@ def test_pending_claims_that_cannot_be_looked_up_do_not_delay_new_pods(scene: Sc
     assert len(scene.cloud.alive()) == 1
 
 
-def test_a_pending_claim_that_another_run_settles_meanwhile_does_not_delay_new_pods(
+def test_an_abandoned_claim_that_another_run_settles_does_not_affect_new_pods(
     scene: Scene,
 ) -> None:
     world = World({"web": pod_manifest("web", cpu="5")})  # more than the claim's node has room for
@@ -779,7 +772,7 @@ def test_a_pending_claim_that_another_run_settles_meanwhile_does_not_delay_new_p
     saves = count()
 
     def answer_lost(method: str) -> None:
-        if method == "save" and next(saves) == 1:  # the first marks the claim, the second gives it up
+        if method == "save" and next(saves) == 1:  # the first run marks the claim, the second abandons it
             raise Conflict("NodeClaim left has moved on")
 
     scene.store.raise_after = answer_lost
@@ -787,7 +780,7 @@ def test_a_pending_claim_that_another_run_settles_meanwhile_does_not_delay_new_p
     assert sorted(scene.phases().values()) == ["GivenUp", "Launched"]
 
 
-def test_an_object_that_cannot_be_deleted_does_not_keep_concerns_from_being_woken(scene: Scene) -> None:
+def test_a_failed_object_deletion_does_not_prevent_hints(scene: Scene) -> None:
     joined(scene, "a", "b")
 
     def refuse(call: Call) -> None:
@@ -795,7 +788,7 @@ def test_an_object_that_cannot_be_deleted_does_not_keep_concerns_from_being_woke
             raise Rejected("DELETE nodeclaims/a: 422 Invalid")
 
     scene.cluster.raise_before = refuse
-    scene.cluster.raise_after = lambda _: scene.store.claims.clear()  # another run has forgotten both
+    scene.cluster.raise_after = lambda _: scene.store.claims.clear()  # another run has deleted both
     with pytest.raises(Transient, match="422"):
         scene.follow()
     assert [c.about[0] for c in scene.cluster.calls if c.method == "delete_nodeclaim"] == ["a", "b"]

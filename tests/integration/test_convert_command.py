@@ -1,4 +1,4 @@
-"""`nodesmith convert` on files as people have them: comments, Helm's blanks, Lists, JSON, mistakes."""
+"""`nodesmith convert` on realistic files: comments, Helm output, Lists, JSON, errors."""
 
 from __future__ import annotations
 
@@ -162,18 +162,18 @@ def test_comments_order_and_style_are_those_of_the_author(file: Path) -> None:
     assert ran.stdout == NEW
 
 
-def test_what_is_converted_is_not_converted_again(file: Path) -> None:
+def test_converted_objects_are_not_converted_again(file: Path) -> None:
     file.write_text(NEW)
     ran = converted("-f", str(file))
     assert (ran.stdout, ran.stderr, ran.exit_code) == (NEW, "", 0)
 
 
-def test_what_needs_nothing_stays_as_it_is_and_blank_documents_are_left_out() -> None:
+def test_current_objects_stay_unchanged_and_empty_documents_are_omitted() -> None:
     ran = converted("-f", "-", stdin=HELM)
     assert ran.stdout == HELM.partition("\n---\n\n---\n")[2].partition("---\n")[0]
 
 
-def test_findings_are_told_where_they_are_in_the_file(file: Path) -> None:
+def test_findings_have_their_place_in_the_file(file: Path) -> None:
     file.write_text(OLD)
     repaired, dropped = converted("-f", str(file)).stderr.splitlines()
     place, _, what = repaired.partition(": karpenter.k8s.aws/instance-cpu ")
@@ -181,7 +181,7 @@ def test_findings_are_told_where_they_are_in_the_file(file: Path) -> None:
     assert what == "is read as karpenter.k8s.aws/instance-category"
     place, _, what = dropped.partition(": has no effect: ")
     assert place == f"{file}:21 (document 1, Provisioner/default): spec.kubeletConfiguration.containerRuntime"
-    assert what == "containerd is the only runtime there is"
+    assert what == "the container runtime is always containerd"
 
 
 def test_the_report_has_every_change_with_its_risk(file: Path) -> None:
@@ -191,7 +191,7 @@ def test_the_report_has_every_change_with_its_risk(file: Path) -> None:
 
     assert ran.stdout == NEW
     assert "13 spec.requirements[1].key repaired" in said
-    assert "added says nothing of kubernetes.io/os: In linux was the" in said
+    assert "added does not constrain kubernetes.io/os: In linux was the" in said
     assert "spec.kubeletConfiguration.containerRuntime dropped has no effect" in said
     assert "lost = has no effect" in said
 
@@ -209,7 +209,7 @@ def test_lists_become_documents_and_json_a_list(file: Path) -> None:
     assert documents[1] == LIST["items"][1]
 
 
-def test_a_list_that_needs_nothing_stays_one() -> None:
+def test_an_unchanged_list_stays_a_list() -> None:
     text = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Namespace, metadata: {name: x}}\n"
     assert converted("-f", "-", stdin=text).stdout == text
 
@@ -237,9 +237,7 @@ def test_anchors_are_written_out() -> None:
         ("", 2, "nothing to convert"),
     ],
 )
-def test_what_cannot_be_converted_is_said_and_shows_in_the_exit_status(
-    text: str, status: int, words: str
-) -> None:
+def test_failed_conversions_are_reported_and_set_the_exit_status(text: str, status: int, words: str) -> None:
     ran = converted("-f", "-", stdin=text)
     heard = ran.stderr + str(ran.exception or "")
     assert words in heard
@@ -247,7 +245,7 @@ def test_what_cannot_be_converted_is_said_and_shows_in_the_exit_status(
         assert ran.exit_code == status
 
 
-def test_options_say_what_objects_left_to_the_installation(file: Path) -> None:
+def test_options_replace_the_settings_of_the_installation(file: Path) -> None:
     file.write_text(
         OLD.replace("    instanceProfile: nodes\n", "").replace("amiFamily: Bottlerocket", "amiFamily: AL2")
     )
@@ -265,7 +263,7 @@ COMMENT = st.sampled_from(["", "  # one", "  # two: three"])
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(old_objects(), min_size=1, max_size=3, unique_by=_becomes), st.booleans(), st.data())
-def test_the_text_says_what_the_objects_are_and_loses_no_comment(
+def test_the_yaml_output_equals_the_objects_and_keeps_every_comment(
     monkeypatch: pytest.MonkeyPatch, manifests: list[dict[str, Any]], flow: bool, data: st.DataObject
 ) -> None:
     text = yaml.safe_dump_all(

@@ -1,4 +1,4 @@
-"""Crashes, stalls and lost messages at any point: nothing leaks, nothing doubles, no pod is forgotten."""
+"""With crashes, hangs and lost messages, nothing leaks, nothing is duplicated, and no pod is forgotten."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ DIES = story("an instance that dies before it joins")
 
 
 def broken(found: object) -> dict[object, list[str]]:
-    """Return the runs in which a promise was broken."""
+    """Return the runs in which an invariant was violated."""
     return {where: faults for where, faults in found if faults}  # type: ignore[attr-defined]
 
 
 @ALL_BY_NAME
-def test_every_story_ends_well_when_nothing_disturbs_it(story: Story) -> None:
+def test_every_story_succeeds_without_disturbance(story: Story) -> None:
     assert crashes.violations(story.told(), most=1000, disturbed=0) == []
 
 
 @pytest.mark.parametrize("story", [THREE, FRESH, FORGETFUL], ids=lambda story: story.name)
-def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end(story: Story) -> None:
+def test_a_crash_before_or_after_any_call_does_not_change_the_outcome(story: Story) -> None:
     assert broken(crashes.crashes(story)) == {}
 
 
-def test_a_run_resumed_where_it_diverges_equals_the_run_from_its_beginning() -> None:
+def test_replaying_a_life_from_its_branch_point_equals_replaying_it_from_the_start() -> None:
     begun, moments = THREE.begun(), (3, 40, 41, 120)
     begun.observe()
     for moment, parted in zip(moments, branches(begun, moments), strict=True):
@@ -52,11 +52,11 @@ def test_a_run_resumed_where_it_diverges_equals_the_run_from_its_beginning() -> 
 
 
 @OTHERS
-def test_a_crash_during_another_failure_changes_nothing_in_the_end(story: Story) -> None:
+def test_a_crash_during_other_faults_does_not_change_the_outcome(story: Story) -> None:
     assert broken(crashes.crashes(story, crashes.SAMPLE)) == {}
 
 
-def test_three_equal_nodes_are_requested_in_one_call_and_each_has_its_claims_tags() -> None:
+def test_three_equal_nodes_are_requested_in_one_call_and_have_their_claims_tags() -> None:
     world = THREE.told()
     assert len({instance.fleet for instance in world.cloud.instances.values()} - {""}) == 1
     tags = {each.id: world.cloud.tags[each.id] for each in world.cloud.instances.values()}
@@ -66,26 +66,26 @@ def test_three_equal_nodes_are_requested_in_one_call_and_each_has_its_claims_tag
 
 
 @pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.GARBAGECOLLECTION])
-def test_a_whole_run_inside_the_launch_of_a_shared_fleet_doubles_nothing(visitor: Concern) -> None:
+def test_a_complete_run_during_the_launch_of_a_shared_fleet_duplicates_nothing(visitor: Concern) -> None:
     assert broken(crashes.visits(THREE, visitor, sample=30)) == {}
 
 
 @pytest.mark.parametrize("story", crashes.SHARED, ids=lambda story: story.name)
-def test_two_runs_that_assign_one_fleet_assign_no_instance_twice(story: Story) -> None:
+def test_two_runs_that_distribute_a_fleet_assign_no_instance_twice(story: Story) -> None:
     assert broken(crashes.pauses(story, sample=16)) == {}
 
 
 @pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.LIFECYCLE])
-def test_a_whole_run_inside_another_at_any_of_its_calls_doubles_nothing(visitor: Concern) -> None:
+def test_a_complete_run_during_any_call_of_another_duplicates_nothing(visitor: Concern) -> None:
     assert broken(crashes.visits(ONE, visitor)) == {}
 
 
 @pytest.mark.parametrize("story", [ONE, FORGETFUL, DIES], ids=lambda story: story.name)
-def test_a_function_that_stalls_at_any_call_until_its_time_out_doubles_nothing(story: Story) -> None:
+def test_a_function_that_hangs_at_any_call_until_its_timeout_duplicates_nothing(story: Story) -> None:
     assert broken(crashes.pauses(story, sample=30)) == {}
 
 
-def test_the_functions_time_out_is_shorter_than_the_lease() -> None:
+def test_the_timeout_of_a_function_is_shorter_than_the_lease_of_a_claim() -> None:
     from nodesmith.controllers.launching.pendingclaims import LEASE
     from nodesmith_cli.local.deployment import CONCERNS
 
@@ -94,13 +94,13 @@ def test_the_functions_time_out_is_shorter_than_the_lease() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_lost_doubled_and_late_messages_change_only_the_timing(seed: int) -> None:
+def test_lost_duplicated_and_late_messages_change_only_the_timing(seed: int) -> None:
     world = THREE.told(messages=Messages(lost=0.3, doubled=0.4, delayed=0.4, seed=seed))
     assert crashes.violations(world, 3) == []
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_reordered_messages_together_with_crashes_change_only_the_timing(seed: int) -> None:
+def test_reordered_messages_with_crashes_change_only_the_timing(seed: int) -> None:
     fatal = frozenset(range(7 + seed, 180, 23))
     world = THREE.told(Boundaries(fatal), Messages(lost=0.2, doubled=0.3, delayed=0.3, seed=seed))
     assert crashes.violations(world, 3) == []
@@ -112,12 +112,12 @@ def test_with_every_message_lost_the_ticks_alone_serve_the_pods() -> None:
     assert world.now - builders.NOW <= timedelta(minutes=4)
 
 
-def test_without_any_disturbance_a_pod_waits_for_the_boot_and_a_few_seconds_more() -> None:
+def test_without_disturbance_a_pod_waits_a_few_seconds_longer_than_the_boot() -> None:
     world = ONE.told()
     assert world.now - builders.NOW <= BOOT + timedelta(seconds=25)
 
 
-def test_without_spot_capacity_on_demand_serves_and_the_pools_are_remembered() -> None:
+def test_without_spot_capacity_on_demand_is_used_and_the_pools_back_off() -> None:
     world = story("spot without capacity").told()
     assert {c.capacity_type for c in world.store.claims.values()} == {"on-demand"}
     assert {key.capacity_type for key in world.store.unavailable} == {"spot"}
@@ -128,7 +128,7 @@ def test_a_zone_without_capacity_is_avoided() -> None:
     assert {c.zone for c in world.store.claims.values()}.isdisjoint({"us-east-1a"})
 
 
-def test_without_any_capacity_the_pods_are_reported_and_served_when_capacity_returns() -> None:
+def test_without_any_capacity_pods_are_reported_and_served_once_it_returns() -> None:
     world = story("nothing to be had for four minutes").begun()
     world.settle(patience=timedelta(minutes=2))
     assert world.waiting() == ["web-0", "web-1"]
@@ -138,17 +138,17 @@ def test_without_any_capacity_the_pods_are_reported_and_served_when_capacity_ret
     assert world.violations() == []
 
 
-def test_an_answer_without_instance_or_error_is_no_capacity_and_other_pools_are_tried() -> None:
+def test_a_response_without_instance_or_error_is_no_capacity_and_other_pools_are_tried() -> None:
     world = story("an empty answer").told()
     assert {b.reason for b in world.store.unavailable.values()} == {"UnfulfillableCapacity"}
 
 
-def test_a_quota_is_remembered_under_its_own_name() -> None:
+def test_an_exceeded_quota_is_recorded_with_its_own_reason() -> None:
     world = story("over quota").told()
     assert {b.reason for b in world.store.unavailable.values()} == {"MaxSpotInstanceCountExceeded"}
 
 
-def test_a_refused_launch_backs_off_the_nodepool_for_three_minutes_and_shows_the_reason() -> None:
+def test_a_refused_launch_backs_off_the_nodepool_for_three_minutes_and_reports_the_reason() -> None:
     world = story("refused once").begun()
     world.settle(patience=timedelta(minutes=1))
     backoff = world.store.nodepool_backoffs["default"]
@@ -167,7 +167,7 @@ def test_a_throttled_launch_is_repeated_for_the_same_claim() -> None:
     assert sum(call.method == "launch" for call in world.cloud.calls) == 3
 
 
-def test_pods_whose_launch_was_throttled_inside_the_answer_wait_seconds_and_no_pool_is_blamed() -> None:
+def test_pods_whose_launch_is_throttled_inside_the_response_wait_seconds_without_a_pool_back_off() -> None:
     world = story("throttled inside two answers").told()
     assert world.violations() == []
     assert world.now - builders.NOW <= BOOT + timedelta(seconds=40)
@@ -176,7 +176,7 @@ def test_pods_whose_launch_was_throttled_inside_the_answer_wait_seconds_and_no_p
     assert not world.store.nodepool_backoffs
 
 
-def test_a_launch_template_missing_inside_the_answer_is_made_and_another_claim_launched_at_once() -> None:
+def test_a_launch_template_missing_inside_a_response_is_created_and_another_claim_launched_at_once() -> None:
     world = story("a launch template missing inside the answer").told()
     assert world.violations() == []
     assert world.now - builders.NOW <= BOOT + timedelta(seconds=25)
@@ -209,18 +209,18 @@ def test_an_ec2nodeclass_that_changes_between_intent_and_launch_loses_no_pod() -
 
 
 @pytest.mark.parametrize("story", crashes.ENDS, ids=lambda story: story.name)
-def test_two_crashes_during_the_termination_of_a_node_change_nothing_either(story: Story) -> None:
-    """At every pair of moments, for one first crash a story; `make bench` takes every first one."""
+def test_two_crashes_during_the_termination_of_a_node_do_not_change_the_outcome(story: Story) -> None:
+    """At every pair of moments for one first crash per story. `make bench` covers every first crash."""
     pairs = crashpairs.told_of(story, sample=1)
     assert pairs.told
     assert pairs.broken == {}
 
 
-def test_a_pair_of_crashes_that_breaks_a_promise_is_found() -> None:
+def test_a_pair_of_crashes_that_violates_an_invariant_is_found() -> None:
     assert crashpairs.Pairs(crashes.ENDS[0], most=0, sample=1).tell().broken
 
 
-def test_a_copied_world_behaves_the_same_and_does_not_affect_the_original() -> None:
+def test_a_copied_world_evolves_equally_and_independently() -> None:
     world = crashes.ENDS[1].begun(Boundaries())
     for _ in range(8):
         passages.step(world)
@@ -234,7 +234,7 @@ def test_a_copied_world_behaves_the_same_and_does_not_affect_the_original() -> N
     assert passages.digest(world) == passages.digest(there) != before
 
 
-def test_worlds_with_the_same_pods_are_equal_whatever_the_order_of_the_pods() -> None:
+def test_worlds_with_the_same_pods_are_equal_in_any_pod_order() -> None:
     one, other = (crashes.ENDS[0].begun(Boundaries()) for _ in range(2))
     one.wanted, other.wanted = ({"a/1", "a/9"}, {"a/9", "a/1"})
     one.wanted.update(f"b/{n}" for n in range(100))
@@ -243,20 +243,20 @@ def test_worlds_with_the_same_pods_are_equal_whatever_the_order_of_the_pods() ->
     assert passages.digest(one) == passages.digest(other)
 
 
-def test_crashes_at_moments_without_a_change_between_them_are_equivalent() -> None:
+def test_crashes_with_no_change_between_them_are_equivalent() -> None:
     reading, writing = "FakeStore.load", "FakeStore.save"
     crossed = [(f"{when} {call}", 1) for call in (reading, writing) for when in ("before", "after")]
     crossed += [(f"before {reading}", 2)]
     assert [(each.moment, each.alike) for each in passages.deaths(crossed)] == [(1, 3), (4, 1), (5, 1)]
 
 
-def test_the_report_counts_crashes_and_what_they_broke() -> None:
+def test_the_report_counts_crashes_and_violations() -> None:
     report = crashes.crash_report(sample=2)
     assert report.points > 2 * len(STORIES)
     assert report.violations == 0
 
 
-def test_an_instance_that_is_terminated_more_often_than_functions_died_is_reported() -> None:
+def test_an_instance_that_is_terminated_more_often_than_functions_crash_is_reported() -> None:
     world = story("a Node deleted in its prime").told()
     (gone,) = (each.id for each in world.cloud.instances.values() if not each.is_alive)
     assert crashes.violations(world, 2, disturbed=0) == []
@@ -265,7 +265,7 @@ def test_an_instance_that_is_terminated_more_often_than_functions_died_is_report
     assert crashes.violations(world, 2, disturbed=1) == []
 
 
-def test_a_world_that_leaks_is_distinguished_from_one_that_does_not() -> None:
+def test_leaks_of_a_world_are_detected() -> None:
     world: World = ONE.told()
     world.store.claims.clear()
     assert [v.split()[0] for v in world.violations()] == ["leaked", "NodeClaim"]

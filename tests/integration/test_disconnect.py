@@ -1,4 +1,4 @@
-"""`nodesmith disconnect` on an account of moto's and an API server in memory."""
+"""`nodesmith disconnect` with moto and an in-memory API server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Json:
 def test_connecting_and_disconnecting_leaves_the_account_as_it_was(cluster: Connectable) -> None:
     client("iam").create_service_linked_role(
         AWSServiceName="spot.amazonaws.com"
-    )  # stays: it is the account's
+    )  # stays, since it belongs to the account
     before = cluster.state()
     assert cluster.run() == 0
     assert cluster.run() == 0
@@ -50,7 +50,7 @@ def test_connecting_and_disconnecting_leaves_the_account_as_it_was(cluster: Conn
 
 
 def make_at_run_time(cluster: Connectable) -> None:
-    """Do what functions do: a template, a profile, objects in several versions, items."""
+    """Create what functions create: a launch template, a profile, objects in several versions, items."""
     tags = [{"Key": "nodesmith.dev/managed-by", "Value": CLUSTER}]
     client("ec2").create_launch_template(
         LaunchTemplateName="nodesmith-1",
@@ -74,7 +74,7 @@ def beside_the_ledger(cluster: str) -> list[dict[str, Any]]:
     return [{"pk": {"S": f"{kind}#{cluster}"}, "sk": {"S": name}} for kind, name in keys]
 
 
-def test_other_clusters_things_are_left_alone(cluster: Connectable) -> None:
+def test_resources_of_other_clusters_are_left_alone(cluster: Connectable) -> None:
     cluster.run()
     client("s3").put_object(Bucket=BUCKET, Key="clusters/web2/snapshot.json.gz", Body=b"")
     others = [{"pk": {"S": "CLUSTER#web2"}, "sk": {"S": "META"}}, *beside_the_ledger("web2")]
@@ -105,7 +105,7 @@ def strip(manifest: Any) -> Json:
     return {**manifest, "metadata": {"name": manifest["metadata"]["name"]}}
 
 
-def test_it_refuses_while_nodes_are_left_and_says_which(
+def test_disconnect_is_refused_while_nodes_are_left_and_lists_them(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.run()
@@ -143,7 +143,7 @@ def test_data_can_be_kept(cluster: Connectable) -> None:
     assert (state["templates"], state["profiles"], state["parameters"]) == ([], [], [])
 
 
-def test_what_a_deleted_cluster_has_left_in_aws_is_taken_away(cluster: Connectable) -> None:
+def test_the_leftovers_of_a_deleted_cluster_in_aws_are_removed(cluster: Connectable) -> None:
     cluster.run()
     make_at_run_time(cluster)
     client("eks").delete_cluster(name=CLUSTER)

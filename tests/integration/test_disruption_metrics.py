@@ -1,4 +1,4 @@
-"""What disruption counts while moves live and die: each decision once, with Karpenter's words for it."""
+"""Metrics of disruption during moves: each decision is counted once, with Karpenter's labels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def counted(recorded: Recorded, name: str) -> list[tuple[dict[str, str], float]]
 
 
 def shown(world: World, name: str) -> dict[str, float]:
-    """Return what a gauge shows, by its only label."""
+    """Return the values of a gauge by its only label."""
     gauge = world.metrics.take().gauges[VOLUNTARY + name]
     return {_value(labels): value for labels, value in gauge.series.items()}
 
@@ -32,7 +32,7 @@ def _value(labels: Labels) -> str:
     return value
 
 
-def test_a_node_that_becomes_a_cheaper_one_is_one_decision_to_replace() -> None:
+def test_replacing_a_node_by_a_cheaper_one_is_one_replace_decision() -> None:
     recorded = life("a node becomes a cheaper one").told().metrics.take()
     assert counted(recorded, "decisions_total") == [(REPLACED, 1)]
     assert counted(recorded, "decisions_by_nodepool_total") == [({**REPLACED, "nodepool": "default"}, 1)]
@@ -40,13 +40,13 @@ def test_a_node_that_becomes_a_cheaper_one_is_one_decision_to_replace() -> None:
     assert counted(recorded, "queue_failures_total") == []
 
 
-def test_nodes_whose_pods_find_room_are_deleted() -> None:
+def test_nodes_whose_pods_fit_elsewhere_are_delete_decisions() -> None:
     recorded = life("a node's pods find free room").told().metrics.take()
     ((about, times),) = counted(recorded, "decisions_total")
     assert (about["decision"], about["reason"], times) == ("delete", "underutilized", 1)
 
 
-def test_a_node_without_pods_is_a_decision_of_its_own_type() -> None:
+def test_an_empty_node_is_a_decision_of_its_own_type() -> None:
     world = settled(6, ON_DEMAND)
     shrink(world, 0)
     world.live(timedelta(minutes=4))
@@ -55,7 +55,7 @@ def test_a_node_without_pods_is_a_decision_of_its_own_type() -> None:
     assert counted(recorded, "decisions_total") == [(empty, 1)]
 
 
-def test_replacements_that_are_not_to_be_had_are_failures_of_the_queue_each_time() -> None:
+def test_each_unavailable_replacement_is_a_failure_of_the_queue() -> None:
     recorded = life("nothing is to be had").told().metrics.take()
     ((about, failures),) = counted(recorded, "queue_failures_total")
     ((_, decisions),) = counted(recorded, "decisions_total")
@@ -63,7 +63,7 @@ def test_replacements_that_are_not_to_be_had_are_failures_of_the_queue_each_time
     assert (failures, decisions) == (1, 2), "one came to nothing, and one was carried out later"
 
 
-def test_a_node_that_pods_come_to_before_the_second_look_has_failed_its_validation() -> None:
+def test_a_node_that_gets_pods_before_validation_is_a_failed_validation() -> None:
     world = settled(6, ON_DEMAND)
     shrink(world, 0)
     while not [move for move in world.store.moves.values() if move.stage is Stage.PROPOSED]:
@@ -78,7 +78,7 @@ def test_a_node_that_pods_come_to_before_the_second_look_has_failed_its_validati
     assert counted(recorded, "decisions_total") == []
 
 
-def test_eligible_nodes_are_those_that_may_go_for_each_reason() -> None:
+def test_eligible_nodes_are_counted_by_reason() -> None:
     world = settled(6, ON_DEMAND)
     assert shown(world, "eligible_nodes") == {"empty": 0, "drifted": 0, "underutilized": 1}
     shrink(world, 0)
@@ -87,7 +87,7 @@ def test_eligible_nodes_are_those_that_may_go_for_each_reason() -> None:
     assert shown(world, "eligible_nodes") == {"empty": 1, "drifted": 0, "underutilized": 0}
 
 
-def test_each_reason_of_a_search_is_timed_and_the_decision_as_a_whole() -> None:
+def test_each_reason_of_a_search_and_the_whole_decision_are_timed() -> None:
     recorded = life("a node becomes a cheaper one").told().metrics.take()
     durations = recorded.histograms[VOLUNTARY + "decision_evaluation_duration_seconds"]
     assert sorted(dict(labels)["reason"] for labels in durations) == [

@@ -1,4 +1,4 @@
-"""Moves in whose midst something is taken away, or nobody sees what happens: no pod is harmed, nothing left behind."""
+"""Moves during which objects are deleted or snapshots are outdated: pods stay unharmed, and nothing leaks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.world import STEP, World
 
 CHEAPER, ROOM = LIVES[:2]
 LIFE = timedelta(minutes=6)
-"""By then a move has come to its end, whatever it is."""
+"""After this time any move has ended."""
 
 
 def claims(world: World, *, new: bool) -> list[NodeClaim]:
-    """Return the claims that a move takes away or has taken, or those that it has bought, by name."""
+    """Return the names of a move's candidates or of its replacements."""
     began = min(claim.created_at for claim in world.store.claims.values())
     found = (claim for claim in world.store.claims.values() if (claim.created_at > began) is new)
     return sorted(found, key=lambda claim: claim.name)
@@ -46,7 +46,7 @@ MOMENTS: dict[str, Callable[[World], bool]] = {
 
 
 def reached(moment: str) -> World:
-    """Return a world in which a node becomes a cheaper one, and has come so far."""
+    """Return a world in which replacing a node by a cheaper one has reached this stage."""
     world = CHEAPER.begun()
     for _ in range(80):
         if MOMENTS[moment](world):
@@ -62,7 +62,7 @@ def over(world: World) -> World:
 
 
 def take(world: World, kind: str, claim: NodeClaim) -> None:
-    """Let somebody delete the object of a claim, or end its instance."""
+    """Delete an object of a claim, or terminate its instance."""
     if kind == "instance":
         world.lose(claim.instance_id, "shutting-down")
     else:
@@ -70,7 +70,7 @@ def take(world: World, kind: str, claim: NodeClaim) -> None:
 
 
 def is_there(world: World, kind: str, claim: NodeClaim) -> bool:
-    """Return whether there is such a thing of a claim."""
+    """Return whether a claim has such an object."""
     if kind == "NodeClaim":
         return claim.name in world.cluster.nodeclaims
     if kind == "Node":
@@ -80,7 +80,7 @@ def is_there(world: World, kind: str, claim: NodeClaim) -> bool:
 
 @pytest.mark.parametrize("kind", ["NodeClaim", "Node", "instance"])
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_source_that_is_deleted_by_hand_leaves_nothing_behind(moment: str, kind: str) -> None:
+def test_manually_deleting_a_candidate_leaves_nothing_behind(moment: str, kind: str) -> None:
     world = reached(moment)
     (source,) = claims(world, new=False)
     assert is_there(world, kind, source)
@@ -91,7 +91,7 @@ def test_a_source_that_is_deleted_by_hand_leaves_nothing_behind(moment: str, kin
 
 @pytest.mark.parametrize("kind", ["NodeClaim", "Node", "instance"])
 @pytest.mark.parametrize("moment", [name for name in MOMENTS if name != "proposed"])
-def test_a_replacement_that_is_deleted_by_hand_leaves_nothing_behind(moment: str, kind: str) -> None:
+def test_manually_deleting_a_replacement_leaves_nothing_behind(moment: str, kind: str) -> None:
     world = reached(moment)
     (replacement,) = claims(world, new=True)
     if not is_there(world, kind, replacement):
@@ -103,7 +103,7 @@ def test_a_replacement_that_is_deleted_by_hand_leaves_nothing_behind(moment: str
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_nodepool_that_is_deleted_takes_a_move_with_it(moment: str) -> None:
+def test_deleting_a_nodepool_ends_its_moves(moment: str) -> None:
     world = reached(moment)
     world.cluster.nodepools.clear()
     over(world)
@@ -114,7 +114,7 @@ def test_a_nodepool_that_is_deleted_takes_a_move_with_it(moment: str) -> None:
 
 @pytest.mark.parametrize("minutes", [2, 12])
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_forwarder_that_shows_minutes_long_what_was_harms_nobody(moment: str, minutes: int) -> None:
+def test_a_forwarder_that_is_minutes_behind_does_no_harm(moment: str, minutes: int) -> None:
     world = reached(moment)
     world.unseen_until = world.now + timedelta(minutes=minutes)
     world.live(timedelta(minutes=minutes))
@@ -123,7 +123,7 @@ def test_a_forwarder_that_shows_minutes_long_what_was_harms_nobody(moment: str, 
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_pods_that_come_while_nobody_sees_them_find_a_place(moment: str) -> None:
+def test_pods_created_while_the_forwarder_is_behind_are_placed(moment: str) -> None:
     world = reached(moment)
     world.unseen_until = world.now + timedelta(minutes=3)
     for number in range(4):
@@ -133,7 +133,7 @@ def test_pods_that_come_while_nobody_sees_them_find_a_place(moment: str) -> None
 
 
 @pytest.mark.parametrize("moment", ["launched", "registered"])
-def test_a_budget_that_allows_no_eviction_ever_is_not_drained_into(moment: str) -> None:
+def test_a_node_whose_budget_never_allows_evictions_is_not_drained(moment: str) -> None:
     world = reached(moment)
     (source,) = claims(world, new=False)
     world.guard(maxUnavailable=0)
@@ -142,7 +142,7 @@ def test_a_budget_that_allows_no_eviction_ever_is_not_drained_into(moment: str) 
     assert (world.violations(), len(world.cloud.alive())) == ([], 1)
 
 
-def test_capacity_that_is_gone_at_the_second_look_leaves_the_node_as_it_was() -> None:
+def test_if_capacity_is_gone_at_validation_the_node_is_not_changed() -> None:
     world = reached("proposed")
     (source,) = claims(world, new=False)
     world.cloud.stock = {"*": 0}

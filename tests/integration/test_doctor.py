@@ -1,4 +1,4 @@
-"""`nodesmith doctor` on an account of moto's and an API server in memory."""
+"""`nodesmith doctor` with moto and an in-memory API server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POOLS, CLASSES = "/apis/karpenter.sh/v1/nodepools", "/apis/karpenter.k8s.aws/v1/
 
 @pytest.fixture
 def cluster(capsys: pytest.CaptureFixture[str]) -> Iterator[Connectable]:
-    """Return a cluster that is connected and well."""
+    """Return a connected and healthy cluster."""
     with connectable() as made:
         assert made.run() == 0
         made.put_forwarder()
@@ -32,7 +32,7 @@ def cluster(capsys: pytest.CaptureFixture[str]) -> Iterator[Connectable]:
 
 
 def found(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> dict[str, list[Json]]:
-    """Return what doctor finds to be mended, by check. In memory there are no admission policies, which it says."""
+    """Return the findings of doctor by check, except for the admission policies that the test API server lacks."""
     cluster.calls.clear()
     status = cluster.examine()
     told: list[Json] = json.loads(capsys.readouterr().out)["findings"]
@@ -52,17 +52,15 @@ def only(cluster: Connectable, capsys: pytest.CaptureFixture[str], check: str) -
     return one
 
 
-def test_nothing_is_found_in_a_cluster_that_is_well(
-    cluster: Connectable, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_healthy_cluster_has_no_findings(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
     assert found(cluster, capsys) == {}
 
 
-def test_a_cluster_that_is_not_connected_is_said_to_be_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unconnected_cluster_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with connectable() as cluster:
         told = found(cluster, capsys)
     assert told["registration"][0]["remedy"] == "nodesmith connect web"
-    assert "connection" not in told, "what connect would make is no fault of a cluster that is not connected"
+    assert "connection" not in told, "missing resources are not reported for an unconnected cluster"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +70,7 @@ def test_a_cluster_that_is_not_connected_is_said_to_be_so(capsys: pytest.Capture
         ('{"format": 2, "vpcId": "vpc-12345678", "nodeRoles": ["a"]}', "format: expected 1, found 2"),
     ],
 )
-def test_a_registration_that_cannot_be_read(
+def test_an_unreadable_registration_is_reported(
     cluster: Connectable, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
     client("ssm").put_parameter(Name=parameter_name(CLUSTER), Value=text, Overwrite=True)
@@ -81,7 +79,7 @@ def test_a_registration_that_cannot_be_read(
     assert [each["object"] for each in told["connection"]] == [f"registration {parameter_name(CLUSTER)}"]
 
 
-def test_a_registration_that_names_a_vpc_without_functions(
+def test_a_registration_with_a_vpc_without_functions_is_reported(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deploy(cluster.stacks, "shared")
@@ -101,14 +99,16 @@ def test_a_registration_that_names_a_vpc_without_functions(
     assert told["vpc"][0]["found"] == "VPC 'shared' has no functions in this region"
 
 
-def test_a_functions_role_that_is_gone(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_function_role_is_reported(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
     client("iam").delete_role(RoleName=role_name("repair", REGION))
     told = found(cluster, capsys)
     assert told["function-role"][0]["object"] == "role nodesmith-repair-us-east-1"
     assert told["function-role"][0]["remedy"].endswith("infra.cdk deploy nodesmith-us-east-1")
 
 
-def test_an_access_entry_that_is_gone(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_access_entry_is_reported(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
     principal = f"arn:aws:iam::123456789012:role/{role_name('repair', REGION)}"
     client("eks").delete_access_entry(clusterName=CLUSTER, principalArn=principal)
     one = only(cluster, capsys, "connection")
@@ -116,7 +116,7 @@ def test_an_access_entry_that_is_gone(cluster: Connectable, capsys: pytest.Captu
     assert one["remedy"] == "nodesmith connect web"
 
 
-def test_crds_that_are_older_than_the_code(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outdated_crds_are_reported(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodepools.karpenter.sh"
     crd = cluster.server.get(path)
     assert crd is not None
@@ -124,10 +124,10 @@ def test_crds_that_are_older_than_the_code(cluster: Connectable, capsys: pytest.
         version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"].pop("weight", None)
     cluster.server.patch(path, {"spec": {"versions": crd["spec"]["versions"]}})
     one = only(cluster, capsys, "connection")
-    assert (one["object"], one["found"]) == ("CRDs", "is not as this version has it: nodepools.karpenter.sh")
+    assert (one["object"], one["found"]) == ("CRDs", "differs from this release: nodepools.karpenter.sh")
 
 
-def test_a_snapshot_that_is_old_and_a_forwarder_that_does_not_run(
+def test_an_old_snapshot_and_a_stopped_forwarder_are_reported(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.server.delete(f"{PODS}/nodesmith-forwarder-1?gracePeriodSeconds=0")
@@ -135,11 +135,11 @@ def test_a_snapshot_that_is_old_and_a_forwarder_that_does_not_run(
     cluster.now = lambda: later
     told = found(cluster, capsys)
     assert told["snapshot"][0]["found"].startswith("the newest is 20 min old")
-    assert "what nodesmith-observation logs to /aws/lambda/nodesmith" in told["snapshot"][0]["remedy"]
+    assert "the logs of nodesmith-observation in /aws/lambda/nodesmith" in told["snapshot"][0]["remedy"]
     assert told["forwarder"][0]["found"].startswith("the forwarder has no pod")
 
 
-def test_a_snapshot_that_is_old_because_nothing_has_changed_is_as_good_as_a_new_one(
+def test_an_old_snapshot_with_a_recent_heartbeat_is_fine(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     later = datetime.now(UTC) + timedelta(minutes=20)
@@ -150,7 +150,7 @@ def test_a_snapshot_that_is_old_because_nothing_has_changed_is_as_good_as_a_new_
     assert "snapshot" not in found(cluster, capsys)
 
 
-def test_a_budget_that_can_never_allow_an_eviction(
+def test_a_budget_that_never_allows_an_eviction_is_reported(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
@@ -165,8 +165,8 @@ def test_a_budget_that_can_never_allow_an_eviction(
     told = found(cluster, capsys)
     assert set(told) == {"budget"}
     assert [(each["object"], each["found"]) for each in told["budget"]] == [
-        ("PodDisruptionBudget default/tight", "minAvailable 3 of 3 pods: no pod may ever be evicted"),
-        ("PodDisruptionBudget default/zero", "maxUnavailable 0: no pod may ever be evicted"),
+        ("PodDisruptionBudget default/tight", "minAvailable 3 of 3 pods: no pod can ever be evicted"),
+        ("PodDisruptionBudget default/zero", "maxUnavailable 0: no pod can ever be evicted"),
     ]
 
 
@@ -174,7 +174,7 @@ def strip(manifest: Any) -> Json:
     return {**manifest, "metadata": {"name": manifest["metadata"]["name"]}}
 
 
-def test_a_nodepool_whose_nodeclass_is_missing(
+def test_a_nodepool_without_its_nodeclass_is_reported(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.server.create(CLASSES, strip(builders.nodeclass_manifest("defaults")))
@@ -183,7 +183,7 @@ def test_a_nodepool_whose_nodeclass_is_missing(
     assert one["found"] == "its EC2NodeClass 'default' does not exist, did you mean 'defaults'?"
 
 
-def test_a_nodepool_for_which_there_is_no_instance_type(
+def test_a_nodepool_without_instance_types_is_reported(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.server.create(CLASSES, strip(builders.nodeclass_manifest()))
@@ -196,7 +196,7 @@ def test_a_nodepool_for_which_there_is_no_instance_type(
     assert "leaves none of" in one["found"]
 
 
-def test_a_nodeclass_that_is_not_ready_says_why(
+def test_an_unready_nodeclass_is_reported_with_its_reason(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.server.create(CLASSES, strip(builders.nodeclass_manifest()))
@@ -220,7 +220,9 @@ def test_a_nodeclass_that_is_not_ready_says_why(
     assert one["found"] == "is not ready: no subnet matches"
 
 
-def test_subnets_with_few_addresses(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
+def test_subnets_with_few_addresses_are_reported(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
     tags = [{"Key": "karpenter.sh/discovery", "Value": CLUSTER}]
     made = client("ec2").create_subnet(VpcId=cluster.network.vpc_id, CidrBlock="10.0.240.0/28")["Subnet"]
     client("ec2").create_tags(Resources=[made["SubnetId"]], Tags=tags)
@@ -229,7 +231,9 @@ def test_subnets_with_few_addresses(cluster: Connectable, capsys: pytest.Capture
     assert one["found"].startswith("has 11 free addresses")
 
 
-def test_a_lambda_quota_that_is_too_small(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lambda_quota_that_is_too_small_is_reported(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
     cluster.quotas.concurrency = 10
     one = only(cluster, capsys, "lambda-concurrency")
-    assert one["found"] == "10 are left for all functions, and nodesmith's may need 24"
+    assert one["found"] == "10 are available to all functions, and nodesmith may need 24"

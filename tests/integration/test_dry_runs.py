@@ -1,4 +1,4 @@
-"""Dry runs ask whether EC2 would let nodes of an EC2NodeClass be launched; what it denies is a condition."""
+"""Dry runs check whether EC2 permits launching nodes of an EC2NodeClass. A denial becomes a condition."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASKED = ["create_launch_template", "create_fleet", "run_instances"]
 
 
 class Ec2:
-    """EC2 that answers some calls with an error, and notes which were asked."""
+    """An EC2 that returns errors for some calls and records all calls."""
 
     def __init__(self) -> None:
         self.errors: dict[str, str] = {}
@@ -45,7 +45,7 @@ class Ec2:
 
 
 class Subject:
-    """An AwsCloud under a clock of its own."""
+    """An AwsCloud with its own clock."""
 
     def __init__(self) -> None:
         self.ec2 = Ec2()
@@ -67,7 +67,7 @@ def subject() -> Iterator[Subject]:
         yield Subject()
 
 
-def test_what_ec2_allows_is_ready_and_nothing_has_been_launched(subject: Subject) -> None:
+def test_a_permitted_nodeclass_is_ready_and_nothing_is_launched(subject: Subject) -> None:
     status = subject.resolve()
     assert status.is_ready
     assert subject.ec2.asked == ASKED
@@ -84,9 +84,7 @@ def test_what_ec2_allows_is_ready_and_nothing_has_been_launched(subject: Subject
         ("run_instances", "RunInstancesAuthCheckFailed"),
     ],
 )
-def test_what_ec2_denies_is_a_condition_with_karpenters_reason(
-    subject: Subject, call: str, reason: str
-) -> None:
+def test_a_denial_is_a_condition_with_karpenters_reason(subject: Subject, call: str, reason: str) -> None:
     subject.ec2.errors[call] = "UnauthorizedOperation"
     found = subject.validation()
     assert (found.status, found.reason) == ("False", reason)
@@ -94,19 +92,19 @@ def test_what_ec2_denies_is_a_condition_with_karpenters_reason(
     assert not subject.resolve().is_ready
 
 
-def test_one_subnet_that_is_allowed_is_enough(subject: Subject) -> None:
+def test_one_permitted_subnet_is_enough(subject: Subject) -> None:
     subject.ec2.errors["run_instances"] = "UnauthorizedOperation"
     subject.validation()
     subnets = [each["NetworkInterfaces"][0]["SubnetId"] for each in subject.ec2.parameters[2:]]
     assert len(subnets) == len(set(subnets)) == 3
 
 
-def test_any_other_error_says_nothing_of_the_nodeclass(subject: Subject) -> None:
+def test_other_errors_do_not_affect_the_nodeclass(subject: Subject) -> None:
     subject.ec2.errors["run_instances"] = "Unsupported"
     assert subject.validation().status == "True"
 
 
-def test_what_may_pass_is_tried_again_and_decides_nothing(subject: Subject) -> None:
+def test_transient_errors_are_raised_and_not_cached(subject: Subject) -> None:
     subject.ec2.errors["create_fleet"] = "RequestLimitExceeded"
     with pytest.raises(Transient, match=r"ec2:CreateFleet \(dry run\)"):
         subject.resolve()
@@ -115,9 +113,7 @@ def test_what_may_pass_is_tried_again_and_decides_nothing(subject: Subject) -> N
 
 
 @pytest.mark.parametrize("code", ["", "UnauthorizedOperation"])
-def test_an_answer_is_believed_for_half_an_hour_and_for_the_same_nodeclass(
-    subject: Subject, code: str
-) -> None:
+def test_a_result_is_cached_for_half_an_hour_and_for_the_same_nodeclass(subject: Subject, code: str) -> None:
     subject.ec2.errors = {"create_launch_template": code} if code else {}
     subject.resolve()
     count = len(subject.ec2.asked)
@@ -131,6 +127,6 @@ def test_an_answer_is_believed_for_half_an_hour_and_for_the_same_nodeclass(
     assert len(subject.ec2.asked) == 3 * count
 
 
-def test_a_nodeclass_that_lacks_something_is_not_tried(subject: Subject) -> None:
+def test_an_incomplete_nodeclass_has_no_dry_run(subject: Subject) -> None:
     subject.resolve(replace(NODECLASS, subnet_selector_terms=()))
     assert subject.ec2.asked == []

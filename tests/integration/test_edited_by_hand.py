@@ -1,4 +1,4 @@
-"""Who edits a Node or a NodeClaim by hand, in whatever phase: what is ours is put back, and it ends as cleanly."""
+"""Manual edits of Nodes and NodeClaims in each phase: our fields are restored, and termination is clean."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def without_status(there: dict[str, Any]) -> dict[str, Any]:
 
 
 def restored(there: dict[str, Any]) -> dict[str, Any]:
-    """Return a Node as it is made anew from what somebody had kept of it: no kubelet sets its provider id again."""
+    """Return a Node that was recreated from a backup. No kubelet sets its provider id again."""
     spec = {name: value for name, value in there["spec"].items() if name != "providerID"}
     return {**there, "spec": spec}
 
@@ -58,11 +58,11 @@ EDITS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "it is restored without a provider id": restored,
 }
 ONLY = {"its provider id is another": "NodeClaim", "it is restored without a provider id": "Node"}
-"""No API server lets a Node's be changed; a NodeClaim's is in its status."""
+"""A Node's provider id is immutable. A NodeClaim's is in its status."""
 
 
 def edit(world: World, kind: str, how: str) -> None:
-    """Edit all objects of a kind; an API server lets go of what is being deleted and held by no finalizer."""
+    """Edit all objects of a kind. Objects that are being deleted are removed if no finalizer holds them."""
     there = objects(world, kind)
     for name, each in list(there.items()):
         there[name] = EDITS[how](each)
@@ -71,7 +71,7 @@ def edit(world: World, kind: str, how: str) -> None:
 
 
 def unmarked(world: World) -> list[str]:
-    """Name the objects that lack what is ours."""
+    """Return the names of the objects that lack our fields."""
     found = []
     for kind in KINDS:
         for name, each in objects(world, kind).items():
@@ -104,7 +104,7 @@ def unmarked(world: World) -> list[str]:
     ("kind", "how"),
     [(kind, how) for kind in KINDS for how in EDITS if ONLY.get(how, kind) == kind],
 )
-def test_manual_edits_are_reverted_and_the_object_ends_cleanly(kind: str, how: str, phase: Phase) -> None:
+def test_manual_edits_are_reverted_and_termination_is_clean(kind: str, how: str, phase: Phase) -> None:
     moment = Moment()
     world = a_world(moment)
     moment.is_now = lambda: (
@@ -126,7 +126,7 @@ def test_manual_edits_are_reverted_and_the_object_ends_cleanly(kind: str, how: s
     assert not gone & set(world.store.claims), "what was deleted ended all the same"
 
 
-def test_a_restored_node_is_drained_even_if_its_nodeclaim_is_deleted_at_the_same_moment() -> None:
+def test_a_restored_node_is_drained_even_if_its_nodeclaim_is_deleted_at_the_same_time() -> None:
     world = a_world()
     world.settle()
     edit(world, "Node", "it is restored without a provider id")
@@ -136,7 +136,7 @@ def test_a_restored_node_is_drained_even_if_its_nodeclaim_is_deleted_at_the_same
     assert len(world.cloud.instances) == 2, "the old one has gone"
 
 
-def test_a_node_that_is_restored_long_after_its_claim_is_gone_is_released() -> None:
+def test_a_node_restored_after_its_claim_is_gone_is_released() -> None:
     world = a_world()
     world.settle()
     kept = dict(world.cluster.nodes)
@@ -145,7 +145,7 @@ def test_a_node_that_is_restored_long_after_its_claim_is_gone_is_released() -> N
     for name, node in kept.items():
         silent = [{"type": "Ready", "status": "Unknown"}]
         world.cluster.nodes[name] = {**restored(node), "status": {**node["status"], "conditions": silent}}
-        world.cluster.delete("Node", name)  # the cloud controller knows of no such instance
+        world.cluster.delete("Node", name)  # the cloud controller does not know the instance
     world.live(timedelta(minutes=3))
     assert not kept.keys() & world.cluster.nodes.keys()
     assert world.violations() == []

@@ -1,4 +1,4 @@
-"""Access entries, Pod Identity associations and add-ons beside moto's EKS: what EKS takes, and what it refuses."""
+"""Access entries, Pod Identity associations and add-ons next to moto's EKS: requests that EKS accepts or refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that do not come to run on the nodes that are bought for them: these are bought ever more seldom."""
+"""Pods that never run on the nodes bought for them: purchases become ever rarer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Scheduler = Callable[["Oddly"], None]
 
 
 class Oddly(World):
-    """A world in which something happens to pods and nodes that no snapshot foretells."""
+    """A world in which things happen to pods and nodes that snapshots do not show."""
 
     def __init__(self, scheduler: Scheduler, pods: int = 1, cpu: str = "1") -> None:
         super().__init__({f"web-{n}": pod_manifest(f"web-{n}", cpu=cpu) for n in range(pods)})
@@ -35,23 +35,23 @@ class Oddly(World):
 
     @property
     def bought(self) -> int:
-        """How many instances have been launched so far."""
+        """The number of instances launched so far."""
         return len(self.cloud.instances)
 
     @property
     def attempts(self) -> Counter[int]:
-        """The attempts that claims say they are, those that are there."""
+        """The attempt numbers of existing claims."""
         return Counter(n for claim in self.store.claims.values() for n in claim.attempts.values())
 
     def _bind(self) -> None:
         self.scheduler(self)
 
     def open_nodes(self) -> dict[str, Manifest]:
-        """The Nodes that pods may be bound to."""
+        """The Nodes to which pods can be bound."""
         return {n: node for n, node in self.cluster.nodes.items() if not node["spec"].get("taints")}
 
     def fill(self, node: str, kind: str) -> None:
-        """Let a pod of somebody else's take a Node's room, and whoever is there make way for it."""
+        """Let a foreign pod fill a Node and preempt the pods that run there."""
         for name in self.on(node):
             del self.cluster.pods[f"default/{name}"]
         name, cpu = f"filler-{node}", self.cluster.nodes[node]["status"]["allocatable"]["cpu"]
@@ -61,7 +61,7 @@ class Oddly(World):
         self.cluster.pods[f"default/{name}"] = {**made, "status": {}}
 
     def on(self, node: str) -> list[str]:
-        """The pods on a Node, without those that fill it."""
+        """The pods on a Node except the foreign ones."""
         return [n for n, p in self.pods.items() if p["spec"].get("nodeName") == node and "filler" not in n]
 
 
@@ -76,7 +76,7 @@ def after_daemons_larger_than_their_template(world: Oddly) -> None:
 
 
 def with_preemption_by_pods_of_others(world: Oddly) -> None:
-    """Bind pods first, and preempt them a moment later."""
+    """Bind pods, and preempt them a moment later."""
     for name in world.open_nodes():
         if world.on(name):
             world.fill(name, "ReplicaSet")
@@ -94,20 +94,20 @@ def where_somebody_deletes_nodes(world: Oddly) -> None:
 
 
 def where_somebody_terminates_instances(world: Oddly) -> None:
-    """Terminate instances behind our back, as soon as they have joined."""
+    """Terminate instances externally as soon as they have joined."""
     for name in world.open_nodes():
         if world.is_alive(name):
             world.lose(name.removeprefix("node-"), "shutting-down")
 
 
 def add(world: Oddly, name: str, **asked: str) -> None:
-    """Let the ReplicaSet make a pod now."""
+    """Let the ReplicaSet create a pod now."""
     world.add(name, **asked)
     world.cluster.pods[f"default/{name}"]["metadata"]["creationTimestamp"] = format_time(world.now)
 
 
 def where_small_nodes_are_filled(world: Oddly) -> None:
-    """Let pods of others take all small nodes: what consolidation replaces a large one by is of no use."""
+    """Let foreign pods take all small nodes, so that consolidating a large node is useless."""
     for name, node in world.open_nodes().items():
         if int(node["status"]["allocatable"]["cpu"].removesuffix("m")) < SMALL_MILLICPU:
             world.fill(name, "ReplicaSet")
@@ -129,7 +129,7 @@ def test_few_nodes_are_bought_in_an_hour_for_a_pod_that_never_runs(scheduler: Sc
     assert 3 <= world.bought <= MOST_IN_AN_HOUR
 
 
-def test_after_hours_one_node_an_hour_is_bought() -> None:
+def test_after_hours_at_most_one_node_an_hour_is_bought() -> None:
     world = Oddly(after_daemons_larger_than_their_template)
     world.live(3 * HOUR)
     before = world.bought
@@ -137,13 +137,13 @@ def test_after_hours_one_node_an_hour_is_bought() -> None:
     assert 2 <= world.bought - before <= 4
 
 
-def test_after_two_attempts_for_each_only_one_of_many_pods_is_tried() -> None:
+def test_after_two_attempts_for_each_of_many_pods_only_one_is_tried() -> None:
     world = Oddly(after_daemons_larger_than_their_template, pods=MANY, cpu="14")
     world.live(HOUR)
     assert 2 * MANY < world.bought <= 2 * MANY + MOST_IN_AN_HOUR - 2
 
 
-def test_pods_that_are_replaced_while_they_wait_do_not_restart_the_attempts() -> None:
+def test_recreated_pods_do_not_reset_the_back_off() -> None:
     world = Oddly(after_daemons_larger_than_their_template)
 
     def made_anew(w: World) -> None:
@@ -156,7 +156,7 @@ def test_pods_that_are_replaced_while_they_wait_do_not_restart_the_attempts() ->
     assert 3 <= world.bought <= MOST_IN_AN_HOUR
 
 
-def test_pods_show_why_they_wait() -> None:
+def test_pending_pods_have_an_event_with_the_reason() -> None:
     world = Oddly(after_daemons_larger_than_their_template)
     world.live(10 * MINUTE)
     told = [event for event in world.cluster.events if event.reason == "ProvisioningBackOff"]
@@ -176,7 +176,7 @@ def test_once_the_cause_is_gone_one_pod_is_tried_and_the_others_follow() -> None
     assert world.bought - before <= MANY + 1
 
 
-def test_once_pods_have_run_the_next_one_is_bought_for_at_once() -> None:
+def test_once_pods_have_run_the_next_one_gets_a_node_at_once() -> None:
     world = Oddly(after_daemons_larger_than_their_template)
     world.live(35 * MINUTE)
     world.scheduler = as_usual
@@ -190,7 +190,7 @@ def test_once_pods_have_run_the_next_one_is_bought_for_at_once() -> None:
     assert not world.waiting()
 
 
-def test_a_hundred_pods_with_a_node_each_are_not_a_repeated_attempt() -> None:
+def test_a_hundred_pods_with_one_node_each_are_not_repeated_attempts() -> None:
     world = Oddly(as_usual, pods=100, cpu="14")
     world.live(6 * MINUTE)
     assert not world.waiting()
@@ -198,7 +198,7 @@ def test_a_hundred_pods_with_a_node_each_are_not_a_repeated_attempt() -> None:
     assert world.attempts == {1: 100}
 
 
-def test_pods_that_come_in_waves_are_not_a_repeated_attempt() -> None:
+def test_pods_that_arrive_in_waves_are_not_repeated_attempts() -> None:
     world = Oddly(as_usual, cpu="14")
     for number in range(1, 40):
         later = timedelta(seconds=7 * number)
@@ -209,7 +209,7 @@ def test_pods_that_come_in_waves_are_not_a_repeated_attempt() -> None:
     assert world.attempts == {1: 40}
 
 
-def test_a_workload_that_grows_and_shrinks_is_not_a_repeated_attempt() -> None:
+def test_scaling_a_workload_up_and_down_is_not_a_repeated_attempt() -> None:
     world = Oddly(as_usual, cpu="14")
     for number in range(8):
         world.live(6 * MINUTE)
@@ -225,7 +225,7 @@ def test_a_workload_that_grows_and_shrinks_is_not_a_repeated_attempt() -> None:
     assert world.attempts == {1: 1}
 
 
-def test_spot_interruptions_before_pods_run_are_not_a_repeated_attempt() -> None:
+def test_spot_interruptions_before_pods_run_are_not_repeated_attempts() -> None:
     world = Oddly(as_usual)
     taken: set[str] = set()
 
@@ -243,7 +243,7 @@ def test_spot_interruptions_before_pods_run_are_not_a_repeated_attempt() -> None
     assert set(world.attempts) <= {1}
 
 
-def test_launches_that_find_no_capacity_are_not_an_attempt() -> None:
+def test_launches_without_capacity_are_not_attempts() -> None:
     world = Oddly(as_usual)
     world.cloud.stock = {"spot *": 0, "on-demand *": 0}
     world.live(5 * MINUTE)
@@ -253,7 +253,7 @@ def test_launches_that_find_no_capacity_are_not_an_attempt() -> None:
     assert world.attempts == {1: 1}
 
 
-def test_the_end_of_a_back_off_wakes_provisioning_without_a_tick() -> None:
+def test_the_end_of_a_back_off_sends_provisioning_a_hint() -> None:
     world = Oddly(after_daemons_larger_than_their_template)
     while not any(event.reason == "ProvisioningBackOff" for event in world.cluster.events):
         world.live(timedelta(seconds=10))
@@ -265,7 +265,7 @@ def test_the_end_of_a_back_off_wakes_provisioning_without_a_tick() -> None:
     assert 2 * MINUTE <= world.now - second <= 2 * MINUTE + 2 * STEP
 
 
-def test_a_node_is_not_bought_and_replaced_by_a_useless_one_alternately() -> None:
+def test_a_node_with_a_useless_replacement_is_not_bought_and_replaced_repeatedly() -> None:
     world = Oddly(where_small_nodes_are_filled)
     add(world, "web-large", cpu="14")
     world.live(3 * MINUTE)

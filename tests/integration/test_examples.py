@@ -1,4 +1,4 @@
-"""Every example of the docs: nothing is wrong with it, it runs, and its old form gives the same plan."""
+"""All examples of the docs: they have no problems, they run, and their old API versions have the same plan."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ran(tmp_path: Path, *files: Path) -> dict[str, Any]:
 
 
 def sold(nodes: Nodes) -> dict[tuple[str, str], int]:
-    """Count the pods by NodePool and by how its nodes are sold."""
+    """Count pods by NodePool and by the capacity type of its nodes."""
     counted: Counter[tuple[str, str]] = Counter()
     for node in nodes:
         counted[node["nodePool"], node["capacityType"]] += len(node["pods"])
@@ -57,21 +57,22 @@ TOLD: dict[str, Callable[[Nodes], bool]] = {
     "gpu-beside-general": lambda nodes: sold(nodes) == {("gpu", "spot"): 2, ("general", "spot"): 6},
     "spot-only": lambda nodes: (
         sold(nodes).keys() == {("spot", "spot"), ("on-demand", "on-demand")}
-        and sold(nodes)["on-demand", "on-demand"] >= 2  # whoever tolerates spot may run beside the others
+        and sold(nodes)["on-demand", "on-demand"]
+        >= 2  # pods that tolerate spot may also run on on-demand nodes
     ),
     "zone-spread": lambda nodes: set(zones(nodes).values()) == {3},
     "private-cluster": lambda nodes: sold(nodes) == {("default", "on-demand"): 5},
     "pinned-ami": lambda nodes: sold(nodes) == {("default", "spot"): 5},
 }
-"""What each story promises of its nodes."""
+"""The expectation for the nodes of each example."""
 
 
-def test_every_story_promises_something() -> None:
+def test_every_example_has_an_expectation() -> None:
     assert {story.name for story in STORIES} == set(TOLD)
 
 
 @pytest.mark.parametrize("story", STORIES, ids=by_name)
-def test_an_example_runs_and_keeps_what_it_promises(story: Path, tmp_path: Path) -> None:
+def test_an_example_runs_and_meets_its_expectation(story: Path, tmp_path: Path) -> None:
     outcome = ran(tmp_path, story)
     assert outcome["pendingPods"] == []
     assert outcome["problems"] == []
@@ -79,14 +80,14 @@ def test_an_example_runs_and_keeps_what_it_promises(story: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("story", OLD, ids=by_name)
-def test_an_example_in_its_old_form_runs_and_keeps_the_promise_too(story: Path, tmp_path: Path) -> None:
+def test_an_example_in_an_old_api_version_meets_its_expectation_too(story: Path, tmp_path: Path) -> None:
     outcome = ran(tmp_path, story / "old", story / "workload.yaml")
     assert outcome["pendingPods"] == []
     assert TOLD[story.name](outcome["nodes"]), outcome["nodes"]
 
 
 @pytest.mark.parametrize("story", STORIES, ids=by_name)
-def test_nothing_is_wrong_with_an_example(story: Path) -> None:
+def test_an_example_has_no_problems(story: Path) -> None:
     checked = nodesmith("validate", "-f", str(story))
     assert (checked.exit_code, checked.stdout.partition(": ")[2]) == (0, "0 errors, 0 warnings\n")
 
@@ -99,7 +100,9 @@ def test_an_example_needs_no_conversion(story: Path) -> None:
 
 
 @pytest.mark.parametrize("story", OLD, ids=by_name)
-def test_an_old_form_is_planned_and_converted_to_what_is_written_by_hand(story: Path, tmp_path: Path) -> None:
+def test_an_old_example_its_conversion_and_the_new_one_have_the_same_plan(
+    story: Path, tmp_path: Path
+) -> None:
     converted = tmp_path / "converted.yaml"
     converted.write_text(nodesmith("convert", "-f", str(story / "old")).stdout)
     plans = [
@@ -109,7 +112,7 @@ def test_an_old_form_is_planned_and_converted_to_what_is_written_by_hand(story: 
 
 
 def planned(*files: Path) -> dict[str, Any]:
-    """Return a plan without what differs between objects of another name or age."""
+    """Return a plan without fields that differ between names and API versions."""
     named = [word for file in files for word in ("-f", str(file))]
     plan: dict[str, Any] = json.loads(nodesmith("plan", *named, "-o", "json").stdout)
     for node in plan["nodes"]:
@@ -118,8 +121,8 @@ def planned(*files: Path) -> dict[str, Any]:
     return {name: plan[name] for name in ("nodes", "unplaced", "priceHourly", "lowerBoundHourly")}
 
 
-def test_an_old_form_says_the_same_as_the_new_one() -> None:
-    """So that the two cannot drift apart: converted, the objects are those of the example."""
+def test_converting_an_old_example_yields_the_new_one() -> None:
+    """The converted objects equal those of the example, so the two cannot drift apart."""
     story = EXAMPLES / "zone-spread"
     text = nodesmith("convert", "-f", str(story / "old")).stdout
     old, new = list(yaml.safe_load_all(text)), list(yaml.safe_load_all((story / "nodes.yaml").read_text()))

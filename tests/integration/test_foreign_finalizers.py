@@ -1,4 +1,4 @@
-"""Nodes that finalizers of other controllers hold: their NodeClaims go after them, and nobody is asked in vain."""
+"""Nodes that finalizers of other controllers hold: their NodeClaims are deleted after them, without useless calls."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.world import Boundaries, World, node_manifest, pod_manifest
 
 BACKUP = "example.com/backup"
 ENDED = timedelta(minutes=4)
-"""By then a node whose NodeClaim was deleted has no instance any more."""
+"""After this time the instance of a node whose NodeClaim was deleted is gone."""
 
 
 def held_world(boundaries: Boundaries | None = None) -> tuple[World, NodeClaim]:
-    """Return a world with one node that another controller holds, and whose NodeClaim has just been deleted."""
+    """Return a world with a node that another controller holds, and whose NodeClaim has just been deleted."""
     world = World({"web-0": pod_manifest("web-0")}, boundaries=boundaries)
     world.settle()
     (claim,) = world.store.claims.values()
@@ -28,7 +28,7 @@ def held_world(boundaries: Boundaries | None = None) -> tuple[World, NodeClaim]:
 
 
 def let_go(world: World, node: str) -> None:
-    """Let the other controller finish with a Node that is being deleted."""
+    """Remove the other controller's finalizer from a Node that is being deleted."""
     metadata = world.cluster.nodes[node]["metadata"]
     metadata["finalizers"].remove(BACKUP)
     if metadata.get("deletionTimestamp") and not metadata["finalizers"]:
@@ -40,7 +40,7 @@ def finalizers(world: World, node: str) -> list[str]:
     return found
 
 
-def test_a_nodeclaim_goes_after_its_node() -> None:
+def test_a_nodeclaim_is_deleted_after_its_node() -> None:
     world, claim = held_world()
     world.live(ENDED)
     assert finalizers(world, claim.node_name) == [BACKUP], "ours is lifted once the instance is gone"
@@ -57,19 +57,19 @@ def test_a_nodeclaim_goes_after_its_node() -> None:
     assert world.violations() == []
 
 
-def test_while_a_node_is_held_ec2_is_not_asked_and_nothing_is_written() -> None:
+def test_while_a_node_is_held_no_ec2_call_and_no_write_is_made() -> None:
     world, claim = held_world()
     world.live(ENDED)
     runs, calls, writes = world.runs, len(world.cloud.calls), len(world.cluster.calls)
     revision = world.store.claims[claim.name].revision
-    world.concerns = (Concern.TERMINATION,)  # garbage collection lists instances, whatever there is
+    world.concerns = (Concern.TERMINATION,)  # garbage collection lists instances in any case
     world.live(timedelta(hours=1))
     assert (len(world.cloud.calls), len(world.cluster.calls)) == (calls, writes)
     assert world.store.claims[claim.name].revision == revision
     assert world.runs - runs <= 60, "the ticks"
 
 
-def test_node_and_nodeclaim_get_an_event_with_the_finalizer() -> None:
+def test_events_on_node_and_nodeclaim_name_the_finalizer() -> None:
     world, claim = held_world()
     world.live(ENDED)
     message = f"Node {claim.node_name} is held by finalizer {BACKUP} of another controller"
@@ -83,7 +83,7 @@ def test_node_and_nodeclaim_get_an_event_with_the_finalizer() -> None:
     assert (last["status"], last["message"]) == ("True", message)
 
 
-def test_a_node_of_another_instance_under_the_same_name_is_not_waited_for() -> None:
+def test_a_nodeclaim_does_not_wait_for_another_instances_node_of_the_same_name() -> None:
     world, claim = held_world()
     world.live(ENDED)
     made = node_manifest(claim.node_name, "aws:///us-east-1a/i-another", claim.allocatable, world.now)
@@ -95,7 +95,7 @@ def test_a_node_of_another_instance_under_the_same_name_is_not_waited_for() -> N
     assert "deletionTimestamp" not in world.cluster.nodes[claim.node_name]["metadata"]
 
 
-def test_a_stale_snapshot_neither_releases_a_nodeclaim_before_its_node_nor_keeps_it_forever() -> None:
+def test_with_a_stale_snapshot_a_nodeclaim_is_still_deleted_after_its_node() -> None:
     world, claim = held_world()
     world.live(ENDED)
     hidden = world.cluster.nodes.pop(claim.node_name)
@@ -110,7 +110,7 @@ def test_a_stale_snapshot_neither_releases_a_nodeclaim_before_its_node_nor_keeps
 
 
 @pytest.mark.parametrize("gone", ["node", "finalizer"])
-def test_a_node_that_is_removed_while_its_instance_terminates_leaves_nothing_behind(gone: str) -> None:
+def test_removing_a_node_during_instance_termination_leaves_nothing_behind(gone: str) -> None:
     world, claim = held_world()
     world.live(timedelta(seconds=70))
     if gone == "node":
@@ -126,7 +126,7 @@ def test_a_node_that_is_removed_while_its_instance_terminates_leaves_nothing_beh
     assert world.violations() == []
 
 
-def test_a_function_that_dies_during_the_release_leaves_nothing_behind_and_keeps_the_order() -> None:
+def test_a_crash_during_release_leaves_nothing_behind_and_keeps_the_order_of_deletion() -> None:
     undisturbed = Boundaries()
     assert _told(undisturbed) == []
     last_calls = "release_node", "delete_nodeclaim", "FakeStore.forget", "publish"
@@ -139,7 +139,7 @@ def test_a_function_that_dies_during_the_release_leaves_nothing_behind_and_keeps
 
 
 def _told(boundaries: Boundaries) -> list[str]:
-    """Tell the end of a node that is held for some minutes; return what did not hold."""
+    """Run the termination of a node that is held for some minutes, and return the violations."""
     world, claim = held_world()
     world.boundaries = boundaries
     boundaries.look = world.held

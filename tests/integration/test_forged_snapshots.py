@@ -1,4 +1,4 @@
-"""Nothing is launched from a snapshot that shows a NodePool, EC2NodeClass or NodeClaim as the API server does not."""
+"""Nothing is launched from a snapshot with forged NodePools, EC2NodeClasses or NodeClaims."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATIC = {**builders.nodepool_manifest(), "spec": {**builders.nodepool_manifest(
 
 
 @pytest.mark.parametrize("kind", FORGERIES)
-def test_a_forged_nodepool_or_nodeclass_launches_nothing_and_the_true_one_does(kind: str) -> None:
+def test_a_forged_nodepool_or_nodeclass_launches_nothing_and_the_genuine_one_does(kind: str) -> None:
     world = forged_world(FORGERIES[kind])
     world.observe()
     world.live(WATCHED_FOR)
@@ -30,7 +30,7 @@ def test_a_forged_nodepool_or_nodeclass_launches_nothing_and_the_true_one_does(k
     assert [claim.phase for claim in world.store.claims.values()] == [Phase.INITIALIZED]
 
 
-def test_pods_are_told_that_readiness_has_read_something_else() -> None:
+def test_pod_events_report_that_readiness_has_read_something_else() -> None:
     world = forged_world(FORGERIES["user data"])
     world.observe()
     world.live(timedelta(minutes=1))
@@ -38,7 +38,7 @@ def test_pods_are_told_that_readiness_has_read_something_else() -> None:
     assert any("is not as readiness last read it from the API server" in message for message in told)
 
 
-def test_limits_that_only_the_snapshot_raises_stay_what_they_are() -> None:
+def test_limits_raised_only_in_the_snapshot_have_no_effect() -> None:
     world = forged_world(
         FORGERIES["limits"], nodepool=builders.nodepool_manifest(limits={"cpu": "4"}), pods=12
     )
@@ -52,7 +52,7 @@ def test_limits_that_only_the_snapshot_raises_stay_what_they_are() -> None:
     assert sum(claim.capacity.of("cpu") for claim in world.store.claims.values()) <= 4000
 
 
-def test_nodes_that_claim_to_be_small_leave_no_more_room_under_the_limits() -> None:
+def test_nodes_that_are_understated_in_the_snapshot_do_not_extend_the_limits() -> None:
     def shrunk(document: dict[str, Any]) -> None:
         for node in document["nodes"]:
             node["status"]["capacity"] = {"cpu": "1m", "memory": "1Mi", "pods": "1"}
@@ -65,14 +65,14 @@ def test_nodes_that_claim_to_be_small_leave_no_more_room_under_the_limits() -> N
     assert 0 < sum(kinds[name].capacity.cpu_milli for name in bought) <= 4000
 
 
-def test_a_nodeclaim_that_no_user_has_made_launches_nothing() -> None:
+def test_a_forged_nodeclaim_launches_nothing() -> None:
     world = forged_world(forgeries.with_nodeclaim, pods=0)
     world.observe()
     world.live(WATCHED_FOR)
     assert launches(world) == 0
 
 
-def test_a_static_nodepool_neither_grows_nor_shrinks_by_a_forged_number() -> None:
+def test_a_static_nodepool_is_not_scaled_by_forged_replicas() -> None:
     world = forged_world(forgeries.nodepool_says(replicas=20), nodepool=STATIC, pods=0)
     world.observe()
     world.live(WATCHED_FOR)
@@ -88,8 +88,8 @@ def test_a_static_nodepool_neither_grows_nor_shrinks_by_a_forged_number() -> Non
     assert [claim.is_ending for claim in world.store.claims.values()] == [False, False]
 
 
-def test_a_claim_left_behind_is_not_launched_again_from_a_forged_nodeclass() -> None:
-    """Its launch template was never made: it would be made from what the snapshot says."""
+def test_an_abandoned_claim_is_not_launched_from_a_forged_nodeclass() -> None:
+    """Its launch template was never created, so it would be created from the snapshot."""
     world = ForgedWorld({"web-0": pod_manifest("web-0")})
     world.observe()
     world.away["cloud"] = world.now + timedelta(minutes=2)
@@ -101,7 +101,7 @@ def test_a_claim_left_behind_is_not_launched_again_from_a_forged_nodeclass() -> 
     assert forgeries.HOSTILE not in repr(world.cloud.templates)
 
 
-def test_a_change_that_a_user_makes_is_launched_from_once_readiness_has_read_it() -> None:
+def test_a_users_change_takes_effect_once_readiness_has_read_it() -> None:
     world = ForgedWorld({"web-0": pod_manifest("web-0")})
     changed = builders.nodeclass_manifest(userData="#!/bin/sh\necho hello")
     changed["metadata"]["generation"] = 2

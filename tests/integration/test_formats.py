@@ -1,4 +1,4 @@
-"""What functions persist and send: as each version has written it, as a later one may, and as one before did."""
+"""Formats that functions store and send, as written by each version, by a later one, and by the previous one."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def document(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_format_is_written_as_its_file_says(name: str) -> None:
-    """Where this fails a format has changed: `python -m tests.formats` writes its file anew.
+def test_a_format_is_written_as_in_its_golden_file(name: str) -> None:
+    """If this fails, a format has changed: `python -m tests.formats` rewrites its file.
 
-    What has been released has to be read all the same, so a released version's files stay.
+    Released formats must stay readable, so a released version's files stay.
     """
     assert text_of(FORMATS[name].write()) == (TODAY / f"{name}.json").read_text()
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_what_a_version_has_written_is_read(path: Path) -> None:
+def test_data_of_every_released_version_can_be_read(path: Path) -> None:
     assert FORMATS[path.stem].read(document(path)) == FORMATS[path.stem].value
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_what_a_later_version_adds_is_left_out_and_the_rest_is_read(name: str) -> None:
+def test_additions_of_a_later_version_are_ignored_and_the_rest_is_read(name: str) -> None:
     told = FORMATS[name]
     grown = changed(told, told.write(), later)
     assert grown != told.write()
@@ -42,7 +42,7 @@ def test_what_a_later_version_adds_is_left_out_and_the_rest_is_read(name: str) -
 
 
 @pytest.mark.parametrize("name", LATELY)
-def test_what_the_version_before_does_not_write_has_a_default(name: str) -> None:
+def test_fields_that_the_previous_version_does_not_write_have_defaults(name: str) -> None:
     told = FORMATS[name]
     shrunk = changed(told, told.write(), earlier)
     assert shrunk != told.write()

@@ -160,7 +160,7 @@ def test_a_pod_whose_volume_is_bound_late_is_told_about_with_the_zone_of_its_vol
     with stage.forwarding():
         eventually(lambda: stage.told(Concern.PROVISIONING) == 1)
         (pod,) = stage.snapshot.pods
-        assert "binds at once (Immediate), so its volume comes first" in pod.refusal
+        assert "binds immediately (Immediate), so its volume must exist first" in pod.refusal
 
         created(stage.store, "persistentvolumes", volume("pv-1", "us-east-1b", claim="default/data"))
         bound_claim = {"spec": {"volumeName": "pv-1"}, "metadata": claim("data", bound_to="pv-1")["metadata"]}

@@ -1,4 +1,4 @@
-"""The functions as they are deployed, under the runtime that Lambda runs, with all of AWS and an API server to ask."""
+"""The deployed functions in Lambda's runtime, with AWS and an API server."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ CA_BUNDLE = base64.b64encode(b"plain HTTP").decode()
 
 @dataclass
 class Run:
-    """One function's life in the story below."""
+    """One function's run in the scenario below."""
 
     answers: list[Answer] = field(default_factory=list)
     said: str = ""
@@ -61,7 +61,7 @@ class Run:
 
 @dataclass
 class Site:
-    """AWS and the cluster, and what each function did there."""
+    """AWS and the cluster, and the runs of each function."""
 
     aws: LocalAws
     api: ApiServer
@@ -78,11 +78,11 @@ class Site:
         settings: Mapping[str, str] | None = None,
         **environment: str,
     ) -> Run:
-        """Start a function, give it events with these messages one after the other, and end it.
+        """Start a function, send it events with these messages one after another, and stop it.
 
-        `settings` are the cluster's, in its registration.
+        `settings` are those in the cluster's registration.
         """
-        # One node for all pods: what is told of it is what is tested.
+        # One node for all pods, so that the tests know what to expect.
         own = {"FRAGILITY_TOLERANCE": "0", **(settings or {})}
         register(self.aws.client, Registration(CLUSTER, self.aws.network.vpc_id, ("nodes",), settings=own))
         variables = {
@@ -107,13 +107,13 @@ class Site:
         return DynamoStore(self.aws.client("dynamodb"), TABLE_NAME, CLUSTER, now)
 
     def keep(self, *events: str) -> None:
-        """Keep events for the cluster, as routing does."""
+        """Store events for the cluster, as routing does."""
         notices = DynamoRegionNotices(self.aws.client("dynamodb"), TABLE_NAME, now)
         for number, event in enumerate(events):
             notices.keep(CLUSTER, str(number), event, ACCOUNT_ID)
 
     def delayed(self) -> str:
-        """Return the only invocation that waits, whenever its time comes."""
+        """Return the only delayed invocation, regardless of its delay."""
         queue = sqs_backends[ACCOUNT_ID][REGION].get_queue(QUEUE_NAME)
         (message,) = queue._messages
         return str(message.body)
@@ -130,7 +130,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A deployed cluster with two pending pods, through which every function has gone once, in order."""
+    """A deployed cluster with two pending pods, for which every function has run once, in order."""
     with (
         ApiServer(0, custom_resource_definitions(), now=now) as api,
         LocalAws(REGION, cluster=CLUSTER, endpoint=Endpoint(api.url, CA_BUNDLE), zones=ZONES) as aws,
@@ -158,7 +158,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def _leaked(aws: LocalAws) -> str:
-    """Launch an instance with all of our tags, and let it be an hour old, which moto cannot be asked for."""
+    """Launch an instance with all of our tags, and backdate it by an hour, for which moto has no API."""
     tags = {
         f"kubernetes.io/cluster/{CLUSTER}": "owned",
         "eks:eks-cluster-name": CLUSTER,
@@ -215,7 +215,7 @@ def conditions(obj: Mapping[str, Any]) -> dict[str, str]:
         "garbagecollection",
     ],
 )
-def test_a_batch_of_messages_is_worked_off_without_error(site: Site, concern: str) -> None:
+def test_a_batch_of_messages_is_processed_without_error(site: Site, concern: str) -> None:
     run = site.runs[concern]
     assert [a.error for a in run.answers] == [""] * len(run.answers), run.said[-3000:]
 
@@ -235,12 +235,12 @@ def test_readiness_resolves_the_nodeclass_into_the_ledger_and_onto_the_object(si
     assert {i["id"] for i in shown["status"]["amis"]} == {image.id for image in status.images}
 
 
-def test_readiness_writes_nothing_where_the_objects_say_it_all_already(site: Site) -> None:
+def test_readiness_writes_nothing_if_the_objects_are_up_to_date(site: Site) -> None:
     assert '"StatusesWritten"' in site.runs["readiness"].said
     assert '"StatusesWritten"' not in site.runs["readiness again"].said
 
 
-def test_provisioning_buys_one_instance_that_carries_its_claims_tag(site: Site) -> None:
+def test_provisioning_buys_one_instance_with_its_claims_tag(site: Site) -> None:
     (claim,) = site.ledger().load().claims
     (instance,) = (each for each in site.instances() if each["InstanceId"] != site.leaked)
     tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
@@ -250,7 +250,7 @@ def test_provisioning_buys_one_instance_that_carries_its_claims_tag(site: Site) 
     assert site.aws.seam.calls["CreateFleet"] == 1
 
 
-def test_provisioning_wakes_lifecycle(site: Site) -> None:
+def test_provisioning_sends_lifecycle_a_hint(site: Site) -> None:
     woken = {hint.cluster for hint in site.accepted[Concern.LIFECYCLE].hints}
     assert woken == {CLUSTER}
 
@@ -262,7 +262,7 @@ def test_lifecycle_shows_the_claim_on_the_api_server(site: Site) -> None:
     assert shown["status"]["providerID"] == claim.provider_id
 
 
-def test_garbage_collection_ends_an_instance_that_the_ledger_does_not_know_and_no_other(site: Site) -> None:
+def test_garbage_collection_terminates_only_the_instance_that_is_not_in_the_ledger(site: Site) -> None:
     states = {each["InstanceId"]: each["State"]["Name"] for each in site.instances()}
     assert states.pop(site.leaked) == "terminated"
     assert list(states.values()) == ["pending"]
@@ -278,21 +278,21 @@ def test_provisioning_never_imports_the_kubernetes_client(site: Site) -> None:
     assert "kubernetes" in {name.split(".")[0] for name in site.runs["lifecycle"].imported}
 
 
-def test_a_run_that_needs_nothing_of_the_api_server_imports_no_kubernetes_client(site: Site) -> None:
+def test_a_run_without_api_server_calls_does_not_import_the_kubernetes_client(site: Site) -> None:
     for concern in ("repair", "garbagecollection"):
         imported = site.runs[concern].imported
         assert "nodesmith.adapters.kubernetes.cluster" in imported
         assert [name for name in imported if name.split(".")[0] == "kubernetes"] == []
 
 
-def test_what_functions_have_counted_is_what_the_forwarder_answers_prometheus_with(site: Site) -> None:
+def test_the_forwarder_serves_the_functions_metrics_to_prometheus(site: Site) -> None:
     lines = told_prometheus(site)
     asked = 'karpenter_cloudprovider_duration_seconds_count{controller="%s",method="%s",provider="aws"} 1'
     assert asked % ("provisioner", "Create") in lines
     assert asked % ("nodeclaim.garbagecollection", "List") in lines
     decided = 'karpenter_scheduler_scheduling_duration_seconds_count{controller="provisioner"}'
     assert f"{decided} 1" in lines
-    site.run("provisioning", (HINT,))  # in a process of its own, in which the pods wait for their node
+    site.run("provisioning", (HINT,))  # in a separate process, in which the pods wait for their node
     lines = told_prometheus(site)
     assert f"{decided} 2" in lines
     price = "karpenter_cloudprovider_instance_type_offering_price_estimate"
@@ -301,7 +301,7 @@ def test_what_functions_have_counted_is_what_the_forwarder_answers_prometheus_wi
 
 
 def told_prometheus(site: Site) -> list[str]:
-    """Return what a forwarder answers that has the rights of one, and has just begun."""
+    """Return the metrics that a newly started forwarder serves with its own permissions."""
     client = acting(site.aws.client, Role("forwarder", CLUSTER, REGION))
     bucket = S3Blobs(client("s3"), site.deployment.bucket)
     server = ApiClient(connect(site.api.url, "", lambda: "token"))
@@ -309,7 +309,7 @@ def told_prometheus(site: Site) -> list[str]:
     return forwarder.metrics().splitlines()
 
 
-def test_a_message_that_is_no_hint_is_logged_and_its_companions_are_served(site: Site) -> None:
+def test_a_message_that_is_not_a_hint_is_logged_and_the_others_are_processed(site: Site) -> None:
     assert (
         "expected an object with the text field 'cluster', found 'no JSON'" in site.runs["provisioning"].said
     )
@@ -322,7 +322,7 @@ def test_a_message_for_a_cluster_that_is_not_registered_is_logged_and_acknowledg
     assert '"message":"done"' not in run.said
 
 
-def test_a_run_that_fails_for_a_while_waits_to_be_tried_again(site: Site) -> None:
+def test_a_run_with_a_transient_error_is_queued_for_a_retry(site: Site) -> None:
     run = site.run("provisioning", (HINT,), AWS_ENDPOINT_URL_S3="http://127.0.0.1:9")
     assert [a.error for a in run.answers] == [""]
     assert '"failed"' in run.said
@@ -332,7 +332,7 @@ def test_a_run_that_fails_for_a_while_waits_to_be_tried_again(site: Site) -> Non
     )
 
 
-def test_a_run_that_cannot_be_put_off_is_raised_so_that_lambda_repeats_it(site: Site) -> None:
+def test_a_run_whose_retry_cannot_be_queued_is_raised_so_that_lambda_retries_it(site: Site) -> None:
     nowhere = "http://127.0.0.1:9"
     run = site.run("provisioning", (HINT,), AWS_ENDPOINT_URL_S3=nowhere, AWS_ENDPOINT_URL_SQS=nowhere)
     assert [a.error.split(":")[0] for a in run.answers] == ["Transient"]
@@ -351,7 +351,7 @@ def test_a_damaged_snapshot_is_logged_and_acknowledged(site: Site) -> None:
     assert "snapshot" in run.said
 
 
-def test_a_function_without_its_settings_says_which_are_missing(site: Site) -> None:
+def test_a_function_without_its_settings_names_the_missing_ones(site: Site) -> None:
     run = site.run("lifecycle", (HINT,), TABLE_NAME="", QUEUE_URL="")
     assert "TABLE_NAME, QUEUE_URL not set" in run.answers[0].error
 
@@ -363,7 +363,7 @@ def test_the_catalogue_is_refreshed_by_a_schedule_without_a_message(site: Site) 
     assert len(embedded_catalog(REGION).facts) > 500
 
 
-def test_no_log_carries_user_data_arguments_or_tokens(site: Site) -> None:
+def test_logs_contain_no_user_data_arguments_or_tokens(site: Site) -> None:
     said = "\n".join(run.said for run in site.runs.values())
     assert said.count('"message":"done"') >= 5
     assert [secret for secret in (*SECRETS, "k8s-aws-v1.") if secret in said] == []
@@ -371,7 +371,7 @@ def test_no_log_carries_user_data_arguments_or_tokens(site: Site) -> None:
     assert '"userData"' not in said
 
 
-def test_interruption_looks_at_ec2_and_drops_what_is_not_ours(site: Site) -> None:
+def test_interruption_reads_ec2s_state_and_drops_events_of_other_instances(site: Site) -> None:
     run = site.runs["interruption"]
     assert "expected a JSON object, found 'no JSON'" in run.said
     assert '"NoticesOfOthers":1' in run.said
@@ -379,8 +379,8 @@ def test_interruption_looks_at_ec2_and_drops_what_is_not_ours(site: Site) -> Non
     assert [name for name in run.imported if name.split(".")[0] == "kubernetes"] == []
 
 
-def test_an_instance_that_ec2_takes_is_replaced_by_the_run_that_is_told(site: Site) -> None:
-    """The last in here: it changes what the others look at."""
+def test_an_interrupted_instance_is_replaced_by_the_run_that_reads_the_notice(site: Site) -> None:
+    """Must run last, because it changes the state that other tests check."""
     (claim,) = site.ledger().load().claims
     site.keep(builders.spot_warning(claim.instance_id, now()))
     run = site.run("interruption", (HINT,))

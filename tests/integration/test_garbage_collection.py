@@ -1,4 +1,4 @@
-"""The story of garbage collection: what goes and what stays, whatever fails, dies or happens meanwhile."""
+"""Garbage collection: what is deleted and what stays, despite failures, crashes and concurrent changes."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def provider_id(instance: str) -> str:
 
 @dataclass
 class Yard(Outside):
-    """A cluster in which much was left lying about. `survivors` are the instances that must outlive the sweeping."""
+    """A cluster with many leftovers. `survivors` are the instances that must survive garbage collection."""
 
     boundaries: Boundaries = field(default_factory=Boundaries)
     detached_since: dict[str, datetime] = field(default_factory=dict)
     ended: Counter[str] = field(default_factory=Counter)
-    """How often EC2 was asked to end an instance that still lived, and how often one that did not."""
+    """How often EC2 was asked to terminate a living instance, and how often a dead one."""
 
     def instance(self, id_: str, claim: str, tags: Mapping[str, str] = OURS) -> None:
         instance = Instance(id_, claim, "m5.large", ZONES[0], "spot", "ami", "running", NOW - HOUR)
@@ -75,7 +75,7 @@ class Yard(Outside):
         self.cluster.nodeclaims[claim.name] = {**shown, "metadata": {**shown["metadata"], **about}}
 
     def karpenters(self, instance: str) -> None:
-        """Add the NodeClaim and Node of Karpenter for an instance that is gone: Karpenter's to clear away."""
+        """Add Karpenter's NodeClaim and Node for a missing instance, which Karpenter must clean up."""
         made = replace(self.store.claims["dead"], name="karpenters-dead", provider_id=provider_id(instance))
         self.object(replace(made, decision="", nodepool_uid="uid-default"))
         self.node(instance, ready=False)
@@ -116,7 +116,7 @@ class Yard(Outside):
         )
 
     def sweep(self, runs: int = 6) -> None:
-        """Run at every tick; who dies or fails is run again at the next."""
+        """Run at every tick. A run that crashes or fails is repeated at the next one."""
         for _ in range(runs):
             try:
                 self.run()
@@ -130,7 +130,7 @@ class Yard(Outside):
                 self.ended["again" if not self.cloud.instances[id_].is_alive else "once"] += 1
 
     def left(self) -> Mapping[str, Any]:
-        """Return what is still there."""
+        """Return the remaining resources."""
         return {
             "instances": sorted(i.id for i in self.cloud.alive()),
             "claims": {name: str(claim.phase) for name, claim in sorted(self.store.claims.items())},
@@ -182,10 +182,10 @@ TIDY = {
     "templates": ["nodesmith/test/new"],
     "loose": ["current"],
 }
-"""`dead` and `lost` are termination's from here on: what is not drained yet stays."""
+"""Termination is responsible for `dead` and `lost` from here on: nodes that are not drained yet stay."""
 
 
-def test_everything_unneeded_is_removed_and_nothing_else() -> None:
+def test_only_unneeded_resources_are_deleted() -> None:
     yard = untidy()
     report = yard.run()
     assert report.counts == {
@@ -208,7 +208,7 @@ def test_everything_unneeded_is_removed_and_nothing_else() -> None:
     assert yard.ended == {"once": 2}
 
 
-def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end() -> None:
+def test_a_crash_before_or_after_any_call_does_not_change_the_outcome() -> None:
     undisturbed = untidy()
     undisturbed.sweep()
     moments = range(1, undisturbed.boundaries.passed + 1)
@@ -223,7 +223,7 @@ def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end() -> None:
     assert broken == {}
 
 
-def test_two_crashes_in_one_collection_change_nothing_in_the_end() -> None:
+def test_two_crashes_in_one_sweep_do_not_change_the_outcome() -> None:
     first_run = untidy()
     first_run.run()
     last = first_run.boundaries.passed
@@ -246,7 +246,7 @@ def failing(method: str) -> Callable[[Call], None]:
 @pytest.mark.parametrize(
     "method", ["terminate", "remove", "release_node", "delete_nodeclaim", "apply_nodeclaim"]
 )
-def test_a_deletion_that_fails_is_raised_at_the_end_and_stops_no_other(method: str) -> None:
+def test_a_failed_deletion_does_not_affect_others_and_is_raised_at_the_end(method: str) -> None:
     yard = untidy()
     port = yard.cloud if hasattr(yard.cloud, method) else yard.cluster
     port.raise_before = failing(method)
@@ -260,7 +260,7 @@ def test_a_deletion_that_fails_is_raised_at_the_end_and_stops_no_other(method: s
         "remove": {"templates", "loose"},
         "release_node": {"nodes"},
         "delete_nodeclaim": {"nodeclaims"},
-        "apply_nodeclaim": set(),  # the ledger has it already; lifecycle shows it again
+        "apply_nodeclaim": set(),  # the ledger already has it, and lifecycle shows it again
     }
     assert kept == parts[method]
     yard.cloud.raise_before = yard.cluster.raise_before = yard.watch_terminations
@@ -268,7 +268,7 @@ def test_a_deletion_that_fails_is_raised_at_the_end_and_stops_no_other(method: s
     assert yard.left() == TIDY
 
 
-def test_while_ec2_does_not_answer_nothing_that_may_be_alive_is_removed() -> None:
+def test_while_living_instances_are_unknown_nothing_that_may_be_alive_is_released() -> None:
     yard = untidy()
     yard.cloud.raise_before = failing("living")
     with pytest.raises(Transient, match="living failed"):
@@ -279,7 +279,7 @@ def test_while_ec2_does_not_answer_nothing_that_may_be_alive_is_removed() -> Non
     assert not yard.cloud.instances["i-leaked"].is_alive
 
 
-def test_while_instances_cannot_be_listed_nothing_is_collected() -> None:
+def test_while_instances_cannot_be_listed_nothing_is_deleted() -> None:
     yard = untidy()
     before = yard.left()
     yard.cloud.raise_before = failing("owned_instances")
@@ -288,7 +288,7 @@ def test_while_instances_cannot_be_listed_nothing_is_collected() -> None:
     assert yard.left() == before
 
 
-def test_a_kind_that_cannot_be_listed_does_not_delay_the_others() -> None:
+def test_a_kind_that_cannot_be_listed_does_not_affect_others() -> None:
     yard = untidy()
 
     def fail(call: Call) -> None:
@@ -303,10 +303,10 @@ def test_a_kind_that_cannot_be_listed_does_not_delay_the_others() -> None:
 
 
 def nothing(_method: str) -> None:
-    """Let the call be."""
+    """Do nothing at the call."""
 
 
-def test_a_claim_that_moved_on_meanwhile_is_skipped() -> None:
+def test_a_claim_that_another_run_has_changed_is_left_to_that_run() -> None:
     yard = untidy()
 
     def moved(method: str) -> None:
@@ -320,7 +320,7 @@ def test_a_claim_that_moved_on_meanwhile_is_skipped() -> None:
     assert yard.left() == TIDY
 
 
-def test_nothing_to_do_costs_the_same_few_calls_however_many_nodes_there_are() -> None:
+def test_with_nothing_to_do_the_number_of_calls_is_constant() -> None:
     calls = []
     for size in (1, 300):
         yard = Yard()
@@ -339,7 +339,7 @@ def test_nothing_to_do_costs_the_same_few_calls_however_many_nodes_there_are() -
     ]
 
 
-def test_without_a_snapshot_nothing_is_known_and_nothing_is_done() -> None:
+def test_without_a_snapshot_nothing_is_done() -> None:
     yard = untidy()
     empty = replace(yard, blobs=FakeBlobs())
     run = GarbageCollection(
@@ -349,7 +349,7 @@ def test_without_a_snapshot_nothing_is_known_and_nothing_is_done() -> None:
     assert yard.cloud.calls == []
 
 
-def test_another_clusters_snapshot_is_rejected_before_anything_is_looked_at() -> None:
+def test_another_clusters_snapshot_is_rejected_before_any_call() -> None:
     yard = untidy()
     yard.blobs.objects[snapshot_key(CLUSTER)] = encode("another", NOW, Observed())
     run = GarbageCollection(
@@ -360,8 +360,8 @@ def test_another_clusters_snapshot_is_rejected_before_anything_is_looked_at() ->
     assert yard.cloud.calls == []
 
 
-def test_a_launch_during_a_collection_never_counts_as_garbage() -> None:
-    """EC2's clock is an hour behind, so that no instance is saved by its age: only the order of the looks does."""
+def test_a_launch_during_a_collection_is_never_treated_as_a_leak() -> None:
+    """EC2's clock is an hour behind, so that the age of instances protects none: only the order of reads does."""
     quiet = launching()
     quiet.visit(Concern.GARBAGECOLLECTION)
     quiet.run(Concern.GARBAGECOLLECTION)
@@ -373,7 +373,7 @@ def test_a_launch_during_a_collection_never_counts_as_garbage() -> None:
         assert [i.state for i in world.cloud.instances.values()] == ["pending"], moment
 
 
-def test_a_collection_during_a_launch_does_not_affect_it() -> None:
+def test_a_collection_during_a_launch_deletes_nothing_of_it() -> None:
     quiet = launching()
     quiet.run(Concern.PROVISIONING)
     for moment in range(1, quiet.boundaries.passed + 1):
@@ -391,7 +391,7 @@ def launching() -> World:
     return world
 
 
-def test_after_the_ledger_was_lost_every_node_is_taken_back_and_drained_with_grace() -> None:
+def test_after_loss_of_the_ledger_all_nodes_are_adopted_and_drained_gracefully() -> None:
     world = World({name: pod_manifest(name) for name in ("web-0", "web-1")})
     world.settle()
     (before,) = world.cluster.nodes

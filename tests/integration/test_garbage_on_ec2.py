@@ -1,4 +1,4 @@
-"""What AwsCloud finds of ours on EC2 and in IAM, and how it takes it away."""
+"""Our resources that AwsCloud finds in EC2 and IAM, and their deletion."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OURS = {
 @pytest.fixture(autouse=True)
 def world() -> Iterator[Account]:
     with account() as furnished:
-        # So that an instance which is not found is one that does not fit; what is too new has tests of its own.
+        # New instances are visible at once, so that a missing one does not match. Other tests cover delayed visibility.
         furnished.strict.visibility.instances_after = timedelta()
         yield furnished
 
@@ -64,7 +64,7 @@ def interface(world: Account, tags: dict[str, str]) -> str:
 
 
 def launched(claim: str = CLAIM.name) -> Launched:
-    """Launch an instance as others have done it before garbage collection looks."""
+    """Launch an instance as other functions do before garbage collection runs."""
     cloud = AwsCloud(client, SETTINGS, system_time)
     status = cloud.resolve(NODECLASS, CLUSTER, NOW)
     offered = options(["m5.large"], NODECLASS)
@@ -79,11 +79,11 @@ def ids(found: list[Owned]) -> list[str]:
     return [owned.id for owned in found]
 
 
-def test_only_detached_volumes_of_nodesmith_are_found_and_deleted(cloud: AwsCloud) -> None:
+def test_only_our_detached_volumes_are_found_and_deleted(cloud: AwsCloud) -> None:
     launched()
     loose = volume({**OURS, "karpenter.sh/nodeclaim": "default-gone"})
     volume({**OURS, "nodesmith.dev/managed-by": "other"})
-    volume({"kubernetes.io/cluster/express": "owned"})  # as the EBS CSI driver tags a pod's data
+    volume({"kubernetes.io/cluster/express": "owned"})  # with the EBS CSI driver's tags for a pod's volume
     volume({**OURS, "nodesmith.dev/keep-volumes": "true"})
     (found,) = cloud.owned(Kind.VOLUME)
     assert (found.id, found.claim) == (loose, "default-gone")
@@ -93,10 +93,10 @@ def test_only_detached_volumes_of_nodesmith_are_found_and_deleted(cloud: AwsClou
     assert len(client("ec2").describe_volumes()["Volumes"]) == 4
 
 
-def test_only_detached_interfaces_of_nodesmith_are_found_and_deleted(world: Account, cloud: AwsCloud) -> None:
+def test_only_our_detached_interfaces_are_found_and_deleted(world: Account, cloud: AwsCloud) -> None:
     launched()
     loose = interface(world, OURS)
-    kept = interface(world, {"cluster.k8s.amazonaws.com/name": "express"})  # as the VPC CNI tags its own
+    kept = interface(world, {"cluster.k8s.amazonaws.com/name": "express"})  # with the VPC CNI's tags
     assert ids(cloud.owned(Kind.NETWORK_INTERFACE)) == [loose]
     cloud.remove(Owned(Kind.NETWORK_INTERFACE, loose))
     cloud.remove(Owned(Kind.NETWORK_INTERFACE, loose))
@@ -105,7 +105,7 @@ def test_only_detached_interfaces_of_nodesmith_are_found_and_deleted(world: Acco
     assert kept in {each["NetworkInterfaceId"] for each in left}
 
 
-def test_a_profile_is_found_by_our_path_and_deleted_with_the_role_taken_out_first(cloud: AwsCloud) -> None:
+def test_a_profile_is_found_by_our_path_and_deleted_after_removing_its_role(cloud: AwsCloud) -> None:
     client("iam").create_instance_profile(InstanceProfileName="somebody-elses")
     instance = launched().instance
     (found,) = cloud.owned(Kind.INSTANCE_PROFILE)
@@ -122,7 +122,7 @@ def test_a_profile_is_found_by_our_path_and_deleted_with_the_role_taken_out_firs
     assert [each["InstanceProfileName"] for each in left] == ["somebody-elses"]
 
 
-def test_a_profile_whose_role_a_crash_took_out_already_is_deleted(cloud: AwsCloud) -> None:
+def test_a_profile_whose_role_was_removed_before_a_crash_is_deleted(cloud: AwsCloud) -> None:
     launched()
     (found,) = cloud.owned(Kind.INSTANCE_PROFILE)
     client("iam").remove_role_from_instance_profile(InstanceProfileName=found.id, RoleName=NODECLASS.role)
@@ -130,32 +130,32 @@ def test_a_profile_whose_role_a_crash_took_out_already_is_deleted(cloud: AwsClou
     assert cloud.owned(Kind.INSTANCE_PROFILE) == []
 
 
-def test_if_iam_cannot_be_reached_it_is_not_asked() -> None:
+def test_iam_is_not_called_where_it_is_unreachable() -> None:
     isolated = AwsCloud(
         lambda service: pytest.fail(service), replace(SETTINGS, isolated_vpc=True), system_time
     )
     assert isolated.owned(Kind.INSTANCE_PROFILE) == []
 
 
-def test_an_instance_that_ec2_refuses_to_terminate_is_named_and_the_others_are_terminated(
+def test_an_instance_that_ec2_refuses_to_terminate_is_named_and_does_not_affect_others(
     cloud: AwsCloud,
 ) -> None:
     protected, other = launched("a").instance.id, launched("b").instance.id
     client("ec2").modify_instance_attribute(InstanceId=protected, DisableApiTermination={"Value": True})
     with pytest.raises(Transient, match=rf"{protected}: OperationNotPermitted"):
-        # Not in the role's name: IAM knows no tags of an instance that is not there.
+        # Not in the role's name, because IAM has no tags of a missing instance.
         AwsCloud(client, SETTINGS, system_time).terminate([protected, other, "i-0123456789abcdef0"])
     assert [instance.id for instance in cloud.owned_instances()] == [protected]
 
 
-def test_resources_in_use_are_not_deleted_and_reported(cloud: AwsCloud) -> None:
+def test_a_resource_in_use_is_reported_and_not_deleted(cloud: AwsCloud) -> None:
     described = client("ec2").describe_instances(InstanceIds=[launched().instance.id])
     (device,) = described["Reservations"][0]["Instances"][0]["BlockDeviceMappings"]
     with pytest.raises(Transient, match="VolumeInUse"):
         cloud.remove(Owned(Kind.VOLUME, device["Ebs"]["VolumeId"]))
 
 
-def test_a_collected_template_is_created_again_by_a_process_that_had_cached_it(
+def test_a_process_recreates_a_template_that_garbage_collection_has_deleted(
     world: Account,
 ) -> None:
     times = [datetime(2026, 11, 21, 8, tzinfo=UTC)]
@@ -168,7 +168,7 @@ def test_a_collected_template_is_created_again_by_a_process_that_had_cached_it(
     assert world.seam.calls["CreateLaunchTemplate"] == 4  # two to launch from, and two for dry runs
 
 
-def test_listing_is_transient_when_throttled(cloud: AwsCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_throttled_listing_is_transient(cloud: AwsCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     def throttled(_client: object, operation: str, _arguments: object) -> None:
         raise ClientError({"Error": {"Code": "RequestLimitExceeded", "Message": "slow down"}}, operation)
 

@@ -1,4 +1,4 @@
-"""`nodesmith hash` on files as people have them: several objects, old ones, bad ones, those of others."""
+"""`nodesmith hash` on realistic files: several objects, old, invalid and foreign ones."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_hashes_of_many_objects_are_karpenters() -> None:
     assert rows("-f", "-", stdin=json.dumps(items)) == expected
 
 
-def test_with_the_ca_bundle_of_the_cluster_the_hash_is_what_its_annotations_hold() -> None:
+def test_with_the_cluster_ca_bundle_the_hash_equals_the_annotation() -> None:
     each = next(each for each in kept() if each.ca_bundle)
     (row,) = rows("-f", "-", "--cluster-ca-bundle", each.ca_bundle, stdin=json.dumps(each.manifest))
     assert (row["hash"], row["version"]) == (each.hash, each.version)
@@ -74,7 +74,7 @@ def test_with_the_ca_bundle_of_the_cluster_the_hash_is_what_its_annotations_hold
     assert "--cluster-ca-bundle" in alone.stderr
 
 
-def test_files_and_folders_are_read_in_order_and_other_kinds_left_out(tmp_path: Path) -> None:
+def test_files_and_folders_are_read_in_order_and_other_kinds_ignored(tmp_path: Path) -> None:
     folder, file = tmp_path / "folder", tmp_path / "pool.yaml"
     folder.mkdir()
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}
@@ -110,14 +110,14 @@ def test_the_page_shows_what_the_command_prints() -> None:
     assert hashed("-f", "examples/express-test/").stdout == shown
 
 
-def test_old_objects_have_the_hashes_of_what_they_are_read_as() -> None:
+def test_old_objects_have_the_hashes_of_their_converted_form() -> None:
     converted = CliRunner().invoke(app, ["convert", "-f", "-"], input=PROVISIONER)
     found = rows("-f", "-", stdin=PROVISIONER)
     assert [row["kind"] for row in found] == ["NodePool", "EC2NodeClass"]
     assert found == rows("-f", "-", stdin=converted.stdout)
 
 
-def test_the_settings_of_an_old_installation_say_the_instance_profile() -> None:
+def test_the_instance_profile_comes_from_the_settings_of_an_old_installation() -> None:
     bare = PROVISIONER.replace("  instanceProfile: nodes\n", "")
     settings = {
         "apiVersion": "v1",
@@ -142,17 +142,19 @@ def test_the_settings_of_an_old_installation_say_the_instance_profile() -> None:
         ),
         (
             {**POOL, "apiVersion": "karpenter.sh/v2", "metadata": {"name": "bad"}},
-            "NodePool/bad): apiVersion: is 'karpenter.sh/v2': a NodePool is of karpenter.sh/v1",
+            "NodePool/bad): apiVersion: is 'karpenter.sh/v2', but a NodePool is in karpenter.sh/v1",
         ),
     ],
 )
-def test_a_bad_object_is_told_with_its_field_and_stops_no_other(bad: dict[str, Any], said: str) -> None:
+def test_an_invalid_object_is_reported_with_its_field_and_does_not_stop_others(
+    bad: dict[str, Any], said: str
+) -> None:
     stdin = written(bad, POOL, CLASS)
     assert [row["kind"] for row in rows("-f", "-", stdin=stdin, status=1)] == ["NodePool", "EC2NodeClass"]
     assert said in hashed("-f", "-", stdin=stdin).stderr
 
 
-def test_a_file_that_cannot_be_read_stops_no_other(tmp_path: Path) -> None:
+def test_an_unreadable_file_does_not_stop_others(tmp_path: Path) -> None:
     (tmp_path / "pool.yaml").write_text(written(POOL))
     (tmp_path / "torn.yaml").write_text("kind: [")
     missing = str(tmp_path / "missing.yaml")

@@ -1,4 +1,4 @@
-"""What holds disruption back in the small world: a pause, a rate; and drift, which budgets let through node by node."""
+"""Limits of disruption in the small world: a pause, an hourly rate, and budgets for drifted nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shown(world: World, kind: str) -> list[tuple[str, str]]:
     return [(c["status"], c["reason"]) for c in conditions if c["type"] == kind]
 
 
-def test_while_disruption_is_paused_nothing_goes_and_afterwards_it_does() -> None:
+def test_a_pause_stops_voluntary_disruption_until_it_ends() -> None:
     world = settled(7, ON_DEMAND)
     before = price(world)
     world.store.pause(Pause(world.now, "a release"))
@@ -41,7 +41,7 @@ def test_while_disruption_is_paused_nothing_goes_and_afterwards_it_does() -> Non
     assert world.violations() == []
 
 
-def test_a_move_that_has_not_begun_to_drain_is_undone_by_a_pause() -> None:
+def test_a_pause_aborts_a_move_that_is_not_draining_yet() -> None:
     world = settled(7, ON_DEMAND)
     shrink(world, 2)
     while not world.store.moves:
@@ -54,7 +54,7 @@ def test_a_move_that_has_not_begun_to_drain_is_undone_by_a_pause() -> None:
 
 
 def scattered(pods: int, annotations: dict[str, str]) -> World:
-    """Return a cluster in which each pod has a node of its own, of a NodePool whose budgets allow everything."""
+    """Return a cluster with one node per pod, of a NodePool whose budgets allow everything."""
     pool = builders.nodepool_manifest(requirements=ON_DEMAND)
     pool["metadata"]["annotations"] = annotations
     pool["spec"]["disruption"] = {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}
@@ -69,7 +69,7 @@ def scattered(pods: int, annotations: dict[str, str]) -> World:
     return world
 
 
-def test_no_more_nodes_go_in_an_hour_than_the_nodepool_says_though_they_are_forgotten_meanwhile() -> None:
+def test_hourly_limits_of_a_nodepool_count_nodes_that_are_already_gone() -> None:
     world = scattered(4, {"nodesmith.dev/max-disruptions-per-hour": "2"})
     shrink(world, 0)
     world.live(timedelta(minutes=50))
@@ -79,7 +79,7 @@ def test_no_more_nodes_go_in_an_hour_than_the_nodepool_says_though_they_are_forg
     assert len(world.cloud.alive()) == 0
 
 
-def test_drifted_nodes_say_so_and_are_renewed_as_budgets_allow() -> None:
+def test_drifted_nodes_have_a_condition_and_are_replaced_as_budgets_allow() -> None:
     world = scattered(4, {})
     pool = world.cluster.nodepools["default"]
     pool["spec"]["disruption"]["budgets"] = [{"nodes": "1"}]

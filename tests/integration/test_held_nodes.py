@@ -1,4 +1,4 @@
-"""A node that is held: the pods of its DaemonSets are bound before any other, whatever happens on the way."""
+"""A held node: the pods of its DaemonSets are bound before all others, despite crashes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def daemon_pod(node: str, world: World) -> dict[str, Any]:
 
 
 def bound_after(delay: timedelta) -> Any:
-    """Let the DaemonSet's pods be bound so long after their node was opened to them."""
+    """Bind the DaemonSet's pods this long after their node was opened to them."""
 
     def prepare(world: World) -> None:
         world.daemonsets = [AGENT]
@@ -74,7 +74,7 @@ def bound_after(delay: timedelta) -> Any:
 HELD = Story("a node held for its DaemonSets", nodepool=holding(), prepare=bound_after(timedelta(seconds=40)))
 
 
-def test_pods_come_only_after_those_of_the_daemonsets() -> None:
+def test_pods_are_bound_only_after_those_of_the_daemonsets() -> None:
     world = HELD.begun()
     cordoned = False
     while world.waiting():
@@ -92,7 +92,7 @@ def test_pods_come_only_after_those_of_the_daemonsets() -> None:
     assert len(world.cloud.instances) == 1, "room on a held node is room"
 
 
-def test_a_daemonset_without_pods_holds_a_node_for_five_minutes_at_most() -> None:
+def test_a_daemonset_that_never_starts_holds_a_node_for_five_minutes() -> None:
     world = HELD.begun()
     world.mishaps.clear()
     world.settle(patience=timedelta(minutes=5))
@@ -103,14 +103,14 @@ def test_a_daemonset_without_pods_holds_a_node_for_five_minutes_at_most() -> Non
     assert world.violations() == []
 
 
-def test_a_crash_at_any_call_neither_leaves_a_node_cordoned_nor_lets_pods_in_early() -> None:
+def test_a_crash_at_any_call_neither_leaves_a_node_cordoned_nor_admits_pods_early() -> None:
     told = list(crashes.crashes(HELD, crashes.SAMPLE))
     assert len(told) > crashes.SAMPLE
     assert {tuple(fatal): found for fatal, found in told if found} == {}
 
 
 @pytest.mark.parametrize("seconds", [0, 90])
-def test_it_ends_well_whenever_the_daemonsets_come(seconds: int) -> None:
+def test_holding_a_node_succeeds_whenever_its_daemonsets_start(seconds: int) -> None:
     story = Story("held", nodepool=holding(), prepare=bound_after(timedelta(seconds=seconds)))
     world = story.told()
     assert world.violations() == []

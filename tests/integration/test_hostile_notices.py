@@ -1,4 +1,4 @@
-"""Ten thousand events in a minute that are none of our business, and the one that is."""
+"""Ten thousand foreign events in a minute, and one of our own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 }
 
 
-def test_ten_thousand_events_that_are_not_ours_are_dropped_and_do_not_hold_up_the_one_that_is() -> None:
+def test_ten_thousand_foreign_events_are_dropped_and_do_not_delay_ours() -> None:
     world = World({"web-0": pod_manifest("web-0", "3")})
     world.settle()
     (claim,) = world.store.claims.values()

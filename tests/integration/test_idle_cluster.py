@@ -1,4 +1,4 @@
-"""In a cluster in which nothing changes ticks invoke functions, and nothing else does."""
+"""In a cluster without changes, only ticks invoke functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVERY_MINUTE = {"nodes": "0", "schedule": "* * * * *", "duration": "2m"}
     ],
     ids=["quiet soon", "quiet late", "never consolidated", "no budget", "a window without end"],
 )
-def test_an_idle_cluster_invokes_functions_no_more_often_than_schedules_do(
+def test_in_an_idle_cluster_only_schedules_invoke_functions(
     disruption: dict[str, Any],
 ) -> None:
     world = IdleWorld(3, 2, **disruption)
@@ -32,7 +32,7 @@ def test_an_idle_cluster_invokes_functions_no_more_often_than_schedules_do(
     assert woken_otherwise(world) == 0
 
 
-def test_pods_that_may_not_be_disrupted_or_evicted_wake_nobody_for_ever() -> None:
+def test_pods_that_cannot_be_disrupted_or_evicted_cause_no_endless_invocations() -> None:
     world = IdleWorld(3, 2, consolidateAfter="30s")
     world.guard(maxUnavailable=0)
     for number, pod in enumerate(world.pods.values()):
@@ -41,7 +41,7 @@ def test_pods_that_may_not_be_disrupted_or_evicted_wake_nobody_for_ever() -> Non
     assert woken_otherwise(world) == 0
 
 
-def test_an_idle_cluster_is_looked_at_every_thirty_minutes_but_for_what_resolutions_need() -> None:
+def test_an_idle_cluster_is_checked_every_thirty_minutes_except_for_resolutions() -> None:
     world = IdleWorld(3, 2, consolidateAfter="Never")
     lived(world, hours=2)
     assert world.ticks.pop(Concern.READINESS) == 4 + 24

@@ -1,4 +1,4 @@
-"""Logins to registries, over TLS: names and passwords, tokens, Docker's configuration and its helpers."""
+"""Logins to registries over TLS: user names and passwords, tokens, Docker's configuration and its helpers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def registry(certificates: Path, request: pytest.FixtureRequest) -> Iterator[Reg
 
 
 def sends(registry: Registry, credentials: Credentials | None, tmp_path: Path) -> bool:
-    """Return whether a blob can be read (there is none), sent and then read."""
+    """Return whether a missing blob can be looked up, sent and then read."""
     (tmp_path / "blob").write_bytes(CONTENT)
     with Repository(Reference(registry.address, "team/x"), credentials) as repository:
         before = repository.has(BLOB)
@@ -57,13 +57,11 @@ def sends(registry: Registry, credentials: Credentials | None, tmp_path: Path) -
         return not before and repository.read(BLOB) == CONTENT
 
 
-def test_a_name_and_a_password_are_taken(registry: Registry, tmp_path: Path) -> None:
+def test_a_user_name_and_password_are_used(registry: Registry, tmp_path: Path) -> None:
     assert sends(registry, Credentials(*LOGIN, "--username ci"), tmp_path)
 
 
-def test_a_blob_of_another_repository_is_taken_over_with_rights_in_both(
-    registry: Registry, tmp_path: Path
-) -> None:
+def test_a_blob_is_mounted_with_access_to_both_repositories(registry: Registry, tmp_path: Path) -> None:
     login = Credentials(*LOGIN, "--username ci")
     assert sends(registry, login, tmp_path)
     source, target = (Reference(registry.address, name) for name in ("team/x", "team/y"))
@@ -73,7 +71,7 @@ def test_a_blob_of_another_repository_is_taken_over_with_rights_in_both(
         assert repository.read(BLOB) == CONTENT
 
 
-def test_one_token_does_for_all_of_a_push(certificates: Path, tmp_path: Path) -> None:
+def test_one_token_is_enough_for_a_push(certificates: Path, tmp_path: Path) -> None:
     (tmp_path / "blob").write_bytes(CONTENT)
     with running(certificates=certificates, login=LOGIN, gives_tokens=True) as registry:
         target = Reference(registry.address, "team/x")
@@ -83,15 +81,17 @@ def test_one_token_does_for_all_of_a_push(certificates: Path, tmp_path: Path) ->
     assert sum(path.startswith("/token") for _, path in registry.requests) == 1
 
 
-def test_a_wrong_password_is_said_to_be_wrong_and_is_not_shown(registry: Registry, tmp_path: Path) -> None:
+def test_a_wrong_password_is_reported_and_not_shown(registry: Registry, tmp_path: Path) -> None:
     wrong = Credentials("ci", "guessed", "--username ci")
-    with pytest.raises(Rejected, match="401: it does not take the credentials of --username ci") as refused:
+    with pytest.raises(
+        Rejected, match="401: the registry refused the credentials from --username ci"
+    ) as refused:
         sends(registry, wrong, tmp_path)
     assert "guessed" not in f"{refused.value}{wrong!r}"
 
 
-def test_without_credentials_the_ways_to_give_them_are_named(registry: Registry, tmp_path: Path) -> None:
-    with pytest.raises(Rejected, match="no credentials are known: docker login, or --username"):
+def test_without_credentials_the_ways_to_provide_them_are_listed(registry: Registry, tmp_path: Path) -> None:
+    with pytest.raises(Rejected, match="no credentials found: run docker login, or use --username"):
         sends(registry, None, tmp_path)
 
 
@@ -103,7 +103,7 @@ def test_the_login_in_dockers_configuration_is_used(registry: Registry, docker: 
     assert sends(registry, found, tmp_path)
 
 
-def test_dockers_credential_helpers_are_asked(
+def test_dockers_credential_helpers_are_used(
     registry: Registry, docker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     helper = tmp_path / "docker-credential-test"
@@ -124,7 +124,7 @@ def test_a_login_for_another_registry_is_not_used(docker: Path) -> None:
     )
 
 
-def test_docker_hubs_login_stands_under_the_name_of_its_old_index(docker: Path) -> None:
+def test_the_docker_hub_login_is_found_under_its_legacy_name(docker: Path) -> None:
     docker.write_text(
         json.dumps({"auths": {"https://index.docker.io/v1/": {"auth": b64encode(b"me:x").decode()}}})
     )
@@ -140,7 +140,7 @@ def test_docker_hubs_login_stands_under_the_name_of_its_old_index(docker: Path) 
     ],
 )
 @pytest.mark.filterwarnings("ignore:docker-credential-missing not installed")
-def test_a_configuration_that_does_not_do_is_said_to_be_dockers(
+def test_an_invalid_docker_configuration_is_reported(
     docker: Path, config: dict[str, object], says: str
 ) -> None:
     docker.write_text(json.dumps(config))
@@ -148,7 +148,7 @@ def test_a_configuration_that_does_not_do_is_said_to_be_dockers(
         credentials_for(parse_reference("ghcr.io/org/x"))
 
 
-def test_a_certificate_of_nobody_we_know_is_refused(
+def test_an_untrusted_certificate_is_refused(
     certificates: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("REQUESTS_CA_BUNDLE")
@@ -159,10 +159,10 @@ def test_a_certificate_of_nobody_we_know_is_refused(
         sends(registry, None, tmp_path)
 
 
-def test_a_registry_of_plain_http_is_told_from_one_with_tls(tmp_path: Path) -> None:
+def test_a_plain_http_registry_is_distinguished_from_tls(tmp_path: Path) -> None:
     with (
         running() as registry,
-        pytest.raises(Rejected, match="--insecure is for a registry that speaks http"),
+        pytest.raises(Rejected, match="use --insecure for a registry without TLS"),
     ):
         sends(registry, None, tmp_path)
 
@@ -172,9 +172,9 @@ def test_a_registry_of_plain_http_is_told_from_one_with_tls(tmp_path: Path) -> N
     [
         (["--username", "ci"], "", "--password-stdin is missing"),
         (["--password-stdin"], "x", "--username is missing"),
-        (["--username", "ci", "--password-stdin"], "\n", "there is nothing on standard input"),
+        (["--username", "ci", "--password-stdin"], "\n", "standard input is empty"),
     ],
 )
-def test_a_name_goes_with_a_password(arguments: list[str], typed: str, says: str) -> None:
+def test_a_user_name_requires_a_password(arguments: list[str], typed: str, says: str) -> None:
     result = CliRunner().invoke(app, ["image", "push", "ghcr.io/org/x", *arguments], input=typed)
     assert says in str(result.exception)

@@ -1,4 +1,4 @@
-"""`nodesmith image push` against a registry that refuses what the OCI distribution specification lets it refuse."""
+"""`nodesmith image push` against a registry that refuses whatever the OCI distribution specification allows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def push(registry: Registry, options: PushOptions, target: str = TARGET) -> Push
 
 
 def unpacked(registry: Registry, manifest: str) -> dict[str, bytes]:
-    """Return the files of an image, its layers one over the other."""
+    """Return the files of an image, with its layers merged in order."""
     stored, files = registry.repositories[TARGET], {}
     for layer in registry.document(TARGET, manifest)["layers"]:
         with tarfile.open(fileobj=io.BytesIO(stored.blobs[layer["digest"]])) as archive:
@@ -71,7 +71,7 @@ def unpacked(registry: Registry, manifest: str) -> dict[str, bytes]:
     return files
 
 
-def test_an_image_for_both_platforms_is_there_under_its_tag_and_its_digest(
+def test_an_image_for_both_platforms_is_pushed_with_its_tag_and_digest(
     registry: Registry, options: PushOptions
 ) -> None:
     put_base(registry.remote(BASE), "3.13")
@@ -101,7 +101,7 @@ def test_each_platform_gets_its_base_its_wheels_and_the_installed_code(
         assert not [name for name in files if "scripts" in name or "__pycache__" in name]
 
 
-def test_the_configuration_is_the_bases_with_what_the_dockerfile_sets(
+def test_the_configuration_combines_the_base_and_the_dockerfile(
     registry: Registry, options: PushOptions
 ) -> None:
     put_base(registry.remote(BASE), "3.13")
@@ -123,7 +123,7 @@ def test_the_configuration_is_the_bases_with_what_the_dockerfile_sets(
     assert manifest["annotations"]["org.opencontainers.image.base.digest"] in pushed.bases["linux/arm64"]
 
 
-def test_a_second_push_writes_nothing_and_gives_the_same_digest(
+def test_a_second_push_writes_nothing_and_returns_the_same_digest(
     registry: Registry, options: PushOptions
 ) -> None:
     put_base(registry.remote(BASE), "3.13")
@@ -143,16 +143,14 @@ def test_layers_of_a_base_in_the_same_registry_are_not_copied(
     assert [part.fate for part in pushed.parts if part.what.startswith("base")] == ["mounted"] * 2
 
 
-def test_layers_are_copied_where_the_registry_does_not_mount(
-    registry: Registry, options: PushOptions
-) -> None:
+def test_layers_are_copied_if_the_registry_does_not_mount(registry: Registry, options: PushOptions) -> None:
     registry.can_mount = False
     put_base(registry.remote(BASE), "3.13")
     pushed = push(registry, options)
     assert [part.fate for part in pushed.parts if part.what.startswith("base")] == ["uploaded"] * 2
 
 
-def test_a_base_of_another_registry_with_dockers_types_is_copied(
+def test_a_base_with_docker_media_types_in_another_registry_is_copied(
     registry: Registry, options: PushOptions
 ) -> None:
     with running() as other:
@@ -164,9 +162,7 @@ def test_a_base_of_another_registry_with_dockers_types_is_copied(
         assert {layer["mediaType"] for layer in manifest["layers"]} == {f"{OCI}.layer.v1.tar+gzip"}
 
 
-def test_a_base_named_by_digest_is_that_base_whatever_its_tag_says_now(
-    registry: Registry, options: PushOptions
-) -> None:
+def test_a_base_with_a_digest_ignores_its_tag(registry: Registry, options: PushOptions) -> None:
     digest = put_base(registry.remote(BASE), "3.13")
     first = push(registry, options)
     put_base(registry.remote(BASE), "3.13", files={"etc/debian_version": b"14\n"})
@@ -175,7 +171,7 @@ def test_a_base_named_by_digest_is_that_base_whatever_its_tag_says_now(
     assert push(registry, options).digest != first.digest
 
 
-def test_a_mirror_without_tag_and_digest_has_to_hold_what_is_pinned(
+def test_a_mirror_without_tag_and_digest_must_have_the_pinned_base(
     registry: Registry, options: PushOptions
 ) -> None:
     put_base(registry.remote(BASE), "latest")
@@ -184,7 +180,7 @@ def test_a_mirror_without_tag_and_digest_has_to_hold_what_is_pinned(
     assert TARGET not in registry.repositories
 
 
-def test_a_dry_run_gives_the_digest_of_the_real_one_and_writes_nothing(
+def test_a_dry_run_has_the_digest_of_a_real_push_and_writes_nothing(
     registry: Registry, options: PushOptions
 ) -> None:
     put_base(registry.remote(BASE), "3.13")
@@ -195,24 +191,24 @@ def test_a_dry_run_gives_the_digest_of_the_real_one_and_writes_nothing(
     assert push(registry, options).digest == dry.digest
 
 
-def test_one_platform_can_be_had_alone(registry: Registry, options: PushOptions) -> None:
+def test_a_single_platform_can_be_built(registry: Registry, options: PushOptions) -> None:
     put_base(registry.remote(BASE), "3.13", platforms=["linux/arm64"])
     pushed = push(registry, replace(options, platforms=["linux/arm64"]))
     assert len(registry.document(TARGET, pushed.digest)["manifests"]) == 1
 
 
-def test_a_base_without_a_platform_is_refused_with_those_that_it_has(
+def test_a_base_without_a_platform_is_refused_with_the_available_ones(
     registry: Registry, options: PushOptions
 ) -> None:
     put_base(registry.remote(BASE), "3.13", platforms=["linux/arm64"])
-    with pytest.raises(Rejected, match="no image for linux/amd64; it has: linux/arm64"):
+    with pytest.raises(Rejected, match="no image for linux/amd64; available: linux/arm64"):
         push(registry, options)
 
 
 @pytest.mark.parametrize(
-    ("python", "says"), [("3.9.1", "the forwarder needs 3.11"), ("", "none of Python's images")]
+    ("python", "says"), [("3.9.1", "the forwarder needs 3.11"), ("", "not an official Python image")]
 )
-def test_a_base_without_a_python_that_does_is_refused(
+def test_a_base_without_a_suitable_python_is_refused(
     registry: Registry, options: PushOptions, python: str, says: str
 ) -> None:
     put_base(registry.remote(BASE), "3.13", python=python)
@@ -221,7 +217,7 @@ def test_a_base_without_a_python_that_does_is_refused(
 
 
 @pytest.mark.parametrize("what", ["manifests/sha256", "blobs/sha256"])
-def test_a_base_that_is_not_what_its_digest_says_is_refused(
+def test_a_base_that_does_not_match_its_digest_is_refused(
     registry: Registry, options: PushOptions, what: str
 ) -> None:
     registry.can_mount = False
@@ -232,24 +228,22 @@ def test_a_base_that_is_not_what_its_digest_says_is_refused(
         return Answer(200, {"Content-Type": f"{OCI}.manifest.v1+json"}, FORGED) if is_asked else None
 
     registry.broken = forged
-    with pytest.raises(
-        Rejected, match=f"{BASE}.*(was promised, what came is|what came is another).*{digest_of(FORGED)[7:]}"
-    ):
+    with pytest.raises(Rejected, match=f"{BASE}.*(but received|wrong content).*{digest_of(FORGED)[7:]}"):
         push(registry, options)
     assert not registry.repositories.get(TARGET) or not registry.repositories[TARGET].tags
 
 
 @pytest.mark.parametrize("size", [5, 7])
-def test_a_blob_of_another_size_than_its_manifest_says_is_refused(registry: Registry, size: int) -> None:
+def test_a_blob_that_does_not_match_its_size_is_refused(registry: Registry, size: int) -> None:
     blob = Descriptor("any", str(registry.remote(BASE).put_blob(b"6 long")["digest"]), size)
     with (
         Repository(Reference(registry.address, BASE), is_plain=True) as repository,
-        pytest.raises(Rejected, match=f"{size} bytes were promised, 6 came"),
+        pytest.raises(Rejected, match=f"expected {size} bytes, but received 6"),
     ):
         repository.read(blob)
 
 
-def test_an_upload_that_breaks_off_is_made_again(registry: Registry, options: PushOptions) -> None:
+def test_an_interrupted_upload_is_retried(registry: Registry, options: PushOptions) -> None:
     put_base(registry.remote(BASE), "3.13")
     broken: list[str] = []
 
@@ -265,19 +259,19 @@ def test_an_upload_that_breaks_off_is_made_again(registry: Registry, options: Pu
     assert registry.repositories[TARGET].tags == {__version__: pushed.digest}
 
 
-def test_uploads_that_break_off_again_and_again_are_given_up_and_it_is_said_what_stays(
+def test_repeatedly_interrupted_uploads_fail_with_a_hint_to_continue(
     registry: Registry, options: PushOptions
 ) -> None:
     put_base(registry.remote(BASE), "3.13")
     registry.broken = lambda method, path: (
         Answer(0) if method == "PUT" and f"{TARGET}/blobs" in path else None
     )
-    with pytest.raises(Transient, match=r"upload of sha256:.*run it again: what has been sent stays"):
+    with pytest.raises(Transient, match=r"upload of sha256:.*run the command again to continue"):
         push(registry, options)
     assert len([path for method, path in registry.written() if method == "PUT" and TARGET in path]) == 3
 
 
-def test_a_registry_that_stays_unwell_may_be_tried_later_and_what_was_sent_is_not_sent_again(
+def test_a_failing_registry_is_transient_and_sent_parts_are_not_sent_again(
     registry: Registry, options: PushOptions
 ) -> None:
     put_base(registry.remote(BASE), "3.13")
@@ -291,7 +285,7 @@ def test_a_registry_that_stays_unwell_may_be_tried_later_and_what_was_sent_is_no
     assert (fates["nodesmith and nodesmith_forwarder"], fates["index"]) == ("there", "uploaded")
 
 
-def test_a_registry_that_stores_something_else_is_found_out(registry: Registry, options: PushOptions) -> None:
+def test_a_registry_that_stores_something_else_is_detected(registry: Registry, options: PushOptions) -> None:
     put_base(registry.remote(BASE), "3.13")
     elsewhere = Answer(201, {"Docker-Content-Digest": f"sha256:{'0' * 64}"})
     registry.broken = lambda method, path: (
@@ -301,31 +295,31 @@ def test_a_registry_that_stores_something_else_is_found_out(registry: Registry, 
         push(registry, options)
 
 
-def test_a_registry_that_is_away_may_be_tried_later(options: PushOptions) -> None:
+def test_an_unreachable_registry_is_transient(options: PushOptions) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(Transient, match=f"127.0.0.1:{port}.*refused"):
         push_image(f"127.0.0.1:{port}/{TARGET}", options)
 
 
-def test_a_registry_that_wants_a_login_says_how_to_give_one(options: PushOptions) -> None:
+def test_a_registry_that_requires_a_login_is_reported_with_how_to_log_in(options: PushOptions) -> None:
     with running(login=("ci", "secret")) as registry, pytest.raises(Rejected, match="not sent over http"):
         push(registry, replace(options, credentials=Credentials("ci", "secret", "--username ci")))
     assert registry.requests
     assert not registry.written()
 
 
-def test_a_403_names_who_may_not(registry: Registry, options: PushOptions) -> None:
+def test_a_403_names_the_user(registry: Registry, options: PushOptions) -> None:
     put_base(registry.remote(BASE), "3.13")
     said = b'{"errors": [{"code": "DENIED", "message": "read only"}]}'
     registry.broken = lambda method, path: (
         Answer(403, {}, said) if method == "POST" and TARGET in path else None
     )
-    with pytest.raises(Rejected, match="403: DENIED read only: an anonymous user may not"):
+    with pytest.raises(Rejected, match="403: DENIED read only: an anonymous user is not allowed"):
         push(registry, options)
 
 
-def test_an_immutable_tag_that_is_taken_is_refused_in_the_registrys_words(
+def test_an_existing_immutable_tag_is_refused_with_the_registrys_message(
     registry: Registry, options: PushOptions
 ) -> None:
     put_base(registry.remote(BASE), "3.13")
@@ -337,7 +331,7 @@ def test_an_immutable_tag_that_is_taken_is_refused_in_the_registrys_words(
         push(registry, options, f"{TARGET}:v1")
 
 
-def test_a_wheel_that_is_not_the_pinned_one_is_refused(
+def test_a_wheel_that_does_not_match_its_pin_is_refused(
     registry: Registry, options: PushOptions, tmp_path: Path
 ) -> None:
     put_base(registry.remote(BASE), "3.13")
@@ -356,7 +350,7 @@ def run(registry: Registry, options: PushOptions, *arguments: str) -> tuple[int,
 
 @pytest.fixture
 def own_pins(options: PushOptions, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the command, too, ask for the test's wheels only."""
+    """Make the command use the wheels of the test only."""
     pins = {"_image/forwarder.txt": options.requirements}
     monkeypatch.setattr(
         "nodesmith_cli.image.pushing.shipped", lambda name, beside: pins.get(name) or shipped(name, beside)
@@ -376,7 +370,7 @@ def test_the_last_line_on_standard_output_is_the_reference_by_digest(
 
 
 @pytest.mark.usefixtures("own_pins")
-def test_json_says_all_of_it(registry: Registry, options: PushOptions) -> None:
+def test_json_output_is_complete(registry: Registry, options: PushOptions) -> None:
     put_base(registry.remote(BASE), "3.13")
     status, out, _ = run(registry, options, "-o", "json", "--dry-run", "--platform", "linux/amd64")
     told = json.loads(out)
@@ -386,7 +380,7 @@ def test_json_says_all_of_it(registry: Registry, options: PushOptions) -> None:
 
 
 @pytest.mark.usefixtures("own_pins")
-def test_what_may_pass_ends_with_status_one(registry: Registry, options: PushOptions) -> None:
+def test_transient_errors_exit_with_status_one(registry: Registry, options: PushOptions) -> None:
     registry.broken = lambda _method, _path: Answer(503)
     status, out, err = run(registry, options)
     assert (status, out) == (1, "")

@@ -1,4 +1,4 @@
-"""Nodes that EC2 takes while they are consolidated: nothing leaks, nothing is bought twice, no pod is lost."""
+"""Nodes that EC2 reclaims during consolidation: nothing leaks, nothing is bought twice, and no pod is lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIFE = timedelta(minutes=8)
 
 
 def reached(stage: Stage) -> World:
-    """Return a world in which a move of one node to a cheaper one has come to a stage."""
+    """Return a world in which replacing a node by a cheaper one has reached this stage."""
     world = CHEAPER.begun()
     for _ in range(60):
         if [move.stage for move in world.store.moves.values()] == [stage]:
@@ -25,7 +25,7 @@ def reached(stage: Stage) -> World:
 
 
 @pytest.mark.parametrize("stage", [Stage.PROPOSED, Stage.REPLACING])
-def test_the_source_of_a_move_that_is_interrupted_is_replaced_once(stage: Stage) -> None:
+def test_an_interrupted_candidate_of_a_move_is_replaced_once(stage: Stage) -> None:
     world = reached(stage)
     (move,) = world.store.moves.values()
     world.warn(world.store.claims[move.sources[0]].instance_id)
@@ -35,7 +35,7 @@ def test_the_source_of_a_move_that_is_interrupted_is_replaced_once(stage: Stage)
     assert (len(world.cloud.instances), dict(world.store.moves)) == (2, {})
 
 
-def test_the_replacement_of_a_move_that_is_interrupted_while_it_boots_leaves_nothing_behind() -> None:
+def test_a_replacement_that_is_interrupted_while_it_boots_leaves_nothing_behind() -> None:
     world = reached(Stage.REPLACING)
     (move,) = world.store.moves.values()
     world.warn(world.store.claims[move.replacements[0]].instance_id)

@@ -1,4 +1,4 @@
-"""The server of AWS on a laptop keeps a connection for the next request, whatever became of the one before."""
+"""The simulated AWS server keeps connections alive for the next request, regardless of the last one's outcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nodesmith_cli.local.cloud.serving import LastingConnection
 
 
 def answers(environ: dict[str, Any], start_response: Any) -> list[bytes]:
-    """Answer by the path; only one reads what it is sent."""
+    """Return a response by path. Only one path reads the request's body."""
     match environ["PATH_INFO"]:
         case "/echo":
             start_response("200 OK", [])
@@ -66,7 +66,7 @@ def test_the_same_connection_serves_the_next_request(
         assert connection.sock is connected
 
 
-def test_a_client_that_waits_to_be_asked_for_its_body_is_asked(connection: HTTPConnection) -> None:
+def test_a_client_that_expects_100_continue_receives_it(connection: HTTPConnection) -> None:
     connection.putrequest("PUT", "/echo")
     connection.putheader("Expect", "100-continue")
     connection.putheader("Content-Length", "4")
@@ -76,7 +76,7 @@ def test_a_client_that_waits_to_be_asked_for_its_body_is_asked(connection: HTTPC
     assert connection.getresponse().read() == b"body"
 
 
-def test_a_request_whose_client_ends_while_it_sends_it_is_none(connection: HTTPConnection) -> None:
+def test_a_request_that_its_client_aborts_is_ignored(connection: HTTPConnection) -> None:
     connection.putrequest("POST", "/echo")
     connection.putheader("Content-Length", "4")
     connection.endheaders(b"bo")

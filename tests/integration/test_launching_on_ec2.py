@@ -1,4 +1,4 @@
-"""AwsCloud against EC2 in bad moods, and what an instance is made of once it is there."""
+"""AwsCloud with EC2 errors, and the properties of launched instances."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Plan = tuple[LaunchRequest, tuple[LaunchTemplate, ...]]
 @pytest.fixture(autouse=True)
 def world() -> Iterator[Account]:
     with account() as furnished:
-        # So that an instance which is not found is one that does not fit; what is too new has tests of its own.
+        # New instances are visible at once, so that a missing one does not match. Other tests cover delayed visibility.
         furnished.strict.visibility.instances_after = timedelta()
         yield furnished
 
@@ -48,7 +48,7 @@ def cloud() -> AwsCloud:
 
 
 def planned(nodeclass: EC2NodeClass = NODECLASS, claim: str = CLAIM.name) -> Plan:
-    """Return what to launch, from what readiness has resolved."""
+    """Return a launch, planned from the NodeClass that readiness has resolved."""
     status = AwsCloud(client, SETTINGS, system_time).resolve(nodeclass, CLUSTER, NOW)
     node = replace(CLAIM, name=claim)
     return launch_plan(node, options(["m5.large"], nodeclass), nodeclass, status, CLUSTER)
@@ -70,7 +70,7 @@ def tags_of(described: dict[str, Any]) -> dict[str, str]:
     return {tag["Key"]: tag["Value"] for tag in described["Tags"]}
 
 
-def test_the_instance_is_what_the_launch_template_says(world: Account, cloud: AwsCloud) -> None:
+def test_the_instance_matches_the_launch_template(world: Account, cloud: AwsCloud) -> None:
     request, templates = planned()
     found = described(launched(cloud, (request, templates)).instance.id)
     assert found["InstanceLifecycle"] == "spot"
@@ -88,7 +88,7 @@ def test_the_instance_is_what_the_launch_template_says(world: Account, cloud: Aw
     assert b"node.eks.aws" in base64.b64decode(user_data["UserData"]["Value"])
 
 
-def test_a_throttled_launch_is_deferred_and_repeated_with_success(world: Account, cloud: AwsCloud) -> None:
+def test_a_throttled_launch_is_deferred_and_succeeds_when_repeated(world: Account, cloud: AwsCloud) -> None:
     request, templates = planned()
     cloud.ensure_templates(templates)
     world.seam.fail("CreateFleet", "RequestLimitExceeded")
@@ -98,7 +98,7 @@ def test_a_throttled_launch_is_deferred_and_repeated_with_success(world: Account
 
 
 @pytest.mark.parametrize("code", ["RequestLimitExceeded", "Server.InternalError"])
-def test_an_error_inside_an_answer_spends_the_token_so_the_claim_is_not_asked_for_again(
+def test_an_error_inside_a_response_uses_up_the_token_so_the_claim_is_not_retried(
     world: Account, cloud: AwsCloud, code: str
 ) -> None:
     request, templates = planned()
@@ -111,7 +111,7 @@ def test_an_error_inside_an_answer_spends_the_token_so_the_claim_is_not_asked_fo
     assert isinstance(anew, Launched)
 
 
-def test_a_template_missing_inside_an_answer_is_made_anew_for_another_claim(
+def test_a_template_reported_missing_inside_a_response_is_recreated_for_another_claim(
     world: Account, cloud: AwsCloud
 ) -> None:
     request, templates = planned()
@@ -130,7 +130,7 @@ def test_one_throttled_launch_does_not_stop_the_others(world: Account, cloud: Aw
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Deferred", "Launched", "Launched"]
 
 
-def test_a_launch_that_we_may_not_do_is_refused(world: Account, cloud: AwsCloud) -> None:
+def test_a_launch_without_permission_is_refused(world: Account, cloud: AwsCloud) -> None:
     request, templates = planned()
     cloud.ensure_templates(templates)
     world.seam.fail("CreateFleet", "UnauthorizedOperation")
@@ -149,7 +149,9 @@ def test_an_exhausted_quota_of_the_whole_call_is_no_capacity(world: Account, clo
     assert {s.offering for s in outcome.shortfalls} == set(request.offerings())
 
 
-def test_a_throttled_template_is_transient_once_the_others_are_made(world: Account, cloud: AwsCloud) -> None:
+def test_a_throttled_template_is_transient_after_the_others_are_created(
+    world: Account, cloud: AwsCloud
+) -> None:
     plans = [planned(), planned(replace(NODECLASS, detailed_monitoring=True), "default-other")]
     world.seam.fail("CreateLaunchTemplate", "RequestLimitExceeded")
     with pytest.raises(Transient, match="CreateLaunchTemplate") as caught:
@@ -161,7 +163,7 @@ def test_a_throttled_template_is_transient_once_the_others_are_made(world: Accou
     assert len(made & {template.name for _, templates in plans for template in templates}) == 1
 
 
-def test_a_template_that_ec2_will_not_have_refuses_the_launches_that_name_it_only(
+def test_a_template_that_ec2_rejects_refuses_only_the_launches_that_name_it(
     world: Account, cloud: AwsCloud
 ) -> None:
     bad, good = planned(), planned(replace(NODECLASS, detailed_monitoring=True), "default-good")
@@ -185,7 +187,7 @@ def test_a_known_template_costs_no_call_until_it_is_found_missing(world: Account
     assert isinstance(launched(cloud, (request, templates)), Launched)
 
 
-def test_a_process_that_did_not_make_the_template_still_tells_the_image(
+def test_a_process_that_did_not_create_the_template_still_returns_the_image(
     world: Account, cloud: AwsCloud
 ) -> None:
     request, templates = planned()
@@ -196,7 +198,7 @@ def test_a_process_that_did_not_make_the_template_still_tells_the_image(
     assert world.seam.calls["DescribeInstances"] == 1
 
 
-def test_a_profile_that_does_not_exist_is_refused_by_name(cloud: AwsCloud) -> None:
+def test_a_missing_profile_is_refused_with_its_name(cloud: AwsCloud) -> None:
     nodeclass = replace(NODECLASS, role="", instance_profile="nobody-made-it")
     request, templates = planned(nodeclass)
     cloud.ensure_templates(templates)
@@ -206,7 +208,7 @@ def test_a_profile_that_does_not_exist_is_refused_by_name(cloud: AwsCloud) -> No
     assert "nobody-made-it" in outcome.message
 
 
-def test_looking_for_instances_is_transient_when_throttled(world: Account, cloud: AwsCloud) -> None:
+def test_a_throttled_instance_lookup_is_transient(world: Account, cloud: AwsCloud) -> None:
     world.seam.fail("DescribeInstances", "RequestLimitExceeded")
     with pytest.raises(Transient, match="ec2:DescribeInstances"):
         cloud.instances_of(["default-1"])
@@ -216,18 +218,18 @@ def test_instances_of_another_cluster_are_not_ours(cloud: AwsCloud) -> None:
     request, templates = planned()
     cloud.ensure_templates(templates)
     stranger = replace(request, tags={**request.tags, "eks:eks-cluster-name": "other"})
-    AwsCloud(client, SETTINGS, system_time).launch([stranger])  # which this role could not
+    AwsCloud(client, SETTINGS, system_time).launch([stranger])  # which this role may not do
     assert cloud.instances_of([request.claim]) == {}
 
 
-def test_more_claims_than_a_filter_takes_are_asked_for_in_turn(world: Account, cloud: AwsCloud) -> None:
+def test_more_claims_than_fit_into_a_filter_are_looked_up_in_batches(world: Account, cloud: AwsCloud) -> None:
     launched(cloud, planned())
     found = cloud.instances_of([CLAIM.name, *(f"nobody-{number}" for number in range(450))])
     assert set(found) == {CLAIM.name}
     assert world.seam.calls["DescribeInstances"] == 3
 
 
-def test_what_is_no_answer_of_ec2s_is_a_bug_and_comes_through(world: Account, cloud: AwsCloud) -> None:
+def test_an_unexpected_error_propagates(world: Account, cloud: AwsCloud) -> None:
     world.seam.fail("DescribeInstances", "UnauthorizedOperation")
     with pytest.raises(ClientError, match="UnauthorizedOperation"):
         cloud.instances_of(["default-1"])

@@ -1,4 +1,4 @@
-"""A node joins, shows what it has, and the next launch counts on that: here, and in every cluster of the account."""
+"""The capacity of a joined node is used by later launches, in this and in every cluster of the account."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def newest(world: World) -> NodeClaim:
 
 
 def launched_with(world: World, name: str) -> NodeClaim:
-    """Return the claim that is launched for one more pod, before its node has joined."""
+    """Return the claim that is launched for another pod, before its node has joined."""
     known = set(world.store.claims)
     world.pods[name] = pod = pod_manifest(name, **CROWDED)
     world.cluster.pods[f"default/{name}"] = pod
@@ -32,7 +32,7 @@ def launched_with(world: World, name: str) -> NodeClaim:
     return newest(world)
 
 
-def test_the_second_launch_counts_on_what_the_first_node_has_shown() -> None:
+def test_the_second_launch_uses_the_capacity_observed_on_the_first_node() -> None:
     world = World({})
     first = launched_with(world, "web-0")
     guess = first.capacity.memory_bytes
@@ -51,7 +51,7 @@ def test_the_second_launch_counts_on_what_the_first_node_has_shown() -> None:
     assert world.violations() == []
 
 
-def test_another_cluster_of_the_account_counts_on_it_from_its_first_node_on() -> None:
+def test_another_cluster_of_the_account_uses_the_observed_capacity_for_its_first_node() -> None:
     world, other = World({}), World({})
     first = launched_with(world, "web-0")
     world.settle()
@@ -59,7 +59,7 @@ def test_another_cluster_of_the_account_counts_on_it_from_its_first_node_on() ->
     assert launched_with(other, "web-0").capacity.memory_bytes < first.capacity.memory_bytes
 
 
-def test_nothing_is_written_for_nodes_that_show_what_is_known() -> None:
+def test_nothing_is_written_for_nodes_with_the_known_capacity() -> None:
     written = []
     world = World({f"web-{n}": pod_manifest(f"web-{n}", **CROWDED) for n in range(4)})
     world.store.raise_after = lambda method: written.append(method)
@@ -69,7 +69,7 @@ def test_nothing_is_written_for_nodes_that_show_what_is_known() -> None:
     assert written.count("learn") == len(world.store.offered)
 
 
-def test_the_record_of_a_decision_holds_what_it_counted_on() -> None:
+def test_the_record_of_a_decision_contains_the_observed_capacity() -> None:
     world = World({})
     launched_with(world, "web-0")
     world.settle()

@@ -1,4 +1,4 @@
-"""AWS on a port of this machine: what a cluster finds there, and what its instances send to EventBridge."""
+"""AWS on a local port: what a cluster finds there, and what its instances send to EventBridge."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_resources_have_the_tags_that_a_list_of_all_tags_gives_them(aws: LocalAw
         ("many, parts[1]", {"many": {"N": "3"}, "parts": {"L": [{"S": "b"}]}}),
     ],
 )
-def test_a_query_gives_of_an_item_what_it_asks_for(
+def test_a_query_returns_the_requested_attributes_of_an_item(
     table: str, aws: LocalAws, projection: str, expected: dict[str, Any]
 ) -> None:
     answer = aws.client("dynamodb").query(
@@ -166,7 +166,7 @@ def test_a_query_gives_of_an_item_what_it_asks_for(
 
 
 @pytest.mark.parametrize(("kind", "keys"), [("S", ["a", "aa", "b"]), ("N", ["2", "10", "11"])])
-def test_a_query_gives_items_in_the_order_of_their_keys(aws: LocalAws, kind: str, keys: list[str]) -> None:
+def test_a_query_returns_items_in_the_order_of_their_keys(aws: LocalAws, kind: str, keys: list[str]) -> None:
     dynamodb = aws.client("dynamodb")
     dynamodb.create_table(
         TableName=f"sorted-{kind}",
@@ -188,7 +188,7 @@ def test_a_query_gives_items_in_the_order_of_their_keys(aws: LocalAws, kind: str
 
 
 @pytest.mark.parametrize("kind", ["instances", "images", "subnets", "security_groups"])
-def test_what_is_described_has_every_member_that_a_search_by_all_names_finds(
+def test_described_resources_have_every_member_that_a_search_by_all_names_finds(
     aws: LocalAws, kind: str
 ) -> None:
     ec2 = aws.client("ec2")
@@ -236,7 +236,7 @@ def test_there_is_a_subnet_in_every_zone(aws: LocalAws) -> None:
     assert set(aws.network.subnets) == sold
 
 
-def test_a_role_that_a_manifest_names_can_be_made_again_and_again(aws: LocalAws) -> None:
+def test_a_role_that_a_manifest_names_can_be_created_repeatedly(aws: LocalAws) -> None:
     aws.ensure_role("team-role")
     aws.ensure_role("team-role")
     assert aws.client("iam").get_role(RoleName="team-role")["Role"]["RoleName"] == "team-role"
@@ -285,9 +285,7 @@ def test_a_table_gives_attribute_values_of_every_type_as_they_were_put(aws: Loca
     assert dynamodb.get_item(TableName="values", Key={"key": {"S": "1"}})["Item"] == item
 
 
-def test_an_sdk_finds_its_way_by_the_environment_alone(
-    aws: LocalAws, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_sdk_needs_only_the_environment_variables(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in aws.environment.items():
         monkeypatch.setenv(name, value)
     assert boto3.client("eks").describe_cluster(name="express")["cluster"]["endpoint"] == ENDPOINT.url

@@ -1,4 +1,4 @@
-"""A node deleted by hand in a whole local system: it drains by its pods' budgets, and nothing of it is left."""
+"""A node deleted by hand in a whole local system: it drains within its pods' budgets, and nothing of it is left."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_node_deleted_by_hand_drains_by_its_budgets_and_leaves_nothing(system:
     assert attached[0] in places
 
 
-def test_an_instance_that_dies_takes_its_kubelet_along_and_its_node_follows(system: ServedCluster) -> None:
+def test_a_dead_instances_kubelet_stops_and_its_node_is_deleted(system: ServedCluster) -> None:
     assert settle(system, _LONGEST_SECONDS) == ""
     doomed = str(dig(pods_of(system, "web")[0], "spec", "nodeName"))
     claims = system.claims_by_node()
@@ -114,7 +114,7 @@ def test_an_instance_that_dies_takes_its_kubelet_along_and_its_node_follows(syst
     )
 
 
-def test_a_node_that_nobody_may_empty_is_explained_and_goes_when_it_is_helped(
+def test_a_node_that_cannot_be_drained_is_explained_and_goes_once_it_can(
     system: ServedCluster, tmp_path: Path
 ) -> None:
     assert settle(system, _LONGEST_SECONDS) == ""
@@ -125,27 +125,27 @@ def test_a_node_that_nobody_may_empty_is_explained_and_goes_when_it_is_helped(
     def explained(*options: str) -> str:
         result = CliRunner().invoke(app, ["explain", "node", *options, "--kubeconfig", str(kubeconfig)])
         assert result.exit_code == 0, result.output
-        # The functions run in this process, and what they count they print.
+        # The functions run in this process and print their metrics.
         lines = result.stdout.splitlines(keepends=True)
         return "".join(line for line in lines if not line.startswith('{"_aws"'))
 
-    eventually(lambda: explained() == "no node is ending\n", "what ended before is gone")
+    eventually(lambda: explained() == "no node is terminating\n", "what ended before is gone")
     strict = {"selector": {"matchLabels": {"app": "db"}}, "maxUnavailable": 0}
     metadata = {"name": "strict", "namespace": "default"}
     system.objects.create("poddisruptionbudgets", {"metadata": metadata, "spec": strict})
     eventually(lambda: "PodDisruptionBudget default/strict" in explained(doomed), "it is foreseen")
     system.objects.delete("nodes", doomed)
-    eventually(lambda: f"{doomed}: it is ending, Terminating" in explained(doomed), "its end has begun")
+    eventually(lambda: f"{doomed}: terminating, Terminating" in explained(doomed), "its end has begun")
     eventually(
         lambda: "guarded by PodDisruptionBudget default/strict" in explained(), "it waits for its budget"
     )
     counted = "(maxUnavailable 0), 0 may go; it never allows any"
     eventually(lambda: counted in explained(doomed), "its arithmetic is told")
-    eventually(lambda: "1 node ending, $" in explained(), "it is counted and priced")
+    eventually(lambda: "1 node terminating, $" in explained(), "it is counted and priced")
     system.objects.delete("poddisruptionbudgets", "strict", "default")
     eventually(lambda: system.objects.find("nodes", doomed) is None, f"Node {doomed} is gone")
 
 
-def test_the_log_of_the_functions_tells_of_no_failure(system: ServedCluster) -> None:
+def test_the_functions_log_contains_no_failure(system: ServedCluster) -> None:
     log = (system.keep.path / "local.log").read_text(encoding="utf-8")
     assert '"level":"ERROR"' not in log

@@ -1,4 +1,4 @@
-"""`nodesmith local interrupt`: the real event, from another process's side, to a system that runs."""
+"""`nodesmith local interrupt`: the real event, sent from another process to a running system."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PODS = 20
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCluster]:
-    """Yield a system that runs the example of 20 pods, and has settled."""
+    """Yield a system that runs the example of 20 pods and has settled."""
     manifests = load_manifests([str(shipped("_examples", "examples") / "express-test")])
     with LocalSystem(place_of(manifests, "", hurried(SPEED)), tmp_path_factory.mktemp("state")) as running:
         system = running.first
@@ -58,7 +58,7 @@ def instance_of(system: ServedCluster, node: str) -> str:
 
 
 def reasons(system: ServedCluster, claim: str) -> set[str]:
-    """Return the reasons in a NodeClaim's conditions; none where it is gone."""
+    """Return the reasons in a NodeClaim's conditions; empty if the claim is gone."""
     found = system.objects.find("nodeclaims", claim) or {}
     return {str(each.get("reason")) for each in (found.get("status") or {}).get("conditions") or ()}
 
@@ -70,36 +70,34 @@ def states(system: ServedCluster) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("within", "why"), [("soon", "write a duration"), ("3m", "two minutes ahead")])
-def test_a_time_that_ec2_would_not_give_is_named_with_what_it_gives(
+def test_an_invalid_notice_time_is_refused_with_the_allowed_ones(
     kubeconfig: Path, within: str, why: str
 ) -> None:
     with pytest.raises(Rejected, match=f"--in .*{why}"):
         interrupt("any", within=within, kubeconfig=kubeconfig)
 
 
-def test_where_nothing_runs_it_says_what_to_start(tmp_path: Path) -> None:
-    with pytest.raises(Rejected, match=r"nothing runs: .*start `nodesmith local up`"):
+def test_without_a_running_system_the_error_says_what_to_start(tmp_path: Path) -> None:
+    with pytest.raises(Rejected, match=r"no local system runs: .*start `nodesmith local up`"):
         interrupt("any", within="2m", kubeconfig=tmp_path / "config")
 
 
 def test_a_kubeconfig_that_leads_elsewhere_is_not_taken_for_a_local_cluster(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text("{clusters: [{name: production, cluster: {server: 'https://example.com'}}]}")
-    with pytest.raises(Rejected, match="`nodesmith local up` has not made"):
+    with pytest.raises(Rejected, match="`nodesmith local up` did not create"):
         interrupt("any", within="2m", kubeconfig=path)
 
 
-def test_a_system_that_has_ended_is_told_from_one_that_runs(kubeconfig: Path, tmp_path: Path) -> None:
+def test_a_system_that_has_ended_is_reported_as_such(kubeconfig: Path, tmp_path: Path) -> None:
     left = yaml.safe_load(kubeconfig.read_text())
     left["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:9"
     (tmp_path / "config").write_text(yaml.safe_dump(left))
-    with pytest.raises(Rejected, match="nothing runs any more"):
+    with pytest.raises(Rejected, match="no cluster runs at its address any more"):
         interrupt("any", within="2m", kubeconfig=tmp_path / "config")
 
 
-def test_a_node_that_is_not_there_is_answered_with_those_that_may_be_meant(
-    system: ServedCluster, kubeconfig: Path
-) -> None:
+def test_an_unknown_node_leads_to_suggestions(system: ServedCluster, kubeconfig: Path) -> None:
     (name, *_) = nodes(system)
     with pytest.raises(Rejected, match=f"no Node.*did you mean .*{name}"):
         interrupt(name[:-1], within="2m", kubeconfig=kubeconfig)
@@ -112,7 +110,7 @@ def test_an_interrupted_node_is_replaced_before_ec2_takes_its_instance(
     claim, instance = system.claims_by_node()[name], instance_of(system, name)
     began = system.clock.now()
     assert interrupt(name.partition(".")[0], within="90s", kubeconfig=kubeconfig) == 0
-    assert f"EC2 takes {instance} at " in capsys.readouterr().out
+    assert f"EC2 reclaims {instance} at " in capsys.readouterr().out
     eventually(lambda: "SpotInterrupted" in reasons(system, claim), "its end has begun")
     now = now_at(str(kubeconfig))
     snapshot, _ = snapshot_of(Where(), str(kubeconfig), now)

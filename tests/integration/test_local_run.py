@@ -1,4 +1,4 @@
-"""The whole system once, through the command line: manifests in, bound pods, prices and reasons out."""
+"""The whole system once through the command line: manifests in; bound pods, prices and reasons out."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_price_of_the_run_is_that_of_its_nodes_and_marked_as_an_estimate(out
     assert all(node["priceEstimated"] for node in nodes)
 
 
-def test_the_timeline_tells_the_way_of_every_node_in_its_order(outcome: dict[str, Any]) -> None:
+def test_the_timeline_has_every_nodes_milestones_in_order(outcome: dict[str, Any]) -> None:
     claims: dict[str, list[str]] = {}
     for entry in outcome["timeline"]:
         if entry["object"].startswith("NodeClaim/"):
@@ -99,14 +99,14 @@ def test_the_decision_is_kept_explained_and_replays_to_the_same_bytes(
 
     assert told.exit_code == 0
     assert f"decision {decision}: provisioning of cluster nodesmith-local" in told.stdout
-    assert "replay    gives the same bytes" in told.stdout
+    assert "replay    the same plan, byte for byte" in told.stdout
 
 
 def test_no_function_failed_on_the_way(express: Result) -> None:
     assert "function" not in express.stderr.replace("starting the functions", "")
 
 
-def test_bad_objects_are_named_by_line_and_field_while_the_others_are_looked_at(tmp_path: Path) -> None:
+def test_bad_objects_are_named_by_line_and_field_while_the_others_are_processed(tmp_path: Path) -> None:
     file = tmp_path / "mixed.yaml"
     file.write_text(TOO_BIG)
 

@@ -1,4 +1,4 @@
-"""Half of the work goes on the local system: the fleet follows it down, in Kubernetes' and AWS's own words."""
+"""Scaling down on the local system: the fleet shrinks, as Kubernetes and AWS show."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPEED, LONGEST_SECONDS = 20.0, 3600.0
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCluster]:
-    """Yield a system that runs the example of 20 pods, and has settled."""
+    """Yield a system that runs the example of 20 pods and has settled."""
     manifests = load_manifests([str(shipped("_examples", "examples") / "express-test")])
     with LocalSystem(place_of(manifests, "", hurried(SPEED)), tmp_path_factory.mktemp("state")) as running:
         system = running.first
@@ -40,7 +40,7 @@ def shrunk(system: ServedCluster) -> Shrunk:
 
 
 def test_the_fleet_shrinks_with_the_pods_and_every_other_pod_keeps_a_place(shrunk: Shrunk) -> None:
-    """To two nodes mostly; to more and smaller ones where some were looked at before all those pods had gone."""
+    """Usually to two nodes; to more and smaller ones if consolidation started before all those pods were gone."""
     assert shrunk.after.price.hourly_usd < 0.9 * shrunk.before.price.hourly_usd
     assert (shrunk.after.running, shrunk.after.pending) == (10, ())
 
@@ -52,7 +52,7 @@ def test_the_saving_of_a_year_is_that_of_the_prices(shrunk: Shrunk) -> None:
 
 
 def test_no_node_stays_closed_to_new_pods(system: ServedCluster, shrunk: Shrunk) -> None:
-    """In the end: consolidation may go on where the last node went before all those pods had."""
+    """In the end: consolidation may continue if the last node went before all those pods had gone."""
 
     def closed() -> list[str]:
         nodes = system.objects.list("nodes")
@@ -74,21 +74,21 @@ def test_the_decision_is_on_record_and_replays(system: ServedCluster, shrunk: Sh
     assert replayed(first, snapshot, lambda _: system.catalog)
 
 
-def test_kubectl_describe_tells_why(system: ServedCluster, shrunk: Shrunk) -> None:
+def test_kubectl_describe_shows_the_reason(system: ServedCluster, shrunk: Shrunk) -> None:
     assert shrunk.after.nodes
     reasons = {event["reason"] for event in system.objects.list("events")}
     assert {"ConsolidationCandidate", "DisruptionTerminating"} <= reasons
 
 
 def told(system: ServedCluster) -> dict[str, float]:
-    """Return what Prometheus gets, by series."""
+    """Return the values that Prometheus gets, by series."""
     with urllib.request.urlopen(system.metrics_url, timeout=30) as answer:  # noqa: S310 it is ours
         lines = answer.read().decode().splitlines()
     samples = (line.rpartition(" ") for line in lines if not line.startswith("#"))
     return {series: float(value) for series, _, value in samples}
 
 
-def test_prometheus_is_told_of_the_fleet_and_of_what_the_functions_did(
+def test_prometheus_gets_series_for_the_fleet_and_the_functions(
     system: ServedCluster, shrunk: Shrunk
 ) -> None:
     def cost() -> float | None:

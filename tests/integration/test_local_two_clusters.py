@@ -1,4 +1,4 @@
-"""`nodesmith local up --clusters 2`: one set of functions serves both, and neither suffers from the other."""
+"""`nodesmith local up --clusters 2`: one set of functions serves both clusters, and neither affects the other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PODS = 3
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSystem]:
-    """Yield two clusters, each with the default NodePool and three pods that run."""
+    """Yield two clusters, each with the default NodePool and three running pods."""
     place = Place("us-east-1", "nodesmith-local", zones=("us-east-1a",), speed=hurried(SPEED), clusters=2)
     with LocalSystem(place, tmp_path_factory.mktemp("state")) as system:
         for each in system.clusters:
@@ -68,7 +68,7 @@ def runs(cluster: ServedCluster, pods: int) -> bool:
 
 
 def instances(system: LocalSystem) -> dict[str, Any]:
-    """Return the instances that run, by id."""
+    """Return the running instances by id."""
     found = system.aws.client("ec2").describe_instances()["Reservations"]
     there = [i for each in found for i in each["Instances"]]
     return {i["InstanceId"]: i for i in there if i["State"]["Name"] in {"pending", "running"}}
@@ -83,7 +83,7 @@ def node_names(cluster: ServedCluster) -> set[str]:
 
 
 def logged(system: LocalSystem, *words: str) -> Callable[[], bool]:
-    """Return whether a line of the log has all these words."""
+    """Return a check whether a line of the log contains all these words."""
     return lambda: any(all(w in line for w in words) for line in system.log.read_text().splitlines())
 
 
@@ -143,7 +143,7 @@ def test_a_node_is_interrupted_in_its_own_cluster_whichever_context_is_current(
     assert instances_of(first) == before
 
 
-def test_a_registration_with_nonsense_keeps_its_own_cluster_waiting_and_the_log_says_why(
+def test_an_invalid_registration_stops_only_its_own_cluster_and_the_log_says_why(
     system: LocalSystem,
 ) -> None:
     first, second = system.clusters

@@ -1,4 +1,4 @@
-"""Moves in the small world: the fleet shrinks with the work, and whatever happens meanwhile harms no pod."""
+"""Moves in the small world: the fleet shrinks with the workload, and no pod is harmed despite faults."""
 
 from __future__ import annotations
 
@@ -59,46 +59,46 @@ def source(world: World) -> NodeClaim:
 
 
 def price(world: World) -> float:
-    """Return what everything that runs costs, in USD an hour."""
+    """Return the hourly cost of all running instances in USD."""
     alive = {instance.id for instance in world.cloud.alive()}
     return sum(c.price_hourly_usd for c in world.store.claims.values() if c.instance_id in alive)
 
 
 def said(world: World, kind: str = "NodeClaim") -> list[str]:
-    """Return the reasons of the Events on disruption, in order, each once."""
+    """Return the distinct reasons of Events about disruption, in order."""
     reasons = [e.reason for e in world.cluster.events if e.kind == kind]
     return list(dict.fromkeys(r for r in reasons if r.startswith(("Disruption", "Consolidation"))))
 
 
 @BY_NAME
-def test_every_sequence_of_a_move_ends_well(life: Life) -> None:
+def test_every_move_ends_cleanly(life: Life) -> None:
     assert life.told().violations() == []
 
 
 @BY_NAME
-def test_a_crash_at_any_call_leaves_no_pod_without_a_node_no_taint_and_no_surplus_node(life: Life) -> None:
+def test_a_crash_at_any_call_leaves_no_pending_pod_no_taint_and_no_extra_node(life: Life) -> None:
     broken = {where: faults for where, faults in moves.crashes(life, sample=10) if faults}
     assert broken == {}
 
 
 @BY_NAME
-def test_several_crashes_leave_nothing_behind_either(life: Life) -> None:
+def test_several_crashes_leave_nothing_behind(life: Life) -> None:
     assert {where: faults for where, faults in moves.several_crashes(life, 3) if faults} == {}
 
 
-def test_a_function_that_stalls_until_its_time_out_does_no_harm_when_it_continues() -> None:
+def test_a_function_that_hangs_until_its_timeout_does_no_harm_when_it_continues() -> None:
     assert {where: faults for where, faults in moves.pauses(CHEAPER, 10) if faults} == {}
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_lost_doubled_and_late_hints_change_only_when_a_move_ends(seed: int) -> None:
+def test_lost_duplicated_and_late_hints_change_only_when_a_move_ends(seed: int) -> None:
     life = LIVES[seed % len(LIVES)]
     world = life.told(messages=Messages(lost=0.3, doubled=0.4, delayed=0.4, seed=seed))
     assert world.violations() == []
 
 
 @pytest.mark.parametrize("visitor", [Concern.DISRUPTION, Concern.PROVISIONING])
-def test_a_whole_run_inside_another_does_nothing_twice(visitor: Concern) -> None:
+def test_a_complete_run_during_another_duplicates_nothing(visitor: Concern) -> None:
     undisturbed = Boundaries()
     CHEAPER.told(undisturbed)
     moments = [
@@ -115,7 +115,7 @@ def test_a_whole_run_inside_another_does_nothing_twice(visitor: Concern) -> None
         assert (moment, world.violations(), len(world.cloud.instances)) == (moment, [], 2)
 
 
-def test_when_half_of_the_pods_go_a_node_goes_and_the_price_falls_without_rising_in_between() -> None:
+def test_when_half_of_the_pods_are_deleted_a_node_is_removed_and_the_price_only_falls() -> None:
     world = ROOM.begun()
     prices = [price(world)]
     while world.store.moves or len(prices) < 60:
@@ -139,12 +139,12 @@ def test_a_replacement_is_ready_before_any_pod_is_evicted() -> None:
 
 
 def shown_reason(world: World, claim: NodeClaim) -> str:
-    """Return the reason of the disruption that a NodeClaim shows, empty if it shows none."""
+    """Return the disruption reason that a NodeClaim shows, or an empty string."""
     conditions = world.cluster.nodeclaims[claim.name]["status"]["conditions"]
     return next((c["reason"] for c in conditions if c["type"] == "DisruptionReason"), "")
 
 
-def test_a_nodeclaim_shows_the_reason_of_its_disruption_as_long_as_its_node_is_tainted() -> None:
+def test_a_nodeclaim_shows_its_disruption_reason_while_its_node_is_tainted() -> None:
     world = proposed(ROOM)
     claim = source(world)
     assert shown_reason(world, claim) == "Underutilized"
@@ -154,7 +154,7 @@ def test_a_nodeclaim_shows_the_reason_of_its_disruption_as_long_as_its_node_is_t
     assert world.cluster.nodes[claim.node_name]["spec"].get("taints", []) == []
 
 
-def test_marks_of_a_disruption_without_a_move_are_removed() -> None:
+def test_marks_of_an_ended_disruption_are_removed() -> None:
     world = settled(6, ON_DEMAND)
     claim = next(iter(world.store.claims.values()))
     marks = {"conditions": [{"type": "DisruptionReason", "status": "True", "reason": "Empty"}]}
@@ -175,7 +175,7 @@ def test_a_move_is_validated_fifteen_seconds_after_its_nodes_are_tainted() -> No
 
 
 def late_pod(world: World, **annotations: str) -> None:
-    """Add a pod to the source of a move between the taint and the validation."""
+    """Bind a pod to the candidate of a move between the taint and the validation."""
     node = source(world).node_name
     world.add("late", memory="2Gi")
     pod = world.pods["late"]
@@ -184,7 +184,7 @@ def late_pod(world: World, **annotations: str) -> None:
     pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
 
 
-def test_a_pod_that_came_to_the_node_meanwhile_is_moved_with_the_others() -> None:
+def test_a_pod_that_arrives_before_validation_is_moved_with_the_others() -> None:
     world = proposed(ROOM)
     late_pod(world)
     world.live(timedelta(minutes=4))
@@ -193,7 +193,7 @@ def test_a_pod_that_came_to_the_node_meanwhile_is_moved_with_the_others() -> Non
     assert {name for name, _ in world.pods.items() if name.startswith("late")} == {"late-r"}
 
 
-def test_a_pod_that_came_meanwhile_and_must_not_be_disrupted_keeps_the_node_and_the_taint_goes() -> None:
+def test_a_protected_pod_that_arrives_before_validation_keeps_the_node_and_its_taint_is_removed() -> None:
     world = proposed(ROOM)
     claim = source(world)
     late_pod(world, **{"karpenter.sh/do-not-disrupt": "true"})
@@ -206,7 +206,7 @@ def test_a_pod_that_came_meanwhile_and_must_not_be_disrupted_keeps_the_node_and_
     assert "ConsolidationRejected" in said(world, "Node")
 
 
-def test_a_budget_that_was_closed_meanwhile_keeps_the_node() -> None:
+def test_a_budget_that_closes_before_validation_keeps_the_node() -> None:
     world = proposed(ROOM)
     pool = world.cluster.nodepools["default"]
     pool["metadata"]["generation"] = 2
@@ -216,7 +216,7 @@ def test_a_budget_that_was_closed_meanwhile_keeps_the_node() -> None:
     assert (world.violations(), len(world.cloud.alive())) == ([], 2)
 
 
-def test_nodes_of_an_abandoned_move_are_not_disrupted_for_a_while() -> None:
+def test_nodes_of_an_abandoned_move_are_not_candidates_for_a_while() -> None:
     world = life("nothing is to be had").begun()
     until(world, lambda: stages(world) == [Stage.ABANDONED])
     (first,) = world.store.moves
@@ -226,7 +226,7 @@ def test_nodes_of_an_abandoned_move_are_not_disrupted_for_a_while() -> None:
     until(world, lambda: world.store.moves, within=timedelta(minutes=10))
 
 
-def test_replacements_without_capacity_are_requested_less_and_less_often_until_there_is_some() -> None:
+def test_unavailable_replacements_are_retried_with_increasing_back_off() -> None:
     world = life("nothing is to be had").begun()
     until(world, lambda: stages(world) == [Stage.ABANDONED])
     ((kind, backoff),) = world.store.move_backoffs.items()
@@ -252,7 +252,7 @@ def test_a_crash_between_back_off_and_abandonment_counts_the_failure_once() -> N
     assert [each.failures for each in world.store.move_backoffs.values()] == [1]
 
 
-def test_free_room_that_is_gone_at_validation_leaves_the_node_as_it_was() -> None:
+def test_if_free_capacity_is_gone_at_validation_the_node_is_not_changed() -> None:
     world = proposed(ROOM)
     kept = source(world)
     taken = next(c for c in world.store.claims.values() if c.name != kept.name)
@@ -266,7 +266,7 @@ def test_free_room_that_is_gone_at_validation_leaves_the_node_as_it_was() -> Non
     assert world.violations() == []
 
 
-def test_a_poddisruptionbudget_that_appears_meanwhile_keeps_the_node() -> None:
+def test_a_poddisruptionbudget_created_before_validation_keeps_the_node() -> None:
     world = proposed(ROOM)
     kept = source(world)
     world.cluster.poddisruptionbudgets["default/web"] = {
@@ -279,7 +279,7 @@ def test_a_poddisruptionbudget_that_appears_meanwhile_keeps_the_node() -> None:
     assert (world.violations(), len(world.cloud.alive())) == ([], 2)
 
 
-def test_a_replacement_that_is_never_ready_goes_after_ten_minutes_and_the_node_serves_on() -> None:
+def test_a_replacement_that_never_becomes_ready_is_removed_after_ten_minutes_and_the_node_stays() -> None:
     world = life("the replacement never joins").begun()
     until(world, lambda: stages(world) == [Stage.REPLACING])
     began, kept = world.now, source(world)
@@ -289,7 +289,7 @@ def test_a_replacement_that_is_never_ready_goes_after_ten_minutes_and_the_node_s
     assert [instance.id for instance in world.cloud.alive()] == [kept.instance_id]
 
 
-def test_the_replacement_of_a_node_that_is_interrupted_meanwhile_takes_its_pods() -> None:
+def test_the_replacement_of_a_node_that_is_interrupted_takes_its_pods() -> None:
     world = life("the source is interrupted while its replacement starts").told()
     assert len(world.cloud.instances) == 2
 
@@ -303,7 +303,7 @@ def test_a_taint_without_a_move_is_removed() -> None:
     assert len(world.cloud.instances) == 1, "nothing was bought for its pods"
 
 
-def test_a_look_at_an_unchanged_cluster_reads_snapshot_and_ledger_and_nothing_else() -> None:
+def test_a_run_for_an_unchanged_cluster_reads_only_snapshot_and_ledger() -> None:
     world = settled(3, requirements=ON_DEMAND)
     world.run(Concern.DISRUPTION)
     world.now += timedelta(minutes=1)
@@ -332,7 +332,7 @@ def records(world: World) -> list[dict[str, Any]]:
     return [json.loads(gzip.decompress(world.blobs.objects[k])) for k in keys if ".snapshot." not in k]
 
 
-def test_waiting_pods_do_not_get_nodes_that_a_move_has_bought() -> None:
+def test_pending_pods_are_not_placed_on_replacements_of_a_move() -> None:
     world = CHEAPER.begun()
     until(world, lambda: stages(world) == [Stage.REPLACING])
     world.add("more", cpu="3", memory="2Gi")
@@ -341,7 +341,7 @@ def test_waiting_pods_do_not_get_nodes_that_a_move_has_bought() -> None:
     assert world.violations() == []
 
 
-def test_a_decision_about_a_move_is_explained_as_text() -> None:
+def test_a_decision_about_a_move_can_be_explained() -> None:
     world = CHEAPER.told()
     first, second = [kind for kind in records(world) if kind["concern"] == "disruption"]
     assert summary(first) == summary(second) == "1 move, saving $0.2140/hour"
@@ -350,7 +350,7 @@ def test_a_decision_about_a_move_is_explained_as_text() -> None:
     assert "on-demand, $0.1700/hour, for default/web-00, default/web-01" in told
 
 
-def test_among_many_empty_nodes_one_that_gets_a_pod_stays_and_the_others_go() -> None:
+def test_of_many_empty_nodes_only_one_that_has_got_a_pod_stays() -> None:
     small = (*ON_DEMAND, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4"))
     pods = {f"web-{n}": pod_manifest(f"web-{n}", cpu="3") for n in range(3)}
     world = World(pods, nodepool=builders.nodepool_manifest(requirements=small))
@@ -369,7 +369,7 @@ def test_among_many_empty_nodes_one_that_gets_a_pod_stays_and_the_others_go() ->
     assert len(world.cloud.alive()) == 1
 
 
-def test_the_reason_why_a_node_stays_is_published_once_in_fifteen_minutes() -> None:
+def test_the_reason_why_a_node_stays_is_reported_once_per_quarter_of_an_hour() -> None:
     world = settled(3)
     for pod in world.pods.values():
         pod["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
@@ -380,7 +380,7 @@ def test_the_reason_why_a_node_stays_is_published_once_in_fifteen_minutes() -> N
     assert sorted(event.kind for event in told) == ["Node", "NodeClaim"]
 
 
-def test_a_replacement_shows_for_which_disruption_it_was_bought() -> None:
+def test_a_replacement_shows_the_disruption_it_was_created_for() -> None:
     world = proposed(CHEAPER)
     until(world, lambda: stages(world) == [Stage.REPLACING])
     (move,) = world.store.moves.values()

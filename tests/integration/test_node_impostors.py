@@ -1,4 +1,4 @@
-"""A Node is a claim's only under the name that EC2 gave the instance, whatever provider id it shows."""
+"""A Node belongs to a claim only under the name that EC2 gave the instance, regardless of its provider id."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OFFERED = parse_resources({"cpu": "2", "memory": "4Gi", "pods": "29"})
 
 
 def with_impostor() -> tuple[World, str]:
-    """Return a world in which a Node of another name shows a launched instance's provider id, before its own does."""
+    """Return a world in which a Node of another name has an instance's provider id before the real Node exists."""
     world = World({"web-0": pod_manifest("web-0")})
     world.boots = lambda _: False
     world.observe()
@@ -34,7 +34,7 @@ def claim_of(world: World) -> NodeClaim:
     return claim
 
 
-def test_an_impostor_registers_nothing_and_the_claim_names_the_refused_node() -> None:
+def test_an_impostor_is_not_registered_and_the_claim_names_it() -> None:
     world, instance = with_impostor()
     claim = claim_of(world)
     assert (claim.phase, claim.reason) == (Phase.LAUNCHED, "NodeNameMismatch")
@@ -44,7 +44,7 @@ def test_an_impostor_registers_nothing_and_the_claim_names_the_refused_node() ->
     assert "NodeNameMismatch" in [event.reason for event in world.cluster.events]
 
 
-def test_the_real_node_registers_despite_an_impostor() -> None:
+def test_the_real_node_is_registered_despite_an_impostor() -> None:
     world, instance = with_impostor()
     world.boots = lambda _: True
     world.settle()
@@ -53,7 +53,7 @@ def test_the_real_node_registers_despite_an_impostor() -> None:
     assert "karpenter.sh/registered" not in world.cluster.nodes["impostor"]["metadata"]["labels"]
 
 
-def test_an_impostor_that_comes_later_changes_nothing() -> None:
+def test_an_impostor_that_appears_later_changes_nothing() -> None:
     world, _ = with_impostor()
     del world.cluster.nodes["impostor"]
     world.boots = lambda _: True
@@ -66,7 +66,7 @@ def test_an_impostor_that_comes_later_changes_nothing() -> None:
     assert "karpenter.sh/registered" not in world.cluster.nodes["impostor"]["metadata"]["labels"]
 
 
-def test_if_ec2_returns_no_name_the_provider_id_alone_counts() -> None:
+def test_if_ec2_returns_no_name_only_the_provider_id_counts() -> None:
     world, instance = with_impostor()
     world.cloud.instances[instance] = replace(world.cloud.instances[instance], private_dns_name="")
     (name,) = world.store.claims
@@ -75,7 +75,7 @@ def test_if_ec2_returns_no_name_the_provider_id_alone_counts() -> None:
     assert claim_of(world).node_name == "impostor"
 
 
-def test_a_claim_whose_instance_is_gone_ends_even_if_an_impostor_shows_its_provider_id() -> None:
+def test_a_claim_without_an_instance_is_terminated_even_if_an_impostor_has_its_provider_id() -> None:
     world, instance = with_impostor()
     gone = claim_of(world)
     world.lose(instance, "terminated")
@@ -101,7 +101,7 @@ def test_a_claim_whose_instance_is_gone_ends_even_if_an_impostor_shows_its_provi
         ("ip-10-0-0-4.ec2.internal", "i-0123456789abcdef01.ec2.internal", False),
     ],
 )
-def test_names_are_those_by_which_eks_lets_a_kubelet_join(
+def test_expected_names_are_those_under_which_eks_lets_kubelets_join(
     private_dns_name: str, node: str, joins: bool
 ) -> None:
     world, _ = with_impostor()

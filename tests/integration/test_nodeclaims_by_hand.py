@@ -1,4 +1,4 @@
-"""NodeClaims that users make: launched, registered, initialized and ended like ours; refusals are said on them."""
+"""NodeClaims that users create: they have the same lifecycle as ours, and they show why they are refused."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_spec_of_a_users_object_is_never_written() -> None:
     assert world.cluster.nodeclaims["mine"]["spec"] == mine["spec"]
 
 
-def test_a_users_nodeclaim_that_names_a_nodepool_belongs_to_it() -> None:
+def test_a_nodeclaim_that_names_a_nodepool_belongs_to_it() -> None:
     world = world_with(nodeclaim(labels={"karpenter.sh/nodepool": "default"}))
     world.settle()
     (claim,) = world.store.claims.values()
@@ -86,7 +86,7 @@ def test_a_users_nodeclaim_that_names_a_nodepool_belongs_to_it() -> None:
     assert node["metadata"]["labels"]["karpenter.sh/nodepool"] == "default"
 
 
-def test_pods_use_the_room_of_a_users_node_before_anything_is_bought_for_them() -> None:
+def test_pods_use_a_users_node_before_another_is_bought() -> None:
     world = World({"web-0": pod_manifest("web-0")})
     world.cluster.nodeclaims["mine"] = nodeclaim()
     world.settle()
@@ -104,7 +104,7 @@ def test_pods_use_the_room_of_a_users_node_before_anything_is_bought_for_them() 
         ({"requirements": [builders.expression("kubernetes.io/arch", "Is", "amd64")]}, "operator"),
     ],
 )
-def test_a_nodeclaim_that_cannot_be_launched_shows_the_reason_and_affects_no_other(
+def test_a_nodeclaim_that_cannot_be_launched_shows_the_reason_and_does_not_affect_others(
     change: dict[str, Any], says: str
 ) -> None:
     world = world_with(nodeclaim("good"), nodeclaim("bad", **change))
@@ -139,7 +139,7 @@ def test_a_nodeclaim_that_no_offering_fits_is_deleted_at_once_with_an_event(
     assert set(world.store.claims) == {"good"}
 
 
-def test_a_new_nodeclaim_under_the_name_of_one_that_nothing_fitted_is_decided_about_first() -> None:
+def test_a_nodeclaim_recreated_after_nothing_fitted_is_evaluated_again() -> None:
     world = world_with(nodeclaim("bad", resources={"requests": {"cpu": "4000"}}))
     world.run(Concern.READINESS)
     world.run(Concern.PROVISIONING)
@@ -169,7 +169,7 @@ def test_a_nodeclaim_that_cannot_be_launched_for_five_minutes_is_deleted() -> No
     assert [event.reason for event in world.cluster.events if event.name == "mine"][-1] == "LaunchTimeout"
 
 
-def test_a_nodeclaim_whose_nodeclass_is_not_resolved_yet_waits_for_it() -> None:
+def test_a_nodeclaim_waits_for_an_unresolved_nodeclass() -> None:
     ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "late"}
     world = world_with(nodeclaim(nodeClassRef=ref))
     world.cluster.nodeclasses["late"] = builders.nodeclass_manifest("late")
@@ -187,7 +187,7 @@ def test_a_nodeclaim_whose_nodeclass_is_not_resolved_yet_waits_for_it() -> None:
     assert conditions(world)["Ready"] == ("True", "Ready")
 
 
-def test_an_outdated_refusal_is_not_shown_on_a_nodeclaim_that_has_been_launched_since() -> None:
+def test_an_outdated_refusal_is_not_shown_on_a_nodeclaim_launched_since() -> None:
     ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "late"}
     world = world_with(nodeclaim(nodeClassRef=ref))
     world.cluster.nodeclasses["late"] = builders.nodeclass_manifest("late")
@@ -199,7 +199,7 @@ def test_an_outdated_refusal_is_not_shown_on_a_nodeclaim_that_has_been_launched_
 
     world.cloud.raise_before, at_once = not_yet, world.cloud.raise_before
     world.run(Concern.READINESS)
-    world.run(Concern.PROVISIONING)  # refuses it: its EC2NodeClass has not been resolved
+    world.run(Concern.PROVISIONING)  # refuses it because its EC2NodeClass is not resolved
     world.cloud.raise_before = at_once
     world.run(Concern.READINESS)
     world.run(Concern.PROVISIONING)
@@ -210,12 +210,12 @@ def test_an_outdated_refusal_is_not_shown_on_a_nodeclaim_that_has_been_launched_
         told.append(conditions(world).get("Launched", ("absent",))[0])
 
     world.cluster.raise_after = note
-    world.run(Concern.LIFECYCLE)  # by a snapshot from before the launch
+    world.run(Concern.LIFECYCLE)  # with a snapshot from before the launch
     assert set(told) == {"True"}
 
 
 def set_ready(world: World, status: str, **fields: Any) -> None:
-    """Say on the NodeClass whether it is Ready, as anybody may who can write its status."""
+    """Set the Ready condition of the NodeClass, as any writer of its status can."""
     condition = {"type": "Ready", "status": status, "reason": "Audit", "message": "not approved", **fields}
     there = world.cluster.nodeclasses["default"]
     others = [c for c in there.get("status", {}).get("conditions", ()) if c["type"] != "Ready"]
@@ -231,7 +231,7 @@ def until_gone(world: World, name: str = "mine") -> timedelta:
     return world.now - began
 
 
-def test_a_nodeclaim_whose_nodeclass_is_missing_is_deleted_at_once() -> None:
+def test_a_nodeclaim_with_a_missing_nodeclass_is_deleted_at_once() -> None:
     ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "none"}
     world = world_with(nodeclaim(nodeClassRef=ref))
     world.observe()
@@ -251,14 +251,14 @@ def test_a_nodeclaim_whose_nodeclass_is_being_deleted_is_deleted() -> None:
     assert until_gone(world) <= STEP
 
 
-def test_a_nodeclaim_whose_nodeclass_shows_not_ready_is_deleted_whoever_wrote_the_status() -> None:
+def test_a_nodeclaim_whose_nodeclass_status_is_not_ready_is_deleted_regardless_of_the_writer() -> None:
     world = World({})
     world.observe()
     world.run(Concern.READINESS)
     set_ready(world, "False")
     world.cluster.nodeclaims["mine"] = nodeclaim()
     world.observe()
-    world.run(Concern.READINESS)  # lets it stand
+    world.run(Concern.READINESS)  # keeps it
     world.run(Concern.LIFECYCLE)
     assert "mine" not in world.cluster.nodeclaims
     (event,) = (each for each in world.cluster.events if each.name == "mine")
@@ -270,7 +270,7 @@ def test_a_nodeclaim_whose_nodeclass_shows_not_ready_is_deleted_whoever_wrote_th
     assert world.cloud.instances == {}
 
 
-def test_a_nodeclass_that_is_younger_than_the_snapshot_keeps_its_nodeclaim() -> None:
+def test_a_nodeclaim_is_kept_if_its_nodeclass_is_newer_than_the_snapshot() -> None:
     ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "late"}
     world = world_with(nodeclaim(nodeClassRef=ref))
     world.observe()
@@ -279,7 +279,7 @@ def test_a_nodeclass_that_is_younger_than_the_snapshot_keeps_its_nodeclaim() -> 
     assert "mine" in world.cluster.nodeclaims
 
 
-def test_a_nodeclaim_that_another_run_has_begun_to_launch_meanwhile_is_not_deleted() -> None:
+def test_a_nodeclaim_that_another_run_is_launching_is_not_deleted() -> None:
     world = world_with(nodeclaim())
     set_ready(world, "False")
     world.observe()
@@ -294,13 +294,13 @@ def test_a_nodeclaim_that_another_run_has_begun_to_launch_meanwhile_is_not_delet
     assert "mine" in world.cluster.nodeclaims
 
 
-def test_pods_get_no_node_of_a_nodeclass_that_is_not_ready_by_its_status() -> None:
+def test_pods_get_no_node_of_a_nodeclass_whose_status_is_not_ready() -> None:
     world = World({})
     world.observe()
     world.run(Concern.READINESS)
     set_ready(world, "False")
     world.add("web-0")
-    world.settle(patience=timedelta(minutes=8))  # readiness resolves it again meanwhile
+    world.settle(patience=timedelta(minutes=8))  # readiness has resolved it again
     assert world.cloud.instances == {}
     pool = world.cluster.nodepools["default"]["status"]["conditions"]
     assert next(c["status"] for c in pool if c["type"] == "NodeClassReady") == "False"
@@ -309,7 +309,7 @@ def test_pods_get_no_node_of_a_nodeclass_that_is_not_ready_by_its_status() -> No
     assert len(world.cloud.instances) == 1
 
 
-def test_a_nodeclass_that_was_set_to_not_ready_is_judged_again_once_it_changes() -> None:
+def test_a_nodeclass_set_to_not_ready_is_evaluated_again_once_it_changes() -> None:
     world = World({"web-0": pod_manifest("web-0")})
     world.cluster.nodeclasses["default"]["metadata"]["generation"] = 1
     world.observe()
@@ -324,7 +324,7 @@ def test_a_nodeclass_that_was_set_to_not_ready_is_judged_again_once_it_changes()
     assert len(world.cloud.instances) == 1
 
 
-def test_without_capacity_the_object_goes_and_is_not_tried_again_from_an_old_snapshot() -> None:
+def test_without_capacity_the_nodeclaim_is_deleted_and_not_retried_from_an_old_snapshot() -> None:
     world = world_with(nodeclaim())
     world.cloud.stock = {"*": 0}
     world.settle(patience=timedelta(minutes=5))
@@ -333,7 +333,7 @@ def test_without_capacity_the_object_goes_and_is_not_tried_again_from_an_old_sna
     assert sum(call.method == "launch" for call in world.cloud.calls) == 1
 
 
-def test_a_foreign_object_with_an_instance_is_ignored() -> None:
+def test_a_foreign_nodeclaim_with_an_instance_is_not_changed() -> None:
     theirs = {**nodeclaim("theirs"), "status": {"providerID": "aws:///us-east-1a/i-theirs"}}
     leaving = nodeclaim("leaving")
     leaving["metadata"]["deletionTimestamp"] = format_time(builders.NOW)
@@ -342,7 +342,7 @@ def test_a_foreign_object_with_an_instance_is_ignored() -> None:
     assert world.cloud.instances == {}
 
 
-def test_a_nodeclaim_that_is_deleted_before_it_is_ready_leaves_nothing_behind() -> None:
+def test_a_nodeclaim_deleted_before_it_is_ready_leaves_nothing_behind() -> None:
     for wait in (5, 20, 40):
         world = world_with(nodeclaim())
         world.settle(patience=timedelta(seconds=wait))
@@ -353,7 +353,7 @@ def test_a_nodeclaim_that_is_deleted_before_it_is_ready_leaves_nothing_behind() 
         assert world.cluster.nodeclaims == {}, wait
 
 
-def test_a_nodeclaim_that_is_deleted_when_it_is_ready_ends_like_any_node() -> None:
+def test_a_ready_nodeclaim_that_is_deleted_is_terminated_like_any_node() -> None:
     world = world_with(nodeclaim())
     world.settle()
     world.cluster.delete("NodeClaim", "mine")
@@ -365,7 +365,7 @@ def asked(world: World) -> None:
     world.cluster.nodeclaims["mine"] = nodeclaim()
 
 
-def test_a_crash_at_any_call_buys_neither_nothing_nor_twice() -> None:
+def test_with_a_crash_at_any_call_exactly_one_node_is_bought() -> None:
     story = Story("a NodeClaim made by hand", {"web-0": {}}, prepare=asked)
     told = list(crashes.crashes(story, crashes.SAMPLE))
     assert len(told) > crashes.SAMPLE

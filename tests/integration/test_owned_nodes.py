@@ -1,4 +1,4 @@
-"""A NodeClaim owns its Node: Kubernetes may delete the Node with it, and it ends as cleanly as any."""
+"""A NodeClaim owns its Node. If Kubernetes deletes the Node with it, termination is still clean."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def owners(world: World, claim: NodeClaim) -> list[Manifest]:
 
 
 def tear_away(world: World, claim: NodeClaim) -> None:
-    """Strip a NodeClaim of its finalizers, and delete it."""
+    """Remove a NodeClaim's finalizers and delete it."""
     world.cluster.nodeclaims[claim.name]["metadata"]["finalizers"] = []
     world.cluster.delete("NodeClaim", claim.name)
     assert claim.name not in world.cluster.nodeclaims
 
 
-def test_a_node_has_its_nodeclaim_as_owner_from_when_it_registers() -> None:
+def test_a_registered_node_has_its_nodeclaim_as_owner() -> None:
     world, claim = settled()
     (owner,) = owners(world, claim)
     assert (owner["kind"], owner["name"], owner["blockOwnerDeletion"]) == ("NodeClaim", claim.name, True)
     assert owner["uid"] == world.cluster.nodeclaims[claim.name]["metadata"]["uid"]
 
 
-def test_a_node_whose_nodeclaim_was_removed_is_drained_and_leaves_nothing_behind() -> None:
+def test_a_node_whose_nodeclaim_is_force_deleted_is_drained_and_leaves_nothing_behind() -> None:
     world, claim = settled()
     tear_away(world, claim)
     world.pass_time()
@@ -51,7 +51,7 @@ def test_a_node_whose_nodeclaim_was_removed_is_drained_and_leaves_nothing_behind
     assert world.violations() == [], "its pod was evicted, and its instance terminated"
 
 
-def test_a_nodeclaim_that_is_created_again_becomes_the_owner_and_other_owners_stay() -> None:
+def test_a_recreated_nodeclaim_becomes_the_owner_and_other_owners_stay() -> None:
     world, claim = settled()
     owners(world, claim).append(THEIRS)
     made = world.cluster.nodeclaims[claim.name]
@@ -63,7 +63,7 @@ def test_a_nodeclaim_that_is_created_again_becomes_the_owner_and_other_owners_st
 
 
 @pytest.mark.parametrize("before", [None, [THEIRS]], ids=["no owner", "another owner"])
-def test_a_node_of_an_older_version_gets_its_owner(before: list[Manifest] | None) -> None:
+def test_a_node_registered_by_an_older_version_gets_its_owner(before: list[Manifest] | None) -> None:
     world, claim = settled()
     metadata = world.cluster.nodes[claim.node_name]["metadata"]
     metadata.pop("ownerReferences")

@@ -1,4 +1,4 @@
-"""Bad input to `nodesmith plan`: a clear reason for each pod that stays, in bounded time, and the rest is placed.
+"""Bad input to `nodesmith plan`: each unplaced pod gets a clear reason in bounded time, and the others are placed.
 
 Every plan is audited.
 """
@@ -23,7 +23,7 @@ _TYPE = "node.kubernetes.io/instance-type"
 _FAMILY = "karpenter.k8s.aws/instance-family"
 WOULD = "launched would have it"
 IS_THERE = "is, or will be, on a node with that label"
-OK_PODS = "pods of app In [ok], and must not"
+OK_PODS = "pods of app In [ok]"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -34,7 +34,7 @@ class Command:
         self._run, self._folder = run, folder
 
     def __call__(self, *manifests: Manifest, catalog: Sequence[Manifest] = ()) -> Ran:
-        """Plan for them and one pod `ok`, which must find its place; the audit must find nothing."""
+        """Plan for the manifests and a pod `ok`, which must be placed. The audit must find no violations."""
         pools = [] if any(m["kind"] == "NodePool" for m in manifests) else [nodepool_manifest()]
         everything = {"apiVersion": "v1", "kind": "List", "items": [*pools, pod("ok"), *manifests]}
         arguments = ["-f", written(self._folder, "all.json", everything), "-o", "json", "--audit"]
@@ -43,7 +43,7 @@ class Command:
             file.write_text(json.dumps(catalog))
             arguments += ["--catalog", str(file)]
         ran = self._run(*arguments)
-        assert "no violation found" in ran.err
+        assert "no violations found" in ran.err
         assert ran.status == 0
         return ran
 
@@ -73,7 +73,7 @@ def reasons(ran: Ran) -> dict[str, str]:
     return {name.removeprefix("default/"): entry["reason"] for name, entry in ran.unplaced.items()}
 
 
-def test_a_pod_larger_than_any_type_is_told_the_largest_there_is(plan: Command) -> None:
+def test_a_pod_larger_than_any_type_shows_the_largest_type(plan: Command) -> None:
     ran = plan(pod("huge", "5000"), pod("fat", memory="900Ti"))
 
     assert ran.pods == ["default/ok"]
@@ -98,22 +98,24 @@ def test_a_pod_larger_than_any_type_is_told_the_largest_there_is(plan: Command) 
         ),
         (
             {"affinity": {**near("ok"), **anti_affinity("ok")}},
-            f"its pod affinity and anti-affinity contradict each other: over {HOSTNAME} it must be with {OK_PODS}",
+            (f"its pod affinity and anti-affinity contradict each other: in one {HOSTNAME} it must and must not run "
+            f"with {OK_PODS}"),
         ),
         (
             {"affinity": {**near("ok", key=ZONE), **anti_affinity("ok", ZONE)}},
-            f"its pod affinity and anti-affinity contradict each other: over {ZONE} it must be with {OK_PODS}",
+            (f"its pod affinity and anti-affinity contradict each other: in one {ZONE} it must and must not run with "
+            f"{OK_PODS}"),
         ),
     ],
 )  # fmt: skip
-def test_affinities_that_contradict_each_other_are_named(plan: Command, spec: Manifest, reason: str) -> None:
+def test_contradicting_affinities_are_reported(plan: Command, spec: Manifest, reason: str) -> None:
     ran = plan(pod("odd", **spec))
 
     assert ran.pods == ["default/ok"]
     assert reasons(ran) == {"odd": reason}
 
 
-def test_of_pods_that_want_each_other_and_no_other_of_their_kind_the_first_is_placed(plan: Command) -> None:
+def test_the_first_of_two_pods_with_affinity_and_anti_affinity_to_each_other_is_placed(plan: Command) -> None:
     both = {**near("loner", key=ZONE), **anti_affinity("loner", ZONE)}
 
     ran = plan(pod("one", app="loner", affinity=both), pod("two", app="loner", affinity=both))
@@ -139,7 +141,7 @@ def test_of_pods_that_want_each_other_and_no_other_of_their_kind_the_first_is_pl
         ),
     ],
 )
-def test_a_topology_key_that_no_node_has_is_named(plan: Command, spec: Manifest, reason: str) -> None:
+def test_a_topology_key_that_no_node_has_is_reported(plan: Command, spec: Manifest, reason: str) -> None:
     ran = plan(pod("odd", **spec))
 
     assert ran.pods == ["default/ok"]
@@ -155,9 +157,7 @@ def test_a_topology_key_that_no_node_has_is_named(plan: Command, spec: Manifest,
         {"affinity": anti_affinity("odd", RACK)},
     ],
 )
-def test_a_topology_key_that_no_node_has_hinders_nobody_who_can_do_without(
-    plan: Command, spec: Manifest
-) -> None:
+def test_a_preferred_topology_key_that_no_node_has_blocks_nothing(plan: Command, spec: Manifest) -> None:
     assert plan(pod("odd", **spec)).pods == ["default/odd", "default/ok"]
 
 
@@ -165,7 +165,7 @@ def test_a_topology_key_that_no_node_has_hinders_nobody_who_can_do_without(
 def test_ten_thousand_pods_with_an_anti_affinity_each_are_planned_in_seconds(
     plan: Command, shared: bool
 ) -> None:
-    """Of one kind, of which a node takes one; or each of its own, so that it keeps only its own like away."""
+    """All pods have the same labels, so a node takes one; or each has its own label and excludes only itself."""
     apps = ["hermit" if shared else f"hermit-{number}" for number in range(10_000)]
     hermits = [
         pod(f"h-{number}", "100m", "100Mi", app, affinity=anti_affinity(app))
@@ -175,13 +175,13 @@ def test_ten_thousand_pods_with_an_anti_affinity_each_are_planned_in_seconds(
 
     ran = plan(*hermits)
 
-    assert time.process_time() - began < 60  # reading and auditing included; one by one it would be hours
+    assert time.process_time() - began < 60  # including reading and auditing; pod by pod, it would take hours
     assert ran.plan["seconds"] < 10
     assert len(ran.pods) == 10_001
     assert (len(ran.plan["nodes"]) >= 10_000) == shared
 
 
-def test_a_catalogue_of_one_type_serves_what_fits_and_says_what_does_not(plan: Command) -> None:
+def test_a_catalogue_of_one_type_places_what_fits_and_reports_the_rest(plan: Command) -> None:
     arm = node_affinity([expression("kubernetes.io/arch", "In", "arm64")])
 
     ran = plan(
@@ -198,18 +198,17 @@ def test_a_catalogue_of_one_type_serves_what_fits_and_says_what_does_not(plan: C
     assert ran.unplaced["default/arm"]["blocking"] == "requirement kubernetes.io/arch In [arm64]"
 
 
-def test_types_at_no_price_are_named_and_not_for_sale(plan: Command) -> None:
-    """A price of nothing is one that nobody knows: every plan would consist of these types."""
+def test_types_without_a_price_are_reported_and_not_launched(plan: Command) -> None:
+    """A price of 0 means that the price is unknown. Otherwise every plan would consist of these types."""
     ran = plan(nodepool_manifest(requirements=[]), catalog=[kwok("free", 0.0), kwok("priced", 0.3)])
 
     assert [node["instanceTypes"] for node in ran.plan["nodes"]] == [["priced"]]
     assert (
-        "InstanceType/free: offerings[0].Price is 0.0: write the price of an hour as a positive number"
-        in ran.err
+        "InstanceType/free: offerings[0].Price is 0.0: write the hourly price as a positive number" in ran.err
     )
 
 
-def test_where_no_type_has_a_price_that_is_every_pods_reason(
+def test_without_any_price_every_pod_has_that_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     catalog = tmp_path / "kwok.json"
@@ -225,8 +224,10 @@ def test_where_no_type_has_a_price_that_is_every_pods_reason(
     assert "InstanceType/gratis: offerings[0].Price is 0.0" in ran.err
 
 
-def test_min_values_that_no_node_for_a_pod_can_have_are_its_reason_and_others_buy(plan: Command) -> None:
-    """Two families are left for the pod `ok`; of 100 cpu one of them has a type."""
+def test_impossible_min_values_are_the_reason_of_a_pod_and_other_nodepools_launch_nodes(
+    plan: Command,
+) -> None:
+    """Two families are left for the pod `ok`, and only one of them has a type with 100 cpu."""
     flexible = nodepool_manifest(requirements=[expression(_FAMILY, "In", "m5", "m6i", minValues=2)])
 
     ran = plan(flexible, pod("large", "100"))
@@ -237,7 +238,9 @@ def test_min_values_that_no_node_for_a_pod_can_have_are_its_reason_and_others_bu
     assert f"{_FAMILY} 1 of 2" in large["reason"]
 
 
-def test_a_nodepool_whose_min_values_exceed_its_values_is_told_so_and_others_buy(plan: Command) -> None:
+def test_min_values_above_the_number_of_values_are_reported_and_other_nodepools_launch_nodes(
+    plan: Command,
+) -> None:
     odd = nodepool_manifest(
         "odd", weight=9, requirements=[expression(_TYPE, "In", "m5.large", "m5.xlarge", minValues=3)]
     )
@@ -249,7 +252,7 @@ def test_a_nodepool_whose_min_values_exceed_its_values_is_told_so_and_others_buy
     assert "In needs at least minValues values" in ran.err
 
 
-def test_limits_that_are_exceeded_already_stop_that_nodepool_only(plan: Command) -> None:
+def test_exceeded_limits_stop_only_their_nodepool(plan: Command) -> None:
     full = nodepool_manifest("full", weight=9, limits={"cpu": "4"})
     only_full = node_affinity([expression("karpenter.sh/nodepool", "In", "full")])
 
@@ -264,7 +267,7 @@ def test_limits_that_are_exceeded_already_stop_that_nodepool_only(plan: Command)
     assert stays["fix"] == "for this pod raise spec.limits.cpu to at least 10"
 
 
-def test_pods_that_follow_each_other_in_a_circle_are_told_so_and_who_joins_them_too(plan: Command) -> None:
+def test_pods_with_circular_affinity_and_their_followers_are_reported(plan: Command) -> None:
     ran = plan(
         pod("a", affinity=near("b")),
         pod("b", affinity=near("c")),
@@ -296,7 +299,7 @@ def test_pods_that_follow_each_other_in_a_circle_are_told_so_and_who_joins_them_
     assert told["lost"] == f"required pod affinity over {HOSTNAME}: no pod anywhere matches app In [nobody]"
 
 
-def test_a_circle_that_one_pod_outside_of_it_breaks_is_no_trouble(plan: Command) -> None:
+def test_circular_affinity_broken_by_another_pod_is_placed(plan: Command) -> None:
     ran = plan(
         pod("a-0", app="a", affinity=near("b", key=ZONE)),
         pod("b-0", app="b", affinity=near("a", key=ZONE)),
@@ -307,7 +310,7 @@ def test_a_circle_that_one_pod_outside_of_it_breaks_is_no_trouble(plan: Command)
     assert len({node["zone"] for node in ran.plan["nodes"] if set(node["pods"]) - {"default/ok"}}) == 1
 
 
-def test_thousands_of_pods_in_circles_are_told_so_in_seconds(plan: Command) -> None:
+def test_thousands_of_pods_with_circular_affinity_are_reported_in_seconds(plan: Command) -> None:
     circle = [pod(f"p-{number}", affinity=near(f"p-{(number + 1) % 3000}")) for number in range(3000)]
 
     ran = plan(*circle)
@@ -316,7 +319,7 @@ def test_thousands_of_pods_in_circles_are_told_so_in_seconds(plan: Command) -> N
     assert len(ran.unplaced) == 3000
 
 
-def test_a_nodepool_of_auto_mode_buys_nothing_and_its_node_takes_pods(plan: Command) -> None:
+def test_a_nodepool_of_auto_mode_launches_nothing_and_its_node_takes_pods(plan: Command) -> None:
     auto = [foreign.auto_mode_nodepool(), foreign.node("i-auto1", "general-purpose")]
     only = pod("only", cpu="16", nodeSelector={"eks.amazonaws.com/compute-type": "auto"})
     ran = plan(pod("fits", cpu="2"), pod("bought", cpu="5"), only, nodepool_manifest(), *auto)
@@ -327,7 +330,7 @@ def test_a_nodepool_of_auto_mode_buys_nothing_and_its_node_takes_pods(plan: Comm
 
 
 def large_node(nodepool: str, cpu: str) -> Manifest:
-    """Return a node that takes no pods of ours."""
+    """Return a node that accepts none of our pods."""
     offered: Mapping[str, str] = {"cpu": cpu, "memory": "32Gi", "pods": "58"}
     labels = {"karpenter.sh/nodepool": nodepool, ZONE: "us-east-1a", HOSTNAME: "there"}
     return {

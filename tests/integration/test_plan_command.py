@@ -1,4 +1,4 @@
-"""`nodesmith plan` as a user runs it: files and clusters in, a plan out, an exit status."""
+"""`nodesmith plan` as users run it: files and clusters as input, a plan as output, and the exit status."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def test_the_example_of_twenty_pods_is_planned_and_its_audit_finds_nothing(run: 
     assert ran.status == 0, ran.err
     assert len(ran.pods) == 20
     assert ran.plan["unplaced"] == []
-    assert "no violation found" in ran.err
+    assert "no violations found" in ran.err
 
 
-def test_a_table_says_price_nodes_and_what_stays_with_what_would_help(run: Run, tmp_path: Path) -> None:
+def test_the_table_shows_price_nodes_and_unplaced_pods_with_fixes(run: Run, tmp_path: Path) -> None:
     file = written(tmp_path, "pods.json", pod("small"), pod("huge", "100000"))
 
     ran = run("-f", EXPRESS, file)
@@ -64,7 +64,7 @@ def test_a_table_says_price_nodes_and_what_stays_with_what_would_help(run: Run, 
     assert "→ " in ran.out
 
 
-def test_json_and_yaml_say_the_same(run: Run) -> None:
+def test_json_and_yaml_have_the_same_content(run: Run) -> None:
     as_json, as_yaml = (
         run("-f", EXPRESS, "-o", "json").plan,
         yaml.safe_load(run("-f", EXPRESS, "-o", "yaml").out),
@@ -86,7 +86,7 @@ def test_standard_input_folders_and_compressed_files_are_read_together(
     assert ran.pods == ["default/piped", "default/zipped"]
 
 
-def test_a_bad_object_is_named_and_the_others_are_planned(run: Run, tmp_path: Path) -> None:
+def test_an_invalid_object_is_reported_and_the_others_are_planned(run: Run, tmp_path: Path) -> None:
     bad = pod("bad")
     bad["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1x"
     file = written(
@@ -102,10 +102,10 @@ def test_a_bad_object_is_named_and_the_others_are_planned(run: Run, tmp_path: Pa
     assert (ran.status, ran.pods) == (0, ["default/good"])
     assert f"{file}:1 (document 1, Pod/bad): " in ran.err
     assert "spec.containers[0].resources.requests.cpu" in ran.err
-    assert "not read for a plan: ConfigMap (1)" in ran.err
+    assert "ignored: ConfigMap (1)" in ran.err
 
 
-def test_a_nodepool_that_is_wrong_is_told_once_and_the_others_buy(run: Run) -> None:
+def test_an_invalid_nodepool_is_reported_once_and_the_others_launch_nodes(run: Run) -> None:
     ran = run("-f", str(REPOSITORY / "examples" / "mistakes.yaml"), "-o", "json")
 
     assert {node["nodePool"] for node in ran.plan["nodes"]} == {"healthy"}
@@ -115,7 +115,7 @@ def test_a_nodepool_that_is_wrong_is_told_once_and_the_others_buy(run: Run) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "nothing to read: name files with -f"),
+        ((), "nothing to read: use -f FILE"),
         (("-f", "missing.yaml"), "nothing to plan from: missing.yaml"),
         (("-f", f"{EXPRESS}/deployment.yaml"), "no NodePool"),
         (("-f", EXPRESS, "--pool", "defualt"), "did you mean 'default'?"),
@@ -125,7 +125,7 @@ def test_a_nodepool_that_is_wrong_is_told_once_and_the_others_buy(run: Run) -> N
         (("-f", EXPRESS, "-o", "xml"), "xml"),
     ],
 )
-def test_what_cannot_be_planned_from_is_exit_status_2_with_the_reason(
+def test_unusable_input_exits_with_status_2_and_the_reason(
     run: Run, arguments: Sequence[str], message: str
 ) -> None:
     ran = run(*arguments)
@@ -134,7 +134,7 @@ def test_what_cannot_be_planned_from_is_exit_status_2_with_the_reason(
     assert message in ran.err
 
 
-def test_an_audit_that_finds_something_is_exit_status_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_audit_exits_with_status_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     warning = Violation(Kind.COULD_FIT, "default/a", "there is room on n1")
     wrong = Violation(Kind.PRICE, "default-abc", "costs more than it says")
 
@@ -153,7 +153,7 @@ def selecting(name: str, key: str, operator: str, *values: str) -> dict[str, Any
     return found
 
 
-def test_a_catalogue_in_kwoks_format_is_what_can_be_bought(run: Run, tmp_path: Path) -> None:
+def test_a_catalogue_in_kwoks_format_defines_the_instance_types(run: Run, tmp_path: Path) -> None:
     catalog = tmp_path / "kwok.json.gz"
     catalog.write_bytes(gzip.compress(json.dumps([kwok("fake", 0.5, "2")]).encode()))
     file = written(
@@ -168,7 +168,7 @@ def test_a_catalogue_in_kwoks_format_is_what_can_be_bought(run: Run, tmp_path: P
     assert [entry["pod"] for entry in ran.plan["unplaced"]] == ["default/b"]
 
 
-def test_pods_and_nodepools_may_ask_for_the_labels_of_kwoks_types(run: Run, tmp_path: Path) -> None:
+def test_pods_and_nodepools_may_require_the_labels_of_kwoks_types(run: Run, tmp_path: Path) -> None:
     own = "karpenter.kwok.sh/instance"
     catalog = tmp_path / "kwok.json"
     catalog.write_text(json.dumps([kwok("c-4x", 0.2), kwok("m-4x", 0.3), kwok("m-8x", 0.4, "8")]))
@@ -197,7 +197,7 @@ def test_pods_and_nodepools_may_ask_for_the_labels_of_kwoks_types(run: Run, tmp_
     assert {name for types in of_m.values() for name in types} <= {"m-4x", "m-8x"}
 
 
-def test_what_min_values_add_at_any_price_is_of_the_nodes_own_zone(run: Run, tmp_path: Path) -> None:
+def test_types_added_for_min_values_are_in_the_nodes_own_zone(run: Run, tmp_path: Path) -> None:
     catalog = tmp_path / "kwok.json"
     catalog.write_text(json.dumps([kwok("small", 0.1, "2", "b", "c"), kwok("large", 0.9, "8", "a", "b")]))
     choice = expression("node.kubernetes.io/instance-type", "Exists", minValues=2)
@@ -222,9 +222,7 @@ def reservation(name: str, instance_type: str, zone: str, **shown: Any) -> dict[
     }
 
 
-def test_capacity_that_is_reserved_is_used_first_and_no_more_of_it_than_is_free(
-    run: Run, tmp_path: Path
-) -> None:
+def test_reserved_capacity_is_used_first_and_up_to_what_is_free(run: Run, tmp_path: Path) -> None:
     shown = [
         reservation("cr-1", "m5.2xlarge", "us-east-1a", availableInstanceCount=2),
         reservation("cr-2", "m5.4xlarge", "us-east-1b"),
@@ -250,11 +248,12 @@ def test_capacity_that_is_reserved_is_used_first_and_no_more_of_it_than_is_free(
     ]
     assert len(ran.pods) == 6
     assert (
-        "status.capacityReservations[1].availableInstanceCount: is missing: nobody knows how many" in ran.err
+        "status.capacityReservations[1].availableInstanceCount: is missing: the number of free instances"
+        in ran.err
     )
 
 
-def test_types_that_no_image_of_the_nodeclass_boots_are_not_bought(run: Run, tmp_path: Path) -> None:
+def test_types_that_no_image_of_the_nodeclass_supports_are_not_launched(run: Run, tmp_path: Path) -> None:
     arm = {"id": "ami-1", "requirements": [expression("kubernetes.io/arch", "In", "arm64")]}
     nodeclass = {**nodeclass_manifest(), "status": {"amis": [arm]}}
     file = written(tmp_path, "all.json", nodeclass, nodepool_manifest(requirements=[]), pod("a"))
@@ -269,7 +268,7 @@ def test_types_that_no_image_of_the_nodeclass_boots_are_not_bought(run: Run, tmp
     )
 
 
-def test_our_own_catalogue_listing_is_read_back(
+def test_the_output_of_the_catalog_command_is_accepted(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["nodesmith", "catalog", "c6a.*", "m6a.*", "-o", "json"])
@@ -350,7 +349,7 @@ def test_policies_of_a_deployment_are_read_from_the_environment(
     assert "PREFERENCE_POLICY='ignore': must be Respect or Ignore" in run("-f", file).err
 
 
-def test_only_the_nodepools_named_buy(run: Run, tmp_path: Path) -> None:
+def test_only_the_named_nodepools_launch_nodes(run: Run, tmp_path: Path) -> None:
     file = written(
         tmp_path, "all.json", nodepool_manifest("one"), nodepool_manifest("two", weight=5), pod("a")
     )
@@ -365,7 +364,7 @@ def test_only_the_nodepools_named_buy(run: Run, tmp_path: Path) -> None:
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Any:
-    """A cluster with a NodePool and a pending pod, and the kubeconfig that leads to it."""
+    """A cluster with a NodePool and a pending pod, and its kubeconfig."""
     with LocalApiServer(crds=CRDS, now=now) as server:
         created(server.store, "nodepools", nodepool_manifest())
         created(server.store, "pods", pod("live", namespace="default"))
@@ -397,7 +396,7 @@ def test_a_live_cluster_is_read_by_file_context_or_neither(
     assert "did you mean 'here'?" in run("--kubeconfig", "herre").err
 
 
-def test_files_beside_a_live_cluster_say_what_if(run: Run, kubeconfig: Path, tmp_path: Path) -> None:
+def test_files_can_be_combined_with_a_live_cluster(run: Run, kubeconfig: Path, tmp_path: Path) -> None:
     more = written(tmp_path, "more.json", pod("more"))
 
     assert run("--kubeconfig", str(kubeconfig), "-f", more, "-o", "json").pods == [
@@ -406,7 +405,7 @@ def test_files_beside_a_live_cluster_say_what_if(run: Run, kubeconfig: Path, tmp
     ]
 
 
-def test_a_cluster_that_does_not_answer_is_exit_status_2(run: Run, tmp_path: Path) -> None:
+def test_an_unreachable_cluster_exits_with_status_2(run: Run, tmp_path: Path) -> None:
     away = tmp_path / "kubeconfig"
     away.write_text(
         yaml.safe_dump(
@@ -425,10 +424,10 @@ def test_a_cluster_that_does_not_answer_is_exit_status_2(run: Run, tmp_path: Pat
     assert ran.err.count("\n") == 1
 
 
-def test_nothing_pending_is_said_and_no_error(run: Run) -> None:
+def test_no_pending_pods_is_not_an_error(run: Run) -> None:
     ran = run("-f", POOL)
 
-    assert (ran.status, ran.out) == (0, "nothing to do: no pod waits for a node\n")
+    assert (ran.status, ran.out) == (0, "nothing to do: no pending pods\n")
 
 
 def test_the_same_files_give_the_same_plan_whatever_the_hash_seed(tmp_path: Path) -> None:
@@ -447,18 +446,18 @@ def test_the_same_files_give_the_same_plan_whatever_the_hash_seed(tmp_path: Path
     assert plan("1") == plan("2")
 
 
-def test_a_nodeclass_that_no_node_can_be_launched_from_buys_nothing(run: Run, tmp_path: Path) -> None:
+def test_a_nodeclass_that_cannot_launch_nodes_is_not_used(run: Run, tmp_path: Path) -> None:
     broken = nodeclass_manifest("default", amiFamily="Bottlerocket", amiSelectorTerms=[{"id": "ami-1"}])
     file = written(tmp_path, "all.json", nodepool_manifest(), broken, pod("web"))
 
     ran = run("-f", file, "-o", "json")
 
-    assert "no node can be launched from it" in ran.err
+    assert "cannot launch nodes" in ran.err
     assert ran.plan["nodes"] == []
     assert "EC2NodeClass 'default' is not ready" in ran.unplaced["default/web"]["reason"]
 
 
-def test_a_nodeclass_that_its_status_calls_not_ready_buys_nothing(run: Run, tmp_path: Path) -> None:
+def test_a_nodeclass_that_is_not_ready_by_its_status_is_not_used(run: Run, tmp_path: Path) -> None:
     denied = nodeclass_manifest()
     denied["status"] = {"conditions": [{"type": "Ready", "status": "False", "message": "not approved"}]}
     file = written(tmp_path, "all.json", nodepool_manifest(), denied, pod("web"))
@@ -494,7 +493,7 @@ def test_the_nodes_of_a_static_nodepool_are_planned_and_take_the_pods_that_fit(
     assert "buys nothing" not in ran.err
 
 
-def test_nodes_that_a_static_nodepool_has_already_are_not_planned_again(run: Run, tmp_path: Path) -> None:
+def test_existing_nodes_of_a_static_nodepool_are_not_planned_again(run: Run, tmp_path: Path) -> None:
     labels = {"karpenter.sh/nodepool": "fixed", "kubernetes.io/hostname": "there"}
     there = {
         "apiVersion": "v1",
@@ -514,7 +513,7 @@ def test_a_static_nodepool_without_pods_is_planned_in_a_table_too(run: Run, tmp_
     ran = run("-f", file)
 
     assert ran.status == 0
-    assert "3 nodes to buy" in ran.out
+    assert "3 nodes to launch" in ran.out
 
 
 def test_a_preferred_zone_of_another_region_does_not_choose_the_region(run: Run, tmp_path: Path) -> None:
@@ -534,7 +533,7 @@ def test_a_preferred_zone_of_another_region_does_not_choose_the_region(run: Run,
     assert ran.pods == ["default/moved", "default/stays"]
 
 
-def test_nobody_is_advised_to_label_new_nodes_with_their_hostname(run: Run, tmp_path: Path) -> None:
+def test_no_fix_suggests_a_hostname_label_for_new_nodes(run: Run, tmp_path: Path) -> None:
     tied = pod("tied")
     tied["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node-1"}
     file = written(tmp_path, "all.json", nodepool_manifest(), nodeclass_manifest(), tied)
@@ -546,7 +545,7 @@ def test_nobody_is_advised_to_label_new_nodes_with_their_hostname(run: Run, tmp_
 
 
 @pytest.mark.parametrize("asks", ["pool", "pod"])
-def test_an_image_of_another_architecture_is_named(run: Run, tmp_path: Path, asks: str) -> None:
+def test_an_image_of_another_architecture_is_reported(run: Run, tmp_path: Path, asks: str) -> None:
     arm = expression("kubernetes.io/arch", "In", "arm64")
     pool = nodepool_manifest(requirements=(arm,) if asks == "pool" else ())
     image = {"id": "ami-0123", "requirements": [expression("kubernetes.io/arch", "In", "amd64")]}

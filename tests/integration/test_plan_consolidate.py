@@ -1,4 +1,4 @@
-"""`nodesmith plan --consolidate` as a user runs it: what would go and come, and why the rest stays."""
+"""`nodesmith plan --consolidate` as users run it: the moves, and why the other nodes stay."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def cluster(folder: Path, **disruption: Any) -> str:
-    """Write three nodes of 8 cpu with two small pods each, those of the last protected."""
+    """Write three nodes of 8 cpu with two small pods each. The pods of the last node are protected."""
     manifests: list[dict[str, Any]] = [pool(**disruption)]
     for number, zone in enumerate(ZONES):
         manifests.append(node(f"n-{number}", zone, **CATEGORY))
@@ -36,7 +36,7 @@ def cluster(folder: Path, **disruption: Any) -> str:
     return written(folder, "cluster.yaml", *manifests)
 
 
-def test_moves_are_shown_with_what_they_save_and_the_rest_with_the_rule_that_keeps_it(
+def test_moves_are_shown_with_their_savings_and_other_nodes_with_the_rule_that_keeps_them(
     run: Run, tmp_path: Path
 ) -> None:
     ran = run("-f", cluster(tmp_path), "--consolidate", "-o", "json")
@@ -53,7 +53,7 @@ def test_moves_are_shown_with_what_they_save_and_the_rest_with_the_rule_that_kee
     assert found["budgets"][0]["Underutilized"] == 3
 
 
-def test_the_table_says_the_same_in_words(run: Run, tmp_path: Path) -> None:
+def test_the_table_shows_the_same_moves(run: Run, tmp_path: Path) -> None:
     ran = run("-f", cluster(tmp_path), "--consolidate")
 
     assert "3 nodes at $1.1520/hour" in ran.out
@@ -62,7 +62,7 @@ def test_the_table_says_the_same_in_words(run: Run, tmp_path: Path) -> None:
     assert "DoNotDisrupt (Pod/default/web-2-a)" in ran.out
 
 
-def test_budgets_say_how_much_of_it_goes_at_once(run: Run, tmp_path: Path) -> None:
+def test_budgets_show_how_many_nodes_may_go_at_once(run: Run, tmp_path: Path) -> None:
     ran = run("-f", cluster(tmp_path, budgets=[{"nodes": "1"}]), "--consolidate", "-o", "yaml")
 
     found = yaml.safe_load(ran.out)
@@ -73,14 +73,14 @@ def test_budgets_say_how_much_of_it_goes_at_once(run: Run, tmp_path: Path) -> No
     )
 
 
-def test_nothing_is_moved_where_the_nodepool_lets_go_of_empty_nodes_only(run: Run, tmp_path: Path) -> None:
+def test_nothing_moves_with_the_policy_when_empty(run: Run, tmp_path: Path) -> None:
     ran = run("-f", cluster(tmp_path, policy="WhenEmpty"), "--consolidate")
 
-    assert "nothing to move" in ran.out
+    assert "no moves: " in ran.out
     assert "Policy (NodePool/default)" in ran.out
 
 
-def test_nodes_of_a_nodepool_that_cannot_be_read_or_is_not_there_are_said_to_stay_and_the_others_go(
+def test_nodes_of_an_unreadable_or_missing_nodepool_stay_and_the_others_move(
     run: Run, tmp_path: Path
 ) -> None:
     broken = pool("broken", budgets=[{"nodes": "-3"}])
@@ -108,7 +108,7 @@ def test_nodes_of_a_nodepool_that_cannot_be_read_or_is_not_there_are_said_to_sta
     assert sorted(s["node"] for move in ran.plan["moves"] for s in move["sources"]) == ["n-0", "n-1"]
 
 
-def test_an_audit_is_of_purchases_and_said_to_be_so(run: Run, tmp_path: Path) -> None:
+def test_audit_and_consolidate_are_mutually_exclusive(run: Run, tmp_path: Path) -> None:
     ran = run("-f", cluster(tmp_path), "--consolidate", "--audit")
 
     assert ran.status == 2

@@ -1,4 +1,4 @@
-"""`nodesmith plan` on manifests of every age: what was asked for in 2022 is bought, mistakes are told once."""
+"""`nodesmith plan` on manifests of all API versions since 2022. Mistakes are reported once."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ def planned(tmp_path: Path, text: str, *options: str) -> tuple[dict[str, Any], s
     return json.loads(ran.stdout), ran.stderr
 
 
-def test_a_provisioner_of_2022_buys_spot_in_three_zones_and_its_mistake_is_told_once(tmp_path: Path) -> None:
+def test_a_provisioner_of_2022_buys_spot_in_three_zones_and_its_mistake_is_reported_once(
+    tmp_path: Path,
+) -> None:
     plan, said = planned(tmp_path, PROVISIONER + DEPLOYMENT, "--audit")
 
     assert plan["unplaced"] == []
@@ -90,10 +92,10 @@ def test_a_provisioner_of_2022_buys_spot_in_three_zones_and_its_mistake_is_told_
     assert {node["capacityType"] for node in plan["nodes"]} == {"spot"}
     assert {node["labels"]["karpenter.sh/provisioner-name"] for node in plan["nodes"]} == {"default"}
     assert said.count("karpenter.k8s.aws/instance-cpu is read as karpenter.k8s.aws/instance-category") == 1
-    assert "audit: no violation found" in said
+    assert "audit: no violations found" in said
 
 
-def test_an_old_manifest_gives_the_plan_of_the_one_written_by_hand(tmp_path: Path) -> None:
+def test_an_old_manifest_has_the_same_plan_as_its_handwritten_conversion(tmp_path: Path) -> None:
     old, _ = planned(tmp_path, PROVISIONER + DEPLOYMENT)
     new, said = planned(tmp_path, TODAY + DEPLOYMENT)
 
@@ -101,11 +103,11 @@ def test_an_old_manifest_gives_the_plan_of_the_one_written_by_hand(tmp_path: Pat
     for plan in (old, new):
         plan.pop("seconds")
         for node in plan["nodes"]:
-            node.pop("name")  # made from the digest of what was read
+            node.pop("name")  # derived from the digest of the input
     assert old == new
 
 
-def test_what_is_wrong_with_a_converted_object_is_told_at_its_line(tmp_path: Path) -> None:
+def test_problems_of_a_converted_object_are_reported_with_their_line(tmp_path: Path) -> None:
     wrong = PROVISIONER.replace("cpu: 1000", "cpu: lots")
     file = tmp_path / "manifests.yaml"
     file.write_text(wrong + DEPLOYMENT)
@@ -116,7 +118,7 @@ def test_what_is_wrong_with_a_converted_object_is_told_at_its_line(tmp_path: Pat
 
 
 @pytest.mark.parametrize("key", ["karpenter.sh/nodepool", "karpenter.sh/provisioner-name"])
-def test_pods_that_opt_out_of_every_provisioner_are_left_alone(tmp_path: Path, key: str) -> None:
+def test_pods_that_opt_out_of_every_provisioner_are_ignored(tmp_path: Path, key: str) -> None:
     affinity = (
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
         f"{{nodeSelectorTerms: [{{matchExpressions: [{{key: {key}, operator: DoesNotExist}}]}}]}}}}}}"
@@ -163,7 +165,7 @@ spec:
 """
 
 
-def test_nodes_of_node_groups_and_of_others_are_filled_first_and_never_moved(tmp_path: Path) -> None:
+def test_nodes_of_node_groups_and_of_other_tools_are_filled_first_and_never_moved(tmp_path: Path) -> None:
     plan, _ = planned(tmp_path, TODAY + OF_A_GROUP + SELF_MANAGED + pods(14))
     assert plan["nodes"] == []
     assert {each["node"]: len(each["pods"]) for each in plan["existing"]} == {"a": 7, "b": 7}

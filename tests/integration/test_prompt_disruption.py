@@ -1,4 +1,4 @@
-"""Disruption begins when an event or the time allows it, wherever the tick is just then."""
+"""Disruption starts as soon as an event or a time allows it, regardless of ticks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settled(nodes: int, policy: str = "WhenEmptyOrUnderutilized", **disruption: Any) -> World:
-    """Return a cluster with as many nodes, each with a pod that fills it, at which disruption has looked."""
+    """Return a cluster with this many nodes, each filled by one pod, after a run of disruption."""
     pods = {f"web-{number}": pod_manifest(f"web-{number}", cpu="12") for number in range(nodes)}
     pool = nodepool_manifest(requirements=EXPRESS)
     pool["spec"]["disruption"] = {"consolidationPolicy": policy, "budgets": [ALL], **disruption}
@@ -41,7 +41,7 @@ def settled(nodes: int, policy: str = "WhenEmptyOrUnderutilized", **disruption: 
 
 
 def until(world: World, reached: Callable[[], object], within: timedelta = 10 * MINUTE) -> datetime:
-    """Let the world live until something is so; give when."""
+    """Run the world until a condition holds, and return the time."""
     end = world.now + within
     while not reached():
         assert world.now < end, [(c.name, c.phase, c.reason) for c in world.store.claims.values()]
@@ -58,13 +58,13 @@ def ending(world: World) -> list[NodeClaim]:
 
 
 def relabel(world: World) -> None:
-    """Let the NodePool's nodes drift."""
+    """Change the NodePool so that its nodes drift."""
     template = world.cluster.nodepools["default"]["spec"]["template"]
     template["metadata"] = {"labels": {"team": "blue"}}
 
 
 @BEFORE_TICKS
-def test_a_node_ends_20_seconds_after_its_last_pod_has_left(before_tick: int) -> None:
+def test_a_node_is_terminated_20_seconds_after_its_last_pod_has_left(before_tick: int) -> None:
     world = settled(2)
     until_before_tick(world, before_tick)
     world.remove(["web-0"])
@@ -74,7 +74,7 @@ def test_a_node_ends_20_seconds_after_its_last_pod_has_left(before_tick: int) ->
 
 
 @BEFORE_TICKS
-def test_consolidate_after_is_waited_for_to_the_second(before_tick: int) -> None:
+def test_consolidate_after_is_accurate_to_the_second(before_tick: int) -> None:
     world = settled(2, consolidateAfter="45s")
     until_before_tick(world, before_tick)
     world.remove(["web-0"])
@@ -85,7 +85,7 @@ def test_consolidate_after_is_waited_for_to_the_second(before_tick: int) -> None
 
 
 @BEFORE_TICKS
-def test_a_node_without_pods_ends_as_soon_as_it_is_ready(before_tick: int) -> None:
+def test_a_node_without_pods_is_terminated_as_soon_as_it_is_ready(before_tick: int) -> None:
     world = settled(1)
     until_before_tick(world, before_tick)
     world.add("late-0", cpu="12")
@@ -97,7 +97,7 @@ def test_a_node_without_pods_ends_as_soon_as_it_is_ready(before_tick: int) -> No
 
 
 @BEFORE_TICKS
-def test_a_drifted_node_is_renewed_when_its_pods_protection_ends(before_tick: int) -> None:
+def test_a_drifted_node_is_replaced_when_its_pods_protection_ends(before_tick: int) -> None:
     world = settled(1, consolidateAfter="Never")
     pod = world.pods["web-0"]
     pod["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "3m"}
@@ -110,7 +110,7 @@ def test_a_drifted_node_is_renewed_when_its_pods_protection_ends(before_tick: in
     assert timedelta(0) <= until(world, lambda: world.store.moves) - ends <= 2 * SECOND
 
 
-def test_a_drifted_node_is_renewed_when_a_budgets_window_ends() -> None:
+def test_a_drifted_node_is_replaced_when_a_budgets_window_ends() -> None:
     ends = NOW + 20 * MINUTE  # it begins at noon
     window = {"nodes": "0", "schedule": "0 12 * * *", "duration": "20m"}
     world = settled(1, consolidateAfter="Never", budgets=[window])
@@ -118,11 +118,11 @@ def test_a_drifted_node_is_renewed_when_a_budgets_window_ends() -> None:
     world.live(SECOND)
     assert not world.store.moves
     until(world, lambda: ends - world.now < MINUTE, 30 * MINUTE)
-    world._next_tick += 27 * SECOND  # or else the tick would come just then
+    world._next_tick += 27 * SECOND  # otherwise the tick would come at that time
     assert timedelta(0) <= until(world, lambda: world.store.moves) - ends <= 2 * SECOND
 
 
-def test_the_next_nodes_are_renewed_as_soon_as_the_budget_lets_them() -> None:
+def test_the_next_nodes_are_replaced_as_soon_as_the_budget_allows() -> None:
     world = settled(5, consolidateAfter="Never", budgets=[{"nodes": "3"}])
     relabel(world)
     world.observe()
@@ -134,7 +134,7 @@ def test_the_next_nodes_are_renewed_as_soon_as_the_budget_lets_them() -> None:
 
 
 @BEFORE_TICKS
-def test_an_abandoned_moves_nodes_are_looked_at_again_when_they_have_rested(before_tick: int) -> None:
+def test_an_abandoned_moves_nodes_are_candidates_again_after_their_back_off(before_tick: int) -> None:
     world = settled(2)
     until_before_tick(world, before_tick)
     world.remove(["web-0"])
@@ -150,7 +150,7 @@ def test_an_abandoned_moves_nodes_are_looked_at_again_when_they_have_rested(befo
 
 
 def looks(world: World, span: timedelta) -> Iterator[datetime]:
-    """Let the world live; give when disruption was woken but by a tick."""
+    """Run the world and return the times at which something other than a tick invoked disruption."""
     end, run = world.now + span, world.run
     woken: list[datetime] = []
 
@@ -178,7 +178,7 @@ ENDLESS = {"nodes": "0", "schedule": "* * * * *", "duration": "2m"}
     ],
     ids=["quiet", "a window without end", "no disruption at all", "no consolidation"],
 )
-def test_if_nothing_happens_only_ticks_wake_disruption(nodes: int, disruption: dict[str, Any]) -> None:
+def test_in_a_quiet_cluster_only_ticks_invoke_disruption(nodes: int, disruption: dict[str, Any]) -> None:
     world = settled(nodes, **disruption)
     world.remove(["web-0"])
     world.observe()
@@ -186,7 +186,7 @@ def test_if_nothing_happens_only_ticks_wake_disruption(nodes: int, disruption: d
     assert list(looks(world, 30 * MINUTE)) == []
 
 
-def test_if_pods_come_and_go_all_the_time_few_hints_to_disruption_itself_are_pending() -> None:
+def test_with_constant_pod_churn_few_hints_of_disruption_to_itself_are_pending() -> None:
     world = settled(3, consolidateAfter="30s")
     most = 0
     for number in range(300):

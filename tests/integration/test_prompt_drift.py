@@ -1,4 +1,4 @@
-"""A change of a NodePool shows on its NodeClaims when readiness has read it, and not with the next tick."""
+"""A change of a NodePool shows on its NodeClaims once readiness has read it, without waiting for a tick."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def drifting(world: World) -> int:
-    """Count the NodeClaims that show that they drift."""
+    """Count the NodeClaims with a Drifted condition."""
     shown = [each["status"]["conditions"] for each in world.cluster.nodeclaims.values()]
     return sum(any(c["type"] == "Drifted" and c["status"] == "True" for c in each) for each in shown)
 
 
 def settled() -> World:
-    """Return a cluster of several nodes that disruption has looked at."""
+    """Return a cluster of several nodes after a run of disruption."""
     pods = {f"web-{number}": pod_manifest(f"web-{number}", cpu="6") for number in range(6)}
     world = World(pods, nodepool=nodepool_manifest(requirements=EXPRESS))
     world.concerns = MOVING
@@ -53,7 +53,7 @@ def test_a_changed_template_shows_as_drifted_on_all_nodeclaims_within_5_seconds(
     assert drifting(world) == count
 
 
-def test_a_change_that_readiness_has_not_read_yet_removes_no_drift() -> None:
+def test_changes_that_readiness_has_not_read_do_not_clear_drift() -> None:
     world = settled()
     relabel(world, "blue")
     world.live(5 * SECOND)

@@ -1,4 +1,4 @@
-"""Ends of nodes go on when what they wait for has come, and not at the next tick. The world's steps are of a second."""
+"""Termination continues as soon as its condition is met, without waiting for a tick. The world's step is a second."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SECOND = timedelta(seconds=1)
 @pytest.fixture(autouse=True)
 def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.world.STEP", SECOND)
-    # A forwarder tells termination of nodes that end, and of no others.
+    # A forwarder sends termination hints only for terminating nodes.
     monkeypatch.setattr("tests.world.INFORMED", tuple(c for c in INFORMED if c is not Concern.TERMINATION))
 
 
 def until(world: World, reached: Callable[[], object], within: timedelta = timedelta(minutes=6)) -> datetime:
-    """Let the world live until something is so; give when."""
+    """Run the world until a condition holds, and return the time."""
     end = world.now + within
     while not reached():
         assert world.now < end, [(c.name, c.phase, c.reason) for c in world.store.claims.values()]
@@ -40,7 +40,7 @@ def evicted(world: World) -> bool:
 
 
 def is_replaced(world: World) -> bool:
-    """Return whether a node is ready that was bought since the world had settled."""
+    """Return whether a node bought after the world had settled is ready."""
     young = max(world.store.claims.values(), key=lambda claim: claim.created_at)
     return len(world.store.claims) > 1 and young.phase is Phase.INITIALIZED
 
@@ -78,7 +78,7 @@ def test_a_pod_is_evicted_within_2_seconds_of_the_end_of_its_protection(before_t
 
 
 @pytest.mark.parametrize("before_tick", [4, 25, 51])
-def test_a_protected_pod_is_deleted_its_grace_before_the_deadline_at_which_the_instance_is_terminated(
+def test_a_protected_pod_is_deleted_its_grace_period_before_the_instance_terminates_at_the_deadline(
     before_tick: int,
 ) -> None:
     pool = builders.nodepool_manifest()
@@ -102,10 +102,10 @@ def test_a_protected_pod_is_deleted_its_grace_before_the_deadline_at_which_the_i
 
 
 @pytest.mark.parametrize("before_tick", [8, 31, 57])
-def test_a_node_that_may_not_go_earlier_ends_at_its_expire_after_to_the_second(before_tick: int) -> None:
+def test_a_node_that_cannot_be_replaced_earlier_expires_to_the_second(before_tick: int) -> None:
     pool = nodepool_manifest(requirements=EXPRESS)
     pool["spec"]["template"]["spec"]["expireAfter"] = "20m"
-    pool["spec"]["disruption"] = {"budgets": [{"nodes": "0"}]}  # it holds back who would go ahead of time
+    pool["spec"]["disruption"] = {"budgets": [{"nodes": "0"}]}  # prevents replacement before the expiry
     world = World({"web-0": pod_manifest("web-0")}, nodepool=pool)
     world.settle()
     until(world, lambda: world.until_tick() == before_tick * SECOND)
@@ -114,7 +114,7 @@ def test_a_node_that_may_not_go_earlier_ends_at_its_expire_after_to_the_second(b
     assert timedelta(0) <= ended - claim.created_at - timedelta(minutes=20) <= 2 * SECOND
 
 
-def test_a_static_nodepool_that_is_scaled_down_lets_nodes_go_within_3_seconds(
+def test_scaling_down_a_static_nodepool_terminates_nodes_within_3_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pool = nodepool_manifest(requirements=EXPRESS)
@@ -123,7 +123,7 @@ def test_a_static_nodepool_that_is_scaled_down_lets_nodes_go_within_3_seconds(
     world.observe()
     until(world, lambda: [c.phase for c in world.store.claims.values()] == [Phase.INITIALIZED] * 3)
     until(world, lambda: world.until_tick() == 40 * SECOND)
-    # A forwarder tells readiness of NodePools that change, and of the other concerns provisioning only.
+    # A forwarder sends hints about changed NodePools to readiness, and otherwise only to provisioning.
     monkeypatch.setattr("tests.world.INFORMED", (Concern.READINESS, Concern.PROVISIONING))
     world.cluster.nodepools["default"]["spec"]["replicas"] = 1
     world.observe()

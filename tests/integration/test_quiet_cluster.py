@@ -1,4 +1,4 @@
-"""A cluster whose concerns are woken only when they are due fares, to the second, as one with all its ticks."""
+"""A cluster whose concerns run only when due behaves, to the second, like one with every tick."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Happening = Callable[[TracedWorld], None]
 
 
 def nothing(world: TracedWorld) -> None:
-    """Let the world be."""
+    """Do nothing."""
 
 
 def empty_one(world: TracedWorld) -> None:
@@ -47,7 +47,7 @@ def protect(span: str) -> Happening:
 
 
 def fall_sick(world: TracedWorld) -> None:
-    """Let a kubelet stop posting; its instance goes on."""
+    """Stop a kubelet's status updates while its instance keeps running."""
     sick, ready_after = sorted(world.cluster.nodes)[0], world.ready_after
     world.ready_after = lambda one: 90 * HOUR if f"node-{one.id}" == sick else ready_after(one)
     since = format_time(world.now)
@@ -57,21 +57,21 @@ def fall_sick(world: TracedWorld) -> None:
 
 
 def guard_and_delete(world: TracedWorld) -> None:
-    """Let somebody delete a node whose pods may not be evicted before its deadline."""
+    """Delete a node whose pods cannot be evicted before its deadline."""
     world.guard(maxUnavailable=0, expected=6)
     claim = sorted(world.cluster.nodeclaims)[0]
     world.cluster.delete("NodeClaim", claim)
 
 
 def release_an_image(world: TracedWorld) -> None:
-    """Let EC2 find a newer image from now on."""
+    """Add a newer image to EC2."""
     known = ready_status(builders.nodeclass(), world.cloud.cluster, world.now)
     images = tuple(replace(image, id=f"{image.id}-new") for image in IMAGES)
     world.cloud.statuses["default"] = replace(known, images=images)
 
 
 def leave_a_volume(world: TracedWorld) -> None:
-    """Let a pod go, and soon a volume be left that belongs to nothing, and an instance profile that nobody uses."""
+    """Delete a pod, and soon leave an unattached volume and an unused instance profile behind."""
     world.remove(sorted(world.pods)[:1])
     world.live(6 * MINUTE)
     world.cloud.loose["vol-1"] = Owned(Kind.VOLUME, "vol-1", created_at=world.now)
@@ -85,9 +85,9 @@ def sell_nothing(world: TracedWorld) -> None:
 
 @dataclass(frozen=True)
 class Story:
-    """What a NodePool says, what happens half an hour after the cluster has settled, and how long it lives then.
+    """A NodePool, what happens half an hour after the cluster has settled, and how long the world then runs.
 
-    `relies_on` is a concern that has to say when it is due: were it never due, the story would be another.
+    `relies_on` is a concern that must report when it is due. If it were never due, the outcome would differ.
     """
 
     relies_on: Concern
@@ -150,7 +150,7 @@ STORIES = {
 
 
 def told(kind: type[TracedWorld], story: Story) -> TracedWorld:
-    """Let a world of a kind live a story."""
+    """Run a story in a kind of world."""
     world = kind(story.nodes, 2, **story.disruption)
     pool = world.cluster.nodepools["default"]
     pool["spec"]["template"]["spec"].update(story.template)
@@ -163,19 +163,19 @@ def told(kind: type[TracedWorld], story: Story) -> TracedWorld:
 
 
 class Forgetful(QuietWorld):
-    """A quiet world in which one concern never says when it is due."""
+    """A quiet world in which one concern never reports when it is due."""
 
     silent: Concern
 
     def heeds_tick(self, concern: Concern) -> bool:
-        """Take it that the silent concern is never due."""
+        """Treat the silent concern as never due."""
         if concern is self.silent:
             self.dues[concern] = None
         return super().heeds_tick(concern)
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-def test_the_same_happens_at_the_same_time_as_with_every_tick(story: Story) -> None:
+def test_a_quiet_cluster_behaves_exactly_as_with_every_tick(story: Story) -> None:
     busy, quiet = told(TracedWorld, story), told(QuietWorld, story)
     assert quiet.trace == busy.trace
     assert quiet.invoked.total() < 0.9 * busy.invoked.total()
@@ -194,7 +194,7 @@ def test_no_concern_of_a_cluster_with_fifty_nodes_in_service_is_busy() -> None:
     assert busy == set()
 
 
-def test_a_launch_keeps_lifecycle_at_work() -> None:
+def test_a_launch_keeps_lifecycle_due() -> None:
     world = QuietWorld(1, 1)
     world.boots = lambda _: False
     world.settle(patience=MINUTE)
@@ -202,14 +202,14 @@ def test_a_launch_keeps_lifecycle_at_work() -> None:
     assert world.dues[Concern.TERMINATION] is None
 
 
-def test_unscheduled_pods_keep_provisioning_at_work() -> None:
+def test_unplaced_pods_keep_provisioning_due() -> None:
     world = QuietWorld(1, 1)
     world.cloud.stock["* * in *"] = 0
     world.settle(patience=MINUTE)
     assert world.dues[Concern.PROVISIONING] == world.ran_at[Concern.PROVISIONING]
 
 
-def test_a_move_in_progress_keeps_disruption_at_work() -> None:
+def test_a_move_in_progress_keeps_disruption_due() -> None:
     world = QuietWorld(2, 2, consolidateAfter="30s")
     world.settle()
     empty_one(world)
@@ -219,7 +219,7 @@ def test_a_move_in_progress_keeps_disruption_at_work() -> None:
     assert world.dues[Concern.DISRUPTION] == world.ran_at[Concern.DISRUPTION]
 
 
-def test_a_drain_keeps_termination_garbage_collection_and_provisioning_at_work() -> None:
+def test_a_drain_keeps_termination_garbage_collection_and_provisioning_due() -> None:
     world = QuietWorld(2, 1)
     world.settle()
     guard_and_delete(world)
@@ -228,7 +228,7 @@ def test_a_drain_keeps_termination_garbage_collection_and_provisioning_at_work()
         assert world.dues[concern] == world.ran_at[concern], concern
 
 
-def test_an_unhealthy_node_that_is_only_reported_is_reported_again_when_the_event_may_be_repeated() -> None:
+def test_an_unhealthy_node_that_is_only_reported_is_reported_again_after_a_while() -> None:
     world = QuietWorld(6, 1)
     world.cluster.nodepools["default"]["metadata"]["annotations"] = {NODE_REPAIR: "Report"}
     world.settle()

@@ -1,4 +1,4 @@
-"""Zones are rebalanced in the small world: the whole way from a crowded zone to pods in all of them."""
+"""Zone rebalancing in the small world, from one crowded zone to pods in all zones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPREAD = {
 
 
 def crowded() -> World:
-    """Return six pods that were bought for when only one zone was allowed; now all are, and are to be rebalanced."""
+    """Return six pods in one zone, which was the only allowed one. Now all zones are allowed and must be rebalanced."""
     names = [f"web-{n}" for n in range(6)]
     pods = {name: pod_manifest(name, topologySpreadConstraints=[SPREAD]) for name in names}
     one_zone = builders.expression(ZONE, "In", builders.ZONES[0])
@@ -48,7 +48,7 @@ def by_zone(world: World) -> list[int]:
     return sorted((counted[zone] for zone in builders.ZONES), reverse=True)
 
 
-def test_after_a_quiet_hour_pods_are_moved_out_of_the_crowded_zone_and_then_left_alone() -> None:
+def test_after_a_quiet_hour_pods_are_moved_out_of_the_crowded_zone_once() -> None:
     world = crowded()
     world.live(timedelta(minutes=5))
     assert (by_zone(world), world.store.moves) == ([6, 0, 0], {})

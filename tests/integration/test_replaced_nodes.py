@@ -1,4 +1,4 @@
-"""Nodes that are replaced, because they are old or sick: first the new one, then the old one's pods, then its end."""
+"""Replacing expired or unhealthy nodes: first launch the replacement, then drain the old node, then terminate it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.world import TICK, Boundaries, World, pod_manifest
 
 
 class Clinic(World):
-    """A world in which Nodes have conditions that their kubelets and agents put on them."""
+    """A world in which Nodes have conditions set by their kubelets and agents."""
 
     symptoms: dict[str, dict[str, str]]
 
@@ -33,7 +33,7 @@ class Clinic(World):
         self.observe()
 
     def care(self, minutes: int = 1) -> None:
-        """Let all functions do their work for a while, repair among them."""
+        """Run all functions for a while, including repair."""
         for _ in range(minutes):
             self.run(Concern.REPAIR)
             self.live(TICK)
@@ -55,7 +55,7 @@ def settled(mode: str = "On", boundaries: Boundaries | None = None) -> Clinic:
 
 
 def old(world: Clinic) -> str:
-    """Let the only node have an hour to live; give its name."""
+    """Let the only node expire within an hour, and return its name."""
     (claim,) = world.store.claims.values()
     born = world.now - timedelta(hours=719)
     world.store.claims[claim.name] = replace(claim, created_at=born)
@@ -63,7 +63,7 @@ def old(world: Clinic) -> str:
 
 
 def sick(world: Clinic, kind: str, status: str = "False", since: timedelta = timedelta(hours=1)) -> str:
-    """Let the only node have a bad condition; give its name."""
+    """Give the only node a bad condition, and return its name."""
     (claim,) = world.store.claims.values()
     moment = format_time(world.now - since)
     world.symptoms = {claim.node_name: {"type": kind, "status": status, "lastTransitionTime": moment}}
@@ -72,7 +72,7 @@ def sick(world: Clinic, kind: str, status: str = "False", since: timedelta = tim
 
 
 class Watcher:
-    """Notes what was ready at each eviction, and when."""
+    """Records which nodes were ready at each eviction, with the time."""
 
     def __init__(self, world: Clinic) -> None:
         self.world = world
@@ -86,7 +86,7 @@ class Watcher:
 
 
 @pytest.mark.parametrize("why", ["old", "StorageReady"])
-def test_the_new_node_is_ready_before_the_first_pod_has_to_leave(why: str) -> None:
+def test_the_replacement_is_ready_before_the_first_eviction(why: str) -> None:
     world = settled()
     before = old(world) if why == "old" else sick(world, why)
     watcher, begun = Watcher(world), world.now
@@ -100,7 +100,7 @@ def test_the_new_node_is_ready_before_the_first_pod_has_to_leave(why: str) -> No
     assert len(world.cloud.instances) == 2
 
 
-def test_a_node_that_is_not_ready_is_drained_at_once() -> None:
+def test_an_unreachable_node_is_replaced() -> None:
     world = settled()
     before = sick(world, "Ready", "Unknown")
     world.care(8)
@@ -110,7 +110,7 @@ def test_a_node_that_is_not_ready_is_drained_at_once() -> None:
 
 
 @pytest.mark.parametrize("why", ["old", "StorageReady"])
-def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end(why: str) -> None:
+def test_a_crash_before_or_after_any_call_does_not_change_the_outcome(why: str) -> None:
     def story(boundaries: Boundaries) -> Clinic:
         world = settled(boundaries=boundaries)
         _ = old(world) if why == "old" else sick(world, why)
@@ -129,7 +129,7 @@ def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end(why: str) -
     assert broken == {}
 
 
-def test_nothing_is_done_if_only_reports_are_requested() -> None:
+def test_in_report_mode_nothing_is_repaired() -> None:
     world = settled("Report")
     node = sick(world, "StorageReady")
     world.care(3)
@@ -153,7 +153,7 @@ def run_of(world: Clinic, **ports: Any) -> Repair:
     return Repair(builders.CLUSTER, **(known | ports), clock=world.clock)
 
 
-def test_the_same_event_is_published_once_in_fifteen_minutes() -> None:
+def test_a_report_is_repeated_at_most_once_per_quarter_of_an_hour() -> None:
     world = settled("Report")
     sick(world, "StorageReady")
     run = run_of(world)
@@ -167,7 +167,7 @@ def test_the_same_event_is_published_once_in_fifteen_minutes() -> None:
     assert len(calls) == 2
 
 
-def test_an_unhealthy_node_that_is_replaced_is_counted_by_its_condition() -> None:
+def test_a_replaced_unhealthy_node_is_counted_by_its_condition() -> None:
     world = settled()
     sick(world, "NetworkingReady")
     world.care(3)
@@ -179,7 +179,7 @@ def test_an_unhealthy_node_that_is_replaced_is_counted_by_its_condition() -> Non
     assert about["capacity_type"] in {"spot", "on-demand"}
 
 
-def test_repair_counts_what_it_does_and_wakes_the_concerns_that_continue() -> None:
+def test_repair_counts_its_actions_and_sends_hints_to_the_next_concerns() -> None:
     world = settled()
     sick(world, "Ready", "Unknown", since=timedelta(minutes=29))
     assert repair_nodes(run_of(world)).counts == {"NodesUnhealthy": 0}
@@ -194,7 +194,7 @@ def test_repair_counts_what_it_does_and_wakes_the_concerns_that_continue() -> No
     assert repair_nodes(run_of(world)).counts == {"NodesUnhealthy": 0}, "its end has begun"
 
 
-def test_a_claim_that_moved_on_meanwhile_is_skipped() -> None:
+def test_a_claim_that_another_run_has_changed_is_left_to_that_run() -> None:
     world = settled()
     sick(world, "StorageReady")
 
@@ -207,7 +207,7 @@ def test_a_claim_that_moved_on_meanwhile_is_skipped() -> None:
     assert (done["Conflict"], done["NodesRepaired"]) == (1, 0)
 
 
-def test_a_failure_is_raised_once_the_others_are_done() -> None:
+def test_a_failure_is_raised_after_the_others_are_done() -> None:
     world = settled()
     sick(world, "StorageReady")
 
@@ -221,7 +221,7 @@ def test_a_failure_is_raised_once_the_others_are_done() -> None:
     assert [claim.phase for claim in world.store.claims.values()] == [Phase.TERMINATING]
 
 
-def test_without_a_snapshot_nothing_is_known() -> None:
+def test_without_a_snapshot_nothing_is_done() -> None:
     world = settled()
     world.blobs.objects.clear()
     assert repair_nodes(run_of(world)).counts == {}

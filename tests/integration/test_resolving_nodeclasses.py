@@ -1,4 +1,4 @@
-"""What EC2NodeClasses resolve to in an account, and what their authors are told when it is not there."""
+"""Resolution of EC2NodeClasses in an account, and the conditions for what is missing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def world() -> Iterator[Account]:
 
 READINESS = acting(client, Role("readiness", CLUSTER.name, REGION))
 ANYBODY = client
-"""For what readiness could not do on AWS, or not in the order in which a test makes it."""
+"""For calls that readiness may not make on AWS, or not in a test's order."""
 
 
 def resolved(
@@ -64,7 +64,7 @@ def register(name: str, tags: dict[str, str] | None = None) -> str:
     return str(image)
 
 
-def test_subnets_are_found_by_tag_by_tag_key_and_by_id(world: Account) -> None:
+def test_subnets_are_selected_by_tag_tag_key_and_id(world: Account) -> None:
     ids = set(world.network.subnets.values())
     for terms in (
         (SubnetSelectorTerm(DISCOVERY),),
@@ -77,7 +77,7 @@ def test_subnets_are_found_by_tag_by_tag_key_and_by_id(world: Account) -> None:
         assert all(subnet.zone_id and subnet.free_ips > 4000 for subnet in found)
 
 
-def test_terms_add_up_and_the_tags_of_one_term_must_all_match(world: Account) -> None:
+def test_terms_are_combined_with_or_and_tags_of_a_term_with_and(world: Account) -> None:
     a, b = world.network.subnets["us-east-1a"], world.network.subnets["us-east-1b"]
     both = {**DISCOVERY, "Name": "express-us-east-1b"}
     terms = (SubnetSelectorTerm(id=a), SubnetSelectorTerm(both))
@@ -92,7 +92,7 @@ def test_subnets_with_most_free_addresses_come_first(world: Account) -> None:
     assert free[-1] == free[0] - 1
 
 
-def test_security_groups_are_found_by_tag_name_and_id(world: Account) -> None:
+def test_security_groups_are_selected_by_tag_name_and_id(world: Account) -> None:
     group = world.network.security_group_id
     for term in (
         SecurityGroupSelectorTerm(DISCOVERY),
@@ -103,7 +103,7 @@ def test_security_groups_are_found_by_tag_name_and_id(world: Account) -> None:
         assert [(g.id, g.name) for g in found] == [(group, "express-node")]
 
 
-def test_selectors_that_match_nothing_are_quoted_with_a_way_out_and_the_rest_is_resolved() -> None:
+def test_selectors_without_a_match_are_quoted_with_a_remedy_and_the_rest_is_resolved() -> None:
     nodeclass = replace(
         NODECLASS,
         subnet_selector_terms=(SubnetSelectorTerm({"team": "nobody"}), SubnetSelectorTerm(id="subnet-0")),
@@ -127,7 +127,7 @@ def test_selectors_that_match_nothing_are_quoted_with_a_way_out_and_the_rest_is_
     assert (status.subnets, status.security_groups, status.images) == ((), (), ())
 
 
-def test_an_alias_gives_one_image_for_each_kind_of_instance() -> None:
+def test_an_alias_yields_one_image_for_each_kind_of_instance() -> None:
     found = resolved(NODECLASS).images
     assert len(found) == 5
     assert all(image.name.endswith("-v20261112") and not image.deprecated for image in found)
@@ -137,7 +137,7 @@ def test_an_alias_gives_one_image_for_each_kind_of_instance() -> None:
     assert len(standard) == 1
 
 
-def test_a_pinned_alias_gives_the_images_of_that_release() -> None:
+def test_a_pinned_alias_yields_the_images_of_that_release() -> None:
     found = resolved(with_images(AMISelectorTerm(alias="al2023@v20261015"))).images
     assert {image.name.rpartition("-")[2] for image in found} == {"v20261015"}
 
@@ -149,20 +149,20 @@ def test_an_image_that_serves_two_kinds_of_instance_is_listed_for_both() -> None
     assert len(set(ids)) == 4
 
 
-def test_a_release_that_does_not_exist_is_named() -> None:
+def test_a_missing_release_is_named() -> None:
     told = condition(resolved(with_images(AMISelectorTerm(alias="al2023@v20990101"))), "AMIsReady")
     assert told.reason == "AMINotFound"
     assert "alias al2023@v20990101" in told.message
     assert "@latest" in told.message
 
 
-def test_an_alias_too_old_for_the_cluster_is_told_as_unsupported() -> None:
+def test_an_alias_that_is_too_old_for_the_cluster_is_unsupported() -> None:
     told = condition(resolved(with_images(AMISelectorTerm(alias="al2@latest"))), "AMIsReady")
     assert told.reason == "UnsupportedAlias"
     assert "1.33" in told.message
 
 
-def test_images_are_found_by_id_name_tags_and_parameter() -> None:
+def test_images_are_selected_by_id_name_tags_and_parameter() -> None:
     image = register("team-image-1", {"team": "express"})
     client("ssm").put_parameter(Name="/team/image", Value=image, Type="String")
     for term in (
@@ -176,7 +176,7 @@ def test_images_are_found_by_id_name_tags_and_parameter() -> None:
         assert [found.id for found in resolved(with_images(term)).images] == [image], term
 
 
-def test_a_parameter_that_holds_no_image_finds_none() -> None:
+def test_a_parameter_without_an_image_selects_none() -> None:
     client("ssm").put_parameter(Name="/team/image", Value="latest", Type="String")
     for name in ("/team/image", "/team/missing"):
         found = resolved(with_images(AMISelectorTerm(ssm_parameter=name)), who=ANYBODY)
@@ -185,7 +185,7 @@ def test_a_parameter_that_holds_no_image_finds_none() -> None:
         assert name in told.message
 
 
-def test_of_equal_images_the_newest_is_kept_and_a_deprecated_one_only_for_want_of_another(
+def test_the_newest_of_equal_images_is_kept_and_a_deprecated_one_only_without_alternative(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def image(name: str, created: str, deprecated: str = "") -> dict[str, str]:
@@ -224,7 +224,7 @@ def test_of_equal_images_the_newest_is_kept_and_a_deprecated_one_only_for_want_o
         assert image_kept.deprecated == (kept == "ami-stale")
 
 
-def test_a_role_gets_a_profile_that_is_tagged_and_holds_it() -> None:
+def test_a_tagged_profile_is_created_for_a_role() -> None:
     status = resolved(replace(NODECLASS, tags={"team": "express"}))
     profile = client("iam").get_instance_profile(InstanceProfileName=status.instance_profile)[
         "InstanceProfile"
@@ -241,7 +241,7 @@ def test_a_role_gets_a_profile_that_is_tagged_and_holds_it() -> None:
     }
 
 
-def test_a_profile_is_made_once_and_mended_where_its_making_was_cut_short() -> None:
+def test_a_profile_is_created_once_and_completed_after_an_interruption() -> None:
     name = profile_name(NODECLASS, CLUSTER.name, REGION)
     client("iam").create_instance_profile(InstanceProfileName=name)
     for _ in range(2):
@@ -250,20 +250,20 @@ def test_a_profile_is_made_once_and_mended_where_its_making_was_cut_short() -> N
     assert [role["RoleName"] for role in profile["Roles"]] == [NODECLASS.role]
 
 
-def test_another_role_is_another_profile_and_a_path_before_the_role_is_not() -> None:
+def test_another_role_has_another_profile_and_another_path_the_same() -> None:
     make_role(client("iam"), "other")
     first = resolved(NODECLASS).instance_profile
     assert resolved(replace(NODECLASS, role="other")).instance_profile != first
     assert resolved(replace(NODECLASS, role=f"service/{NODECLASS.role}")).instance_profile == first
 
 
-def test_a_role_that_does_not_exist_is_named() -> None:
+def test_a_missing_role_is_named() -> None:
     told = condition(resolved(replace(NODECLASS, role="nobody"), who=ANYBODY), "InstanceProfileReady")
     assert (told.status, told.reason) == ("False", "RoleNotFound")
     assert "spec.role 'nobody'" in told.message
 
 
-def test_a_class_that_names_no_role_gets_the_default_one_and_its_status_says_so() -> None:
+def test_a_nodeclass_without_a_role_gets_the_default_one_which_its_status_shows() -> None:
     status = resolved(replace(NODECLASS, role=""), default_node_role=NODECLASS.role)
 
     iam = client("iam")
@@ -276,52 +276,52 @@ def test_a_class_that_names_no_role_gets_the_default_one_and_its_status_says_so(
     )
 
 
-def test_a_class_that_names_no_role_is_not_ready_where_there_is_no_default() -> None:
+def test_a_nodeclass_without_a_role_is_not_ready_without_a_default() -> None:
     told = condition(resolved(replace(NODECLASS, role="")), "InstanceProfileReady")
     assert (told.status, told.reason) == ("False", "RoleNotFound")
     assert "DEFAULT_NODE_ROLE is not set" in told.message
 
 
-def test_a_role_that_is_only_a_path_is_no_role() -> None:
+def test_a_role_that_is_only_a_path_is_refused() -> None:
     found = condition(resolved(replace(NODECLASS, role="path/")), "InstanceProfileReady")
     assert (found.status, found.reason) == ("False", "RoleNotFound")
     assert not client("iam").list_instance_profiles()["InstanceProfiles"]
 
 
-def test_what_is_told_of_endless_selectors_has_an_end() -> None:
+def test_the_message_about_very_long_selectors_is_shortened() -> None:
     tags = {f"key-{n}": "v" * 250 for n in range(20)}
     status = resolved(replace(NODECLASS, subnet_selector_terms=(SubnetSelectorTerm(tags),) * 5))
     assert condition(status, "SubnetsReady").message.startswith("no subnet matches")
     assert max(len(c.message) for c in status.conditions) <= 1024
 
 
-def test_a_profile_of_the_users_own_is_taken_without_asking_iam() -> None:
+def test_a_users_own_profile_is_used_without_calling_iam() -> None:
     nodeclass = replace(NODECLASS, role="", instance_profile="their-own")
     assert resolved(nodeclass, isolated_vpc=True).instance_profile == "their-own"
     assert client("iam").list_instance_profiles()["InstanceProfiles"] == []
 
 
-def test_an_isolated_vpc_cannot_make_profiles_and_says_what_to_do() -> None:
+def test_profiles_cannot_be_created_in_an_isolated_vpc_which_the_message_explains() -> None:
     told = condition(resolved(NODECLASS, isolated_vpc=True), "InstanceProfileReady")
     assert told.status == "False"
     assert "spec.instanceProfile" in told.message
 
 
-def test_conditions_carry_the_time_they_were_found_at() -> None:
+def test_conditions_have_the_time_of_the_resolution() -> None:
     later = NOW + timedelta(hours=1)
     status = resolved(NODECLASS, later)
     assert {c.since for c in status.conditions} == {later}
     assert status.resolved_at == later
 
 
-def test_settings_win_over_what_eks_tells() -> None:
+def test_settings_take_precedence_over_eks() -> None:
     info = AwsCloud(
         client, replace(SETTINGS, cluster_endpoint="https://elsewhere"), system_time
     ).cluster_info()
     assert info == replace(CLUSTER, endpoint="https://elsewhere")
 
 
-def test_with_all_settings_eks_is_not_asked() -> None:
+def test_with_all_settings_eks_is_not_called() -> None:
     settings = replace(
         SETTINGS,
         cluster_endpoint="https://api",
@@ -337,7 +337,7 @@ def test_with_all_settings_eks_is_not_asked() -> None:
     assert (info.ip_family, info.dns_ip) == ("ipv6", "fd00:1234::a")
 
 
-def test_a_cluster_that_eks_does_not_know_names_the_settings_that_would_do() -> None:
+def test_an_unknown_cluster_is_rejected_with_the_settings_that_replace_eks() -> None:
     settings = replace(SETTINGS, cluster_name="nobody", cluster_endpoint="https://api")
     with pytest.raises(
         Rejected, match=r"'nobody'.*set CLUSTER_CA_BUNDLE, CLUSTER_SERVICE_CIDR, CLUSTER_VERSION"
@@ -353,6 +353,6 @@ def test_a_cluster_that_eks_does_not_know_names_the_settings_that_would_do() -> 
         ({"cluster_version": "v1.33.2"}, "CLUSTER_VERSION='v1.33.2'"),
     ],
 )
-def test_settings_that_make_no_sense_are_quoted(changes: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_quoted(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(Rejected, match=said):
         AwsCloud(client, replace(SETTINGS, **changes), system_time).cluster_info()

@@ -1,4 +1,4 @@
-"""`nodesmith local run` on what people wrote in 2022: applied as it is, served, and what is amiss is told once."""
+"""`nodesmith local run` on manifests of 2022: they are applied unchanged and served, and mistakes are reported once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_pods_that_select_the_provisioner_run_on_spot_nodes_in_three_zones(outco
     assert {node["nodePool"] for node in nodes} == {"default"}
 
 
-def test_its_mistake_is_told_once(ran: Result, outcome: dict[str, Any]) -> None:
+def test_the_provisioners_mistake_is_reported_once(ran: Result, outcome: dict[str, Any]) -> None:
     words = "karpenter.k8s.aws/instance-cpu is read as karpenter.k8s.aws/instance-category"
     assert (ran.stdout + ran.stderr).count(words) == 1
     images, key = outcome["problems"]
@@ -49,7 +49,7 @@ def test_its_mistake_is_told_once(ran: Result, outcome: dict[str, Any]) -> None:
     assert words in key
 
 
-def test_a_folder_of_nothing_but_pods_still_gets_the_default_pool(tmp_path: Path) -> None:
+def test_a_folder_with_only_pods_gets_the_default_nodepool(tmp_path: Path) -> None:
     file = tmp_path / "pods.yaml"
     file.write_text(
         DEPLOYMENT.replace("nodeSelector: {karpenter.sh/provisioner-name: default}", "").replace("20", "1")
@@ -58,7 +58,7 @@ def test_a_folder_of_nothing_but_pods_still_gets_the_default_pool(tmp_path: Path
     assert json.loads(ran.stdout)["pendingPods"] == []
 
 
-def test_pods_written_for_managed_node_groups_run_on_the_capacity_that_they_select(tmp_path: Path) -> None:
+def test_pods_for_managed_node_groups_run_on_the_capacity_they_select(tmp_path: Path) -> None:
     file = tmp_path / "pods.yaml"
     selector = "nodeSelector: {eks.amazonaws.com/capacityType: SPOT}"
     file.write_text(
@@ -110,7 +110,7 @@ def test_an_alias_that_is_pinned_to_any_release_runs_as_on_aws(tmp_path: Path) -
     assert found["nodes"]
 
 
-def test_images_that_manifests_select_by_id_name_tags_or_parameter_are_there(tmp_path: Path) -> None:
+def test_images_that_manifests_select_by_id_name_tags_or_parameter_exist(tmp_path: Path) -> None:
     text = (EXAMPLES / "express-test" / "nodeclass.yaml").read_text()
     terms = """- {id: ami-0123456789abcdef0}
     - {name: "golden-*", owner: "111122223333"}
@@ -128,7 +128,7 @@ def test_images_that_manifests_select_by_id_name_tags_or_parameter_are_there(tmp
 
 
 @pytest.mark.parametrize("version", ["20250821", "vfoo", "v20251340"])
-def test_an_alias_of_a_release_that_cannot_be_is_refused(version: str, tmp_path: Path) -> None:
+def test_an_alias_of_an_impossible_release_is_refused(version: str, tmp_path: Path) -> None:
     for name in ("nodeclass.yaml", "nodepool.yaml", "deployment.yaml"):
         text = (EXAMPLES / "express-test" / name).read_text()
         (tmp_path / name).write_text(text.replace("al2023@latest", f"al2023@{version}"))

@@ -1,4 +1,4 @@
-"""The images that manifests select are in the account of local runs."""
+"""The simulated account of local runs contains the images that manifests select."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def world() -> Iterator[None]:
         (AMISelectorTerm(ssm_parameter="/golden/image"), "amd64"),
     ],
 )
-def test_what_a_term_selects_is_found(term: AMISelectorTerm, arch: str) -> None:
+def test_images_that_a_term_selects_are_found(term: AMISelectorTerm, arch: str) -> None:
     publish_selected(REGION, CLUSTER.version, term)
     publish_selected(REGION, CLUSTER.version, term)
 

@@ -1,4 +1,4 @@
-"""A function that sends hints to itself: Lambda does not cut its chain, and the chain does not branch."""
+"""A function that sends hints to itself: Lambda does not stop the chain, and the chain does not branch."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from tests.selfhints import held_nodes, long_drain, longest_stall, throttled_lau
 LONGEST_STALL = timedelta(seconds=10)
 
 
-def test_a_drain_of_40_minutes_is_looked_at_every_few_seconds() -> None:
+def test_a_drain_of_40_minutes_is_checked_every_few_seconds() -> None:
     world = long_drain()
     assert longest_stall(world) <= LONGEST_STALL
     assert world.dropped == []
 
 
-def test_where_functions_may_not_be_in_loops_a_drain_stalls_after_16_looks() -> None:
+def test_with_lambdas_loop_detection_a_drain_stalls_after_16_runs() -> None:
     world = long_drain("Terminate")
     assert longest_stall(world) > LONGEST_STALL
     assert {message.concern for message in world.dropped} == {Concern.TERMINATION}
 
 
-def test_a_drain_has_one_pending_hint_to_termination_itself() -> None:
+def test_a_drain_has_one_pending_hint_of_termination_to_itself() -> None:
     assert long_drain().most_pending[Concern.TERMINATION] == 1
 
 
-def test_launches_that_are_deferred_for_long_have_one_pending_hint_to_provisioning_itself() -> None:
+def test_long_deferred_launches_have_one_pending_hint_of_provisioning_to_itself() -> None:
     assert throttled_launches(timedelta(minutes=4)).most_pending[Concern.PROVISIONING] == 1
 
 
-def test_a_held_node_has_one_pending_hint_to_lifecycle_itself() -> None:
+def test_a_held_node_has_one_pending_hint_of_lifecycle_to_itself() -> None:
     world = held_nodes(timedelta(minutes=3))
     assert any(claim.held_until for claim in world.store.claims.values())
     assert world.most_pending[Concern.LIFECYCLE] == 1

@@ -1,4 +1,4 @@
-"""AWS's documented limits, each met: at the limit a request is taken, one beyond it is refused with AWS's code."""
+"""AWS's documented limits: a request at the limit is accepted, and one beyond it is refused with AWS's code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TABLE, QUEUE, BUCKET, PROFILE = "limits", "limits", "limits-of-keys", "limits"
 UNKNOWN = frozenset(
     {"InvalidInstanceID.NotFound", "InvalidParameterValueException", "ParameterNotFound", "NoSuchKey"}
 )
-"""Errors of requests that are within the limits, about things that are not there"""
+"""Errors of requests within the limits, about resources that do not exist"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -61,7 +61,7 @@ def tags(count: int) -> list[dict[str, str]]:
 
 
 def fleet(**changes: Any) -> None:
-    """Ask for a fleet without sending it on: DryRun comes after validation."""
+    """Request a fleet without launching it: DryRun is checked after validation."""
     named = {"LaunchTemplateSpecification": {"LaunchTemplateName": "existing", "Version": "1"}}
     asked = {
         "Type": "instant",
@@ -98,7 +98,7 @@ def described(operation: str, **asked: Any) -> None:
 
 
 def item(size: int, pk: str = "p") -> dict[str, Any]:
-    """Return an item of this size: the bytes of its attributes' names and values."""
+    """Return an item of this size, which is the bytes of its attributes' names and values."""
     return {"pk": {"S": pk}, "sk": {"S": "s"}, "doc": {"S": "x" * (size - len("pkskdoc") - len(pk) - 1)}}
 
 
@@ -112,7 +112,7 @@ def transaction(count: int, each_bytes: int = 100) -> None:
 
 
 def transaction_of(size: int) -> None:
-    """Write this many bytes in items of which none is too large by itself."""
+    """Write this many bytes, in items that are each within the size limit."""
     each = size // 16
     writes = [item(each if n else size - 15 * each, f"p{n:04}") for n in range(16)]
     client("dynamodb").transact_write_items(
@@ -183,7 +183,7 @@ def filters(count: int, values: int = 1, length: int = 1) -> list[dict[str, Any]
 
 
 def interface(groups: int) -> None:
-    """Launch an instance whose interface is in so many security groups; what EC2 says is in the answer."""
+    """Launch an instance whose interface has this many security groups. EC2's error is inside the response."""
     ec2 = client("ec2")
     vpc = ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
     made = [
@@ -278,14 +278,14 @@ CASES: Mapping[Limit, Call] = {
 }
 
 
-def test_the_table_has_no_limit_without_a_test() -> None:
+def test_every_limit_in_the_table_has_a_test() -> None:
     assert set(CASES) == set(LIMITS)
     assert len({limit.name for limit in LIMITS}) == len(LIMITS) == 50
     assert all(limit.source and limit.code and limit.unit for limit in LIMITS)
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.name)
-def test_a_request_at_the_limit_is_taken_and_one_beyond_refused_with_the_code_of_aws(limit: Limit) -> None:
+def test_a_request_at_the_limit_is_accepted_and_one_beyond_it_refused_with_awss_code(limit: Limit) -> None:
     call = CASES[limit]
     assert refusal(call, limit.maximum) in UNKNOWN | {""}
     assert refusal(call, limit.maximum + 1) == limit.code

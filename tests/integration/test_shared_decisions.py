@@ -1,4 +1,4 @@
-"""Runs of provisioning where one namespace has more unlike pods than one decision takes."""
+"""Provisioning when one namespace has more distinct pods than fit into one decision."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.builders import CLUSTER
 from tests.world import Manifest, World, pod_manifest
 
 RULES = [{"topologyKey": "kubernetes.io/hostname"}] * 40
-"""Anti-affinity without a selector: it keeps no pod from another, and makes 121 steps of each shape."""
+"""Anti-affinity without a selector: it excludes no pod, and costs 121 steps per shape."""
 CROWD = frozenset(f"default/own-{number:02d}" for number in range(40))
 SHOP = frozenset({"shop/a", "shop/b", "shop/c"})
 
 
 def crowded(cpu: str, few_cpu: str = "1") -> World:
-    """Return a world with unlike pods of one namespace that take 4,840 steps, and three pods of another."""
+    """Return a world with distinct pods in one namespace that cost 4,840 steps, and three pods in another."""
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": RULES}}
     crowd = {
         name: pod_manifest(name, cpu, f"{100 + number}Mi", affinity=apart)
@@ -41,7 +41,7 @@ def provision(world: World) -> None:
     world.run(Concern.PROVISIONING)
 
 
-def test_all_are_served_in_one_run_that_looks_again_for_those_that_waited_for_their_turn() -> None:
+def test_all_pods_are_served_in_one_run_that_decides_again_for_those_left_over() -> None:
     world = crowded("100m")
     provision(world)
     assert nominated(world) > SHOP
@@ -51,7 +51,7 @@ def test_all_are_served_in_one_run_that_looks_again_for_those_that_waited_for_th
 
 
 @pytest.mark.parametrize("runs", [1, 3])
-def test_pods_that_no_node_holds_are_each_looked_at_and_then_left_to_the_next_run(runs: int) -> None:
+def test_pods_that_fit_no_node_are_each_tried_and_then_left_to_the_next_run(runs: int) -> None:
     world = crowded("10000", "10000")
     seen: set[str] = set()
     for _ in range(runs):
@@ -65,7 +65,7 @@ def test_pods_that_no_node_holds_are_each_looked_at_and_then_left_to_the_next_ru
     assert runs == 1 or seen == CROWD
 
 
-def test_once_the_others_are_served_a_namespace_has_all_the_steps() -> None:
+def test_once_other_namespaces_are_served_a_namespace_gets_all_steps() -> None:
     world = crowded("10000")
     provision(world)
     told = json.loads(world.blobs.objects[unplaced_key(CLUSTER)])

@@ -1,4 +1,4 @@
-"""Sessions that share AWS's API models do not see what another's client does to them."""
+"""Sessions that share AWS's API models are isolated from changes that another session's client makes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodesmith_cli.local.sharedclients import models_are_shared
 from tests.account import REGION, strict_aws
 
 
-def test_a_client_of_s3_leaves_the_paths_of_other_sessions_as_they_are() -> None:
+def test_an_s3_client_does_not_change_the_paths_of_other_sessions() -> None:
     with models_are_shared():
         first, second = Session(), Session()
         models = [session.get_service_model("s3") for session in (first, second)]

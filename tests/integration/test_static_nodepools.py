@@ -1,4 +1,4 @@
-"""A static NodePool in the small world: filled, kept, scaled, and told of when it cannot be filled."""
+"""A static NodePool in the small world: filled, maintained, scaled, and reported if it cannot be filled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ready_zones(world: World) -> Counter[str]:
 
 
 def run(world: World, minutes: float) -> None:
-    """Let time pass though nothing is pending: a world without pods is settled as soon as its claims are."""
+    """Let time pass although nothing is pending: a world without pods is settled as soon as its claims are."""
     end = world.now + timedelta(minutes=minutes)
     while world.now < end:
         world.settle(patience=timedelta(minutes=1))
@@ -40,7 +40,7 @@ def run(world: World, minutes: float) -> None:
             world.run(concern)
 
 
-def test_it_is_filled_across_zones_and_then_stays_as_it_is() -> None:
+def test_a_static_nodepool_is_filled_across_zones_and_then_stable() -> None:
     world = world_of(len(builders.ZONES))
     run(world, 4)
     assert ready_zones(world) == Counter(dict.fromkeys(builders.ZONES, 1))
@@ -49,7 +49,7 @@ def test_it_is_filled_across_zones_and_then_stays_as_it_is() -> None:
     assert len(world.cloud.instances) == launched
 
 
-def test_a_node_that_dies_is_replaced_in_its_zone() -> None:
+def test_a_failed_node_is_replaced_in_its_zone() -> None:
     world = world_of(len(builders.ZONES))
     run(world, 4)
     world.cloud.become(world.cloud.alive()[0].id, "terminated")
@@ -57,7 +57,7 @@ def test_a_node_that_dies_is_replaced_in_its_zone() -> None:
     assert ready_zones(world) == Counter(dict.fromkeys(builders.ZONES, 1))
 
 
-def test_it_follows_its_replicas_up_and_down() -> None:
+def test_a_static_nodepool_follows_its_replicas_up_and_down() -> None:
     world = world_of(1)
     run(world, 3)
     scale(world, 3)
@@ -69,7 +69,7 @@ def test_it_follows_its_replicas_up_and_down() -> None:
     assert len(world.cloud.alive()) == 1
 
 
-def test_its_drifted_nodes_are_renewed_one_for_one_and_never_fewer_than_its_replicas() -> None:
+def test_drifted_nodes_are_replaced_one_by_one_without_falling_below_the_replicas() -> None:
     world = world_of(len(builders.ZONES), limits={"nodes": "4"})
     world.concerns = MOVING
     run(world, 4)
@@ -89,7 +89,7 @@ def test_its_drifted_nodes_are_renewed_one_for_one_and_never_fewer_than_its_repl
     assert {claim.labels["team"] for claim in world.store.claims.values()} == {"blue"}
 
 
-def test_missing_replicas_are_reported_on_the_nodepool() -> None:
+def test_failed_launches_are_shown_on_the_nodepool() -> None:
     world = world_of(1, nodeclass="missing")
     run(world, 2)
     told = [event for event in world.cluster.events if event.reason == "ReplicasMissing"]

@@ -1,4 +1,4 @@
-"""The AWS of tests and of `nodesmith local` refuses what AWS refuses, and shows late what AWS shows late."""
+"""The simulated AWS of tests and `nodesmith local`: it has AWS's validation, rate limits and eventual consistency."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def launched(cloud: AwsCloud) -> Launched:
     ],
 )
 @pytest.mark.usefixtures("world")
-def test_a_filter_that_the_documentation_does_not_name_is_refused(operation: str, name: str) -> None:
+def test_an_undocumented_filter_is_refused(operation: str, name: str) -> None:
     filters = [{"Name": name, "Values": ["x"]}]
     assert refusal("ec2", operation, Filters=filters) == "InvalidParameterValue"
 
 
-def test_filters_that_the_documentation_names_are_known_and_stand_in_no_other_list() -> None:
+def test_documented_filters_are_accepted_and_listed_once() -> None:
     assert {"instance-id", "tag:<key>", "tag-key"} <= documented_filters("DescribeInstances")
     assert {"state", "owner-id", "instance-match-criteria"} <= documented_filters(
         "DescribeCapacityReservations"
@@ -112,14 +112,14 @@ def test_filters_that_the_documentation_names_are_known_and_stand_in_no_other_li
     ],
 )
 @pytest.mark.usefixtures("world")
-def test_what_the_service_model_does_not_allow_is_refused(
+def test_requests_that_violate_the_service_model_are_refused(
     service: str, operation: str, asked: dict[str, Any], code: str
 ) -> None:
     assert refusal(service, operation, **asked) == code
 
 
 @pytest.mark.usefixtures("world")
-def test_a_pattern_of_the_model_knows_letters_of_any_alphabet() -> None:
+def test_a_pattern_of_the_model_matches_letters_of_any_alphabet() -> None:
     tags = [{"Key": "Größe 1", "Value": "größer/als:1"}]
     client("iam").create_instance_profile(InstanceProfileName="p", Tags=tags)
     assert client("iam").get_instance_profile(InstanceProfileName="p")["InstanceProfile"]["Tags"] == tags
@@ -166,18 +166,18 @@ LOWEST = {"AllocationStrategy": "lowest-price"}
     ],
 )
 @pytest.mark.usefixtures("world")
-def test_a_fleet_that_ec2_does_not_take_is_refused(changes: dict[str, Any], code: str) -> None:
+def test_an_invalid_fleet_is_refused(changes: dict[str, Any], code: str) -> None:
     assert refusal("ec2", "create_fleet", **fleet(**changes)) == code
 
 
 @pytest.mark.usefixtures("world")
-def test_ids_and_a_page_size_do_not_go_together() -> None:
+def test_ids_and_a_page_size_exclude_each_other() -> None:
     for operation in ("describe_instances", "describe_instance_status"):
         asked = {"InstanceIds": ["i-1"], "MaxResults": 5}
         assert refusal("ec2", operation, **asked) == "InvalidParameterCombination"
 
 
-def test_moto_is_as_it_was_once_the_gate_is_closed() -> None:
+def test_moto_is_restored_when_the_gate_is_closed() -> None:
     with mock_aws():
         with StrictAws():
             assert refusal("ec2", "describe_subnets", MaxResults=4) == "InvalidParameterValue"
@@ -215,7 +215,7 @@ def taken(buckets: Ec2Buckets, operation: str, **asked: Any) -> bool:
         ("DescribeVolumes", {"MaxResults": 5}, 100, 20),
     ],
 )
-def test_calls_beyond_a_buckets_burst_are_refused_until_it_is_filled_again(
+def test_calls_beyond_a_buckets_burst_are_refused_until_it_is_refilled(
     operation: str, asked: dict[str, Any], burst: int, refill: int
 ) -> None:
     clock = Clock()
@@ -227,7 +227,7 @@ def test_calls_beyond_a_buckets_burst_are_refused_until_it_is_filled_again(
     assert (rate.burst, rate.refill_per_second) == (burst, refill)
 
 
-def test_each_action_has_its_own_bucket_and_instances_come_out_of_one_for_all() -> None:
+def test_each_action_has_its_own_bucket_and_all_launches_share_one_for_instances() -> None:
     clock = Clock()
     buckets = Ec2Buckets(clock)
     thousand = {"TotalTargetCapacity": 1000}
@@ -241,7 +241,7 @@ def test_each_action_has_its_own_bucket_and_instances_come_out_of_one_for_all() 
         assert buckets.bucket(f"{operation}/resources", rate).available() == rate.refill_per_second
 
 
-def test_the_buckets_are_on_for_every_call(world: Account) -> None:
+def test_rate_limits_apply_to_every_call(world: Account) -> None:
     world.strict.buckets = Ec2Buckets(Clock())
     codes = [
         refusal("ec2", "run_instances", ImageId="x", MinCount=1, MaxCount=1, DryRun=True) for _ in range(6)
@@ -254,7 +254,7 @@ def test_the_buckets_are_on_for_every_call(world: Account) -> None:
     )
 
 
-def test_a_new_instance_is_found_neither_by_its_tags_nor_by_its_id_for_some_seconds(world: Account) -> None:
+def test_a_new_instance_cannot_be_found_by_tags_or_id_for_some_seconds(world: Account) -> None:
     cloud = AwsCloud(client, SETTINGS, system_time)
     world.strict.visibility.instances_after = timedelta(hours=1)
     instance = launched(cloud).instance
@@ -288,7 +288,7 @@ RESERVATION = {
         (CapacityReservationSelectorTerm({"team": "web"}), 0),
     ],
 )
-def test_capacity_reservations_are_found_by_calls_that_ec2_takes(
+def test_capacity_reservations_are_found_with_valid_calls(
     world: Account, term: CapacityReservationSelectorTerm, count: int
 ) -> None:
     world.strict.reservations.append(RESERVATION)
@@ -304,14 +304,14 @@ def test_instances_are_shown_two_seconds_after_their_launch(world: Account) -> N
 
 
 @pytest.mark.usefixtures("world")
-def test_a_launch_that_is_asked_for_again_before_ec2_shows_its_instance_gives_the_same_one() -> None:
+def test_a_launch_repeated_before_ec2_shows_its_instance_returns_the_same_one() -> None:
     cloud = AwsCloud(client, SETTINGS, system_time)
     first = launched(cloud).instance
     again = launched(AwsCloud(client, SETTINGS, system_time)).instance
     assert again == first or again.id == first.id
 
 
-def test_a_template_that_ec2_does_not_show_yet_is_missing_and_found_later(world: Account) -> None:
+def test_a_new_template_is_missing_at_first_and_found_later(world: Account) -> None:
     cloud = AwsCloud(client, SETTINGS, system_time)
     request, templates = planned(cloud)
     world.strict.visibility.templates_after = timedelta(minutes=1)
@@ -323,7 +323,7 @@ def test_a_template_that_ec2_does_not_show_yet_is_missing_and_found_later(world:
     assert isinstance(outcome, Launched)
 
 
-def test_a_profile_that_ec2_does_not_know_yet_is_refused_and_taken_later(world: Account) -> None:
+def test_a_new_profile_is_refused_at_first_and_accepted_later(world: Account) -> None:
     cloud = AwsCloud(client, SETTINGS, system_time)
     request, templates = planned(cloud)
     world.strict.visibility.profiles_after = timedelta(minutes=1)
@@ -336,7 +336,7 @@ def test_a_profile_that_ec2_does_not_know_yet_is_refused_and_taken_later(world: 
     assert isinstance(outcome, Launched)
 
 
-def test_ec2_ends_the_instances_of_zones_without_a_protected_one_and_fails(world: Account) -> None:
+def test_ec2_terminates_instances_of_zones_without_a_protected_one_and_fails(world: Account) -> None:
     ec2, subnets = client("ec2"), sorted(world.network.subnets.values())
     image = ec2.describe_images()["Images"][0]["ImageId"]
     ids = [

@@ -1,4 +1,4 @@
-"""`nodesmith check-cluster` and `nodesmith uninstall` on an API server in memory."""
+"""`nodesmith check-cluster` and `nodesmith uninstall` on an in-memory API server."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ LABELS = {"app.kubernetes.io/name": "nodesmith"}
 
 @dataclass(slots=True)
 class Yard:
-    """An API server with nodesmith on it. Each time the command waits, `functions` do what they would do meanwhile."""
+    """An API server with nodesmith installed. `functions` simulates the functions each time the command waits."""
 
     server: ApiServer
     now: datetime = NOW
     functions: Callable[[], None] = lambda: None
     waits: int = 0
     removed_before: list[str] = field(default_factory=list)
-    """What of the installation was missing while nodes were still there."""
+    """The parts of the installation that were missing while nodes still existed."""
 
     def put(self, kind: str, made: Manifest) -> None:
         body = {**deepcopy(made), "metadata": {k: v for k, v in made["metadata"].items() if k != "uid"}}
@@ -65,7 +65,7 @@ class Yard:
         )
 
     def versions(self, kind: str) -> dict[str, str]:
-        """Return what the API server has recorded of the last write to each object."""
+        """Return the version of the last write to each object."""
         pages = self.server.pages(PATHS[kind])
         return {
             e["metadata"]["name"]: e["metadata"]["resourceVersion"] for page in pages for e in page["items"]
@@ -79,7 +79,7 @@ class Yard:
         self.functions()
 
     def end_nodes(self) -> None:
-        """Do what termination does with NodeClaims that are deleted, one at a time."""
+        """Terminate deleted NodeClaims as the termination function does, one at a time."""
         cluster = ApiCluster(self.server, lambda: self.now)
         survey = take_survey(self.server, self.now)
         for claim in survey.nodeclaims:
@@ -102,7 +102,7 @@ class Yard:
 
 @pytest.fixture
 def yard() -> Iterator[Yard]:
-    """Return a cluster with a NodePool of ours and two nodes, and everything that the manifests install."""
+    """Return a cluster with one of our NodePools, two nodes, and everything that the manifests install."""
     with InMemory(crds=custom_resource_definitions(), now=lambda: NOW) as running:
         made = Yard(ApiServer(connect(running.url, "", lambda: "anybody")))
         made.put("NodePool", builders.nodepool_manifest("default"))
@@ -158,7 +158,7 @@ def add_auto_mode(yard: Yard) -> None:
 
 
 def add_karpenters(yard: Yard) -> None:
-    """Add a node that Karpenter has made from the NodePool that nodesmith serves today."""
+    """Add a node that Karpenter launched from a NodePool that nodesmith now serves."""
     pool = yard.server.get(f"{PATHS['NodePool']}/default")
     assert pool is not None
     claim = foreign.karpenters_nodeclaim("karpenters", instance="i-karpenter1")
@@ -171,7 +171,7 @@ def add_karpenters(yard: Yard) -> None:
     )
 
 
-def test_everything_goes_and_the_rights_go_only_after_the_last_node(
+def test_everything_is_removed_and_rbac_only_after_the_last_node(
     yard: Yard, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert yard.run() == 0
@@ -183,10 +183,10 @@ def test_everything_goes_and_the_rights_go_only_after_the_last_node(
     for kind in ("Node", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"):
         assert yard.names(kind) == [], kind
     assert "nodesmith" not in yard.names("Namespace")
-    assert yard.run() == 0, "a second time there is nothing left to do"
+    assert yard.run() == 0, "the second run has nothing to do"
 
 
-def test_what_it_waits_for_is_said(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
+def test_uninstall_shows_what_it_waits_for(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
     waits = {
         "type": "Drained",
         "status": "Unknown",
@@ -216,7 +216,7 @@ def test_objects_of_auto_mode_are_not_written_and_the_shared_crds_stay(
     assert {"NodePool/system", "NodeClaim/theirs", "CustomResourceDefinition/nodepools.karpenter.sh"} <= kept
 
 
-def test_nodes_of_karpenter_stay_though_their_nodepool_goes(yard: Yard) -> None:
+def test_nodes_of_karpenter_stay_while_their_nodepool_is_deleted(yard: Yard) -> None:
     add_karpenters(yard)
     assert yard.run() == 0
     assert yard.names("NodePool") == []
@@ -224,14 +224,12 @@ def test_nodes_of_karpenter_stay_though_their_nodepool_goes(yard: Yard) -> None:
     claim = yard.server.get(f"{PATHS['NodeClaim']}/karpenters")
     assert claim is not None
     assert "deletionTimestamp" not in claim["metadata"]
-    assert yard.names("EC2NodeClass") == ["default"], "a NodeClaim names it"
+    assert yard.names("EC2NodeClass") == ["default"], "a NodeClaim references it"
 
 
-def test_beside_a_running_karpenter_nothing_is_deleted(
-    yard: Yard, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_deleted_while_karpenter_runs(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
     yard.put("Lease", lease(NOW))
-    with pytest.raises(Rejected, match=r"a Karpenter controller runs .* Scale it to zero"):
+    with pytest.raises(Rejected, match=r"a Karpenter controller is running .* Scale it to zero"):
         yard.run()
     assert yard.names("NodePool") == ["default"]
     assert yard.run(dry_run=True) == 1
@@ -256,7 +254,7 @@ def test_a_dry_run_names_everything_and_deletes_nothing(
     assert {kind: yard.versions(kind) for kind in PATHS} == before
 
 
-def test_after_the_timeout_it_says_what_is_left_removes_no_rights_and_can_go_on(
+def test_after_the_timeout_the_rest_is_listed_rbac_is_kept_and_a_new_run_continues(
     yard: Yard, capsys: pytest.CaptureFixture[str]
 ) -> None:
     yard.functions = lambda: None
@@ -274,7 +272,7 @@ def test_after_the_timeout_it_says_what_is_left_removes_no_rights_and_can_go_on(
     assert yard.run() == 0
 
 
-def test_stopped_by_ctrl_c_it_says_so_and_can_be_run_again(
+def test_an_interrupted_uninstall_says_so_and_can_be_run_again(
     yard: Yard, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt() -> None:
@@ -282,12 +280,12 @@ def test_stopped_by_ctrl_c_it_says_so_and_can_be_run_again(
 
     yard.functions = interrupt
     assert yard.run() == 130
-    assert "run it again" in capsys.readouterr().err
+    assert "run the command again" in capsys.readouterr().err
     yard.functions = yard.end_nodes
     assert yard.run() == 0
 
 
-def test_finalizers_are_lifted_only_when_asked_for_and_only_from_ours(
+def test_finalizers_are_removed_only_on_request_and_only_from_ours(
     yard: Yard, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_auto_mode(yard)
@@ -300,7 +298,7 @@ def test_finalizers_are_lifted_only_when_asked_for_and_only_from_ours(
     assert yard.names("NodeClaim") == ["karpenters", "theirs"]
 
 
-def test_nodeclasses_that_karpenter_holds_are_let_go(yard: Yard) -> None:
+def test_the_finalizer_of_karpenter_is_removed_from_nodeclasses(yard: Yard) -> None:
     old = builders.nodeclass_manifest("old")
     old["metadata"]["finalizers"] = [NODECLASS_FINALIZER]
     yard.put("EC2NodeClass", old)
@@ -308,7 +306,7 @@ def test_nodeclasses_that_karpenter_holds_are_let_go(yard: Yard) -> None:
     assert "ec2nodeclasses.karpenter.k8s.aws" not in yard.names("CustomResourceDefinition")
 
 
-def test_a_node_that_was_bought_at_the_last_moment_goes_as_well(yard: Yard) -> None:
+def test_a_node_launched_at_the_last_moment_is_removed_as_well(yard: Yard) -> None:
     def buy_and_end() -> None:
         if yard.waits == 1:
             made = manifest(builders.claim("late", phase=Phase.INITIALIZED, decision="d", node_name="i-late"))
@@ -320,7 +318,7 @@ def test_a_node_that_was_bought_at_the_last_moment_goes_as_well(yard: Yard) -> N
     assert yard.run() == 0
 
 
-def test_nobody_is_asked_where_nobody_can_answer(yard: Yard) -> None:
+def test_json_output_without_yes_is_refused(yard: Yard) -> None:
     with pytest.raises(Rejected, match="--yes"):
         yard.run(yes=False)
     assert yard.names("NodePool") == ["default"]
@@ -332,7 +330,9 @@ def check(yard: Yard, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, lis
     return status, said["overlay"], [(each["check"], each["severity"]) for each in said["findings"]]
 
 
-def test_a_cluster_of_our_own_gets_the_whole_folder(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cluster_without_other_software_gets_the_whole_folder(
+    yard: Yard, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert check(yard, capsys) == (0, "forwarder/", [])
 
 
@@ -344,7 +344,7 @@ def test_a_cluster_with_auto_mode_gets_the_overlay_without_the_shared_crds(
     assert check(yard, capsys) == (0, "overlays/shared-crds/", found)
 
 
-def test_crds_that_eks_manages_are_seen_before_there_is_any_nodepool(
+def test_crds_managed_by_eks_are_detected_without_nodepools(
     yard: Yard, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = "nodeclasses.eks.amazonaws.com"

@@ -1,4 +1,4 @@
-"""Two versions take turns on one ledger through a working day, and no law of the small world is broken."""
+"""Two versions alternate on one ledger for a working day, and no invariant of the small world is violated."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def lived(seed: int) -> Day:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_law_is_broken_while_functions_are_switched_between_versions(seed: int) -> None:
+def test_no_invariant_is_violated_while_functions_switch_versions(seed: int) -> None:
     assert lived(seed).violations == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_versions_take_turns_die_and_read_what_the_other_has_written(seed: int) -> None:
+def test_both_versions_run_crash_and_read_each_others_data(seed: int) -> None:
     passed = lived(seed)
     assert passed.switches > 200
     assert passed.deaths > 5
     assert passed.read_of_next > 1000
 
 
-def test_all_of_a_nodes_life_is_in_these_days() -> None:
+def test_these_days_cover_the_whole_life_of_a_node() -> None:
     assert missing(sum((lived(seed).seen for seed in SEEDS), Counter[str]())) == []
 
 
-def test_a_function_that_cannot_read_what_the_other_version_writes_is_noticed() -> None:
-    """The day itself can fail: a version that writes another phase than today's is not read."""
+def test_a_version_that_cannot_read_the_others_data_is_detected() -> None:
+    """The day can fail: a version that writes an unknown phase cannot be read."""
 
     def in_words_of_its_own(document: object, layout: versions.Layout) -> object:
         written = versions.later(document, layout)
@@ -80,18 +80,18 @@ def _item(document: object) -> dict[str, object]:
     }
 
 
-def test_the_later_version_adds_to_objects_on_every_level_and_to_the_item() -> None:
+def test_the_later_version_adds_fields_at_every_level_and_attributes_to_the_item() -> None:
     item = written_by(NEXT)
     assert str(item["doc"]).count(versions.LATER) == 2
     assert versions.LATER in item
 
 
-def test_the_version_before_drops_what_it_does_not_know_when_it_writes_anew() -> None:
+def test_the_previous_version_drops_unknown_fields_when_it_rewrites() -> None:
     item = written_by(NEXT, BEFORE)
     assert versions.LATER not in str(item["doc"])
     assert "served" not in str(item["doc"])
 
 
-def test_the_two_versions_differ_in_what_they_write() -> None:
+def test_the_two_versions_write_different_data() -> None:
     first, second = (written_by(version) for version in PAIR)
     assert first != second

@@ -1,4 +1,4 @@
-"""Pods that wish to be spread over zones, in the small world: they get nodes for it, and no node stays for it."""
+"""Pods with a preferred zone spread in the small world: nodes are bought for the spread, but none is kept for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUIET = timedelta(minutes=2)
 
 
 def grown(*, rebalances: bool = False) -> World:
-    """Return twenty pods that wish to be spread over zones, on the three nodes that were bought for them."""
+    """Return twenty pods with a preferred zone spread, on the three nodes that were bought for them."""
     pods = {f"web-{n:02d}": pod_manifest(f"web-{n:02d}", **SPREAD) for n in range(20)}
     nodepool = builders.nodepool_manifest(requirements=[*ON_DEMAND, SIZES])
     nodepool["spec"]["disruption"] = {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}
@@ -36,14 +36,14 @@ def grown(*, rebalances: bool = False) -> World:
 
 
 def by_zone(world: World) -> list[int]:
-    """Count pods in the zones that have nodes, the most first."""
+    """Count pods per zone that has nodes, in descending order."""
     zones = {name: node["metadata"]["labels"][ZONE] for name, node in world.cluster.nodes.items()}
     counted = Counter(zones[pod["spec"]["nodeName"]] for pod in world.pods.values())
     return sorted((counted[zone] for zone in set(zones.values())), reverse=True)
 
 
 def keep(world: World, counts: tuple[int, int, int]) -> None:
-    """Let a ReplicaSet end all but so many pods on each node."""
+    """Delete all but this many pods on each node, as a ReplicaSet would."""
     nodes = sorted(world.cluster.nodes)
     for node, count in zip(nodes, counts, strict=True):
         world.remove(sorted(n for n, p in world.pods.items() if p["spec"]["nodeName"] == node)[count:])
@@ -55,7 +55,7 @@ def priced(world: World) -> float:
 
 
 def watched(world: World, span: timedelta) -> list[float]:
-    """Let time pass, and give what the fleet cost at each step."""
+    """Let time pass, and return the cost of the fleet at each step."""
     found, end = [], world.now + span
     while world.now < end:
         world.step()
@@ -68,7 +68,7 @@ def nodes(world: World) -> set[str]:
 
 
 @pytest.mark.parametrize("counts", [(4, 3, 3), (6, 2, 2), (1, 4, 5)])
-def test_half_of_the_pods_go_and_a_node_with_them_and_both_come_again(counts: tuple[int, int, int]) -> None:
+def test_scaling_down_and_up_by_half_removes_and_adds_a_node(counts: tuple[int, int, int]) -> None:
     world = grown()
     full = priced(world)
     keep(world, counts)
@@ -100,7 +100,7 @@ def test_half_of_the_pods_go_and_a_node_with_them_and_both_come_again(counts: tu
     assert world.violations() == []
 
 
-def test_where_zones_are_rebalanced_three_nodes_stay_for_ten_pods() -> None:
+def test_with_zone_rebalancing_three_nodes_stay_for_ten_pods() -> None:
     world = grown(rebalances=True)
     keep(world, (4, 3, 3))
     world.live(timedelta(minutes=8))
@@ -111,7 +111,7 @@ def test_where_zones_are_rebalanced_three_nodes_stay_for_ten_pods() -> None:
     assert world.violations() == []
 
 
-def test_pods_of_a_node_that_somebody_deletes_take_the_room_that_others_have() -> None:
+def test_pods_of_a_deleted_node_use_free_capacity_on_others() -> None:
     world = grown()
     keep(world, (4, 3, 3))
     gone = min(world.cluster.nodeclaims)

@@ -1,4 +1,4 @@
-"""Every spec field of the five old kinds, and what becomes of it: an example in, the example out, or why nothing is.
+"""Every spec field of the five old kinds, and its conversion: an example value and its result, or why there is none.
 
 docs/manifests.md shows the same table; a test holds one against the other.
 """
@@ -29,16 +29,16 @@ _METADATA = {
 
 
 class Row(NamedTuple):
-    """One field. `target` is where its value is, in an object of kind `to`; empty for nowhere, and `says` tells why."""
+    """One field. `target` is the place of its value in an object of kind `to`, empty for none; `says` is the reason."""
 
     field: str
     value: Any
     to: str
     target: str
     becomes: Any = None
-    """None for the value itself"""
+    """the converted value, None if unchanged"""
     says: str = ""
-    """a part of what is said about it"""
+    """a part of the report about it"""
 
 
 KUBELET = {
@@ -114,7 +114,7 @@ AWS_NODE_TEMPLATE = (
         detailedMonitoring=True,
         metadataOptions=_METADATA,
     ),
-    Row("spec.launchTemplate", "mine", "", "", says="launch templates are made from the other fields"),
+    Row("spec.launchTemplate", "mine", "", "", says="launch templates are created from the other fields"),
 )
 _PROVIDER = tuple(
     row._replace(field=f"spec.provider{row.field.removeprefix('spec')}") for row in AWS_NODE_TEMPLATE
@@ -153,7 +153,7 @@ PROVISIONER = (
         NODE_POOL,
         f"{_TEMPLATE}.expireAfter",
         "86400s",
-        "waits for no budgets",
+        "no longer waits for budgets",
     ),
     Row("spec.ttlSecondsAfterEmpty", 30, NODE_POOL, "spec.disruption.consolidateAfter", "30s", "WhenEmpty"),
     Row(
@@ -167,7 +167,11 @@ PROVISIONER = (
     Row("spec.weight", 10, NODE_POOL, "spec.weight"),
     *_kubelet("spec.kubeletConfiguration"),
     Row(
-        "spec.kubeletConfiguration.containerRuntime", "dockerd", "", "", says="containerd is the only runtime"
+        "spec.kubeletConfiguration.containerRuntime",
+        "dockerd",
+        "",
+        "",
+        says="the container runtime is always containerd",
     ),
 )
 _BUDGETS = [{"nodes": "20%", "schedule": "0 9 * * mon-fri", "duration": "8h"}]
@@ -208,7 +212,7 @@ NODE_POOL_V1BETA1 = (
         "24h",
         NODE_POOL,
         f"{_TEMPLATE}.expireAfter",
-        says="waits for no budgets",
+        says="no longer waits for budgets",
     ),
     Row("spec.disruption.budgets", _BUDGETS, NODE_POOL, "spec.disruption.budgets"),
     Row("spec.limits", {"cpu": "1000"}, NODE_POOL, "spec.limits"),
@@ -229,7 +233,7 @@ NODE_CLAIM_V1BETA1 = (
         "spec.nodeClassRef",
         _REF,
     ),
-    Row("spec.kubelet", KUBELET, "", "", says="the EC2NodeClass says how the kubelet runs"),
+    Row("spec.kubelet", KUBELET, "", "", says="the EC2NodeClass has the kubelet settings"),
 )
 EC2_NODE_CLASS_V1BETA1 = (
     *_same(

@@ -1,4 +1,4 @@
-"""Karpenter's series as its documentation lists them: name, kind, labels. Those of its AWS provider are among them."""
+"""The metrics in Karpenter's documentation, including those of its AWS provider: name, kind, labels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class KarpenterSeries(NamedTuple):
-    """One of them, without the prefix that it has."""
+    """One metric, without its prefix."""
 
     kind: str
     labels: frozenset[str]
@@ -112,4 +112,4 @@ KARPENTERS: Mapping[str, KarpenterSeries] = {
     **_read(_TABLE),
     **{name: each for kind in _KINDS for name, each in _read(_CONDITIONS, f"operator_{kind}_").items()},
 }
-"""By name, without `karpenter_`, which those of `operator_` do not have"""
+"""Name without the prefix `karpenter_` → metric; those with the prefix `operator_` keep it"""

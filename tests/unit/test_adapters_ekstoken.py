@@ -1,4 +1,4 @@
-"""The bearer token that EKS takes."""
+"""Bearer tokens for EKS."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def url_of(token: str) -> str:
     ("region", "host"),
     [("eu-west-1", "sts.eu-west-1.amazonaws.com"), ("cn-north-1", "sts.cn-north-1.amazonaws.com.cn")],
 )
-def test_a_token_is_a_presigned_question_to_the_regions_sts_that_signs_the_clusters_name(
+def test_a_token_is_a_presigned_request_to_the_regions_sts_that_signs_the_cluster_name(
     region: str, host: str
 ) -> None:
     url = urlsplit(url_of(eks_token(CREDENTIALS, "east", region)))
@@ -37,7 +37,7 @@ def test_a_token_is_a_presigned_question_to_the_regions_sts_that_signs_the_clust
     assert "s3cr3t" not in url.query
 
 
-def test_a_token_is_kept_for_fourteen_minutes_and_then_signed_anew() -> None:
+def test_a_token_is_reused_for_fourteen_minutes() -> None:
     now = datetime(2026, 11, 21, 8, tzinfo=UTC)
     signed: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What an API server may answer to an eviction, and what is made of it."""
+"""The API server's responses to evictions, and the outcomes that the adapter derives from them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REFUSED = {
 
 
 class Answering(ApiServer):
-    """An API server where every pod runs on n1, and one is answered as told; it keeps what it was asked."""
+    """An API server where all pods run on n1. It records requests and returns a given response for one pod."""
 
     def __init__(self, status: int = 201, said: Mapping[str, Any] | None = None, pod: str = "web-7") -> None:
         self._told = (pod, status, dict(said or {}))
@@ -58,7 +58,7 @@ class Answering(ApiServer):
         return (status, said) if f"/{pod}/" in f"{path}/" else (201, {})
 
 
-def test_the_uid_that_was_read_is_the_precondition_and_a_grace_is_named_only_if_given() -> None:
+def test_the_pods_uid_is_a_precondition_and_the_grace_period_is_optional() -> None:
     server = Answering()
     evict(server, [PodOnNode("default/a", "n1"), PodOnNode("default/b", "n1", 5)])
     options = {body["metadata"]["name"]: body["deleteOptions"] for _, _, body in server.asked}
@@ -74,7 +74,7 @@ def test_the_uid_that_was_read_is_the_precondition_and_a_grace_is_named_only_if_
 
 
 def test_the_event_of_an_evicted_pod_is_written_without_reading_the_pod_again() -> None:
-    """A drain writes one for each pod, and its next round waits for that."""
+    """A drain writes one Event per pod, and its next round waits for that."""
     server, now = Answering(), datetime(2026, 11, 21, 8, tzinfo=UTC)
     pods = PODS[:3]
     answers = evict(server, pods)
@@ -86,11 +86,11 @@ def test_the_event_of_an_evicted_pod_is_written_without_reading_the_pod_again() 
 
 
 @pytest.mark.parametrize("status", [404, 409])
-def test_a_pod_that_became_another_before_it_could_be_told_is_gone(status: int) -> None:
+def test_a_pod_that_was_replaced_before_its_eviction_counts_as_gone(status: int) -> None:
     assert evict(Answering(status), PODS)["default/web-7"] == Gone()
 
 
-def test_a_refusal_has_the_servers_words_and_stops_nobody_else() -> None:
+def test_a_refusal_quotes_the_server_and_does_not_affect_other_pods() -> None:
     answers = evict(Answering(429, REFUSED), PODS)
     assert list(answers) == [each.pod for each in PODS]
     refused = answers.pop("default/web-7")
@@ -108,7 +108,9 @@ def test_a_refusal_has_the_servers_words_and_stops_nobody_else() -> None:
         (405, "the server does not allow this method on the requested resource"),
     ],
 )
-def test_who_objects_to_an_eviction_is_quoted_and_stops_nobody_else(status: int, message: str) -> None:
+def test_a_denial_by_an_admission_webhook_or_policy_is_quoted_and_does_not_affect_other_pods(
+    status: int, message: str
+) -> None:
     answers = evict(Answering(status, {"message": message}), PODS)
     assert answers.pop("default/web-7") == EvictionRefused(DENIED, message)
     assert set(answers.values()) == {Evicted()}
@@ -123,7 +125,7 @@ def test_who_objects_to_an_eviction_is_quoted_and_stops_nobody_else(status: int,
         (403, 'User "nodesmith" cannot create resource "pods/eviction"'),
     ],
 )
-def test_what_may_pass_is_tried_twice_and_raised_when_all_others_are_through(
+def test_a_transient_error_is_retried_once_and_raised_after_all_others_are_done(
     status: int, message: str
 ) -> None:
     server = Answering(status, {"message": message})
@@ -135,7 +137,7 @@ def test_what_may_pass_is_tried_twice_and_raised_when_all_others_are_through(
 
 
 class Counting(Answering):
-    """One that sees how many evictions of a budget are asked for at a time, and of all."""
+    """An API server that records how many evictions are in progress at once, per budget and in total."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +158,7 @@ class Counting(Answering):
         return super().ask(method, path, body, read_seconds=read_seconds)
 
 
-def test_of_one_budget_one_pod_is_evicted_at_a_time_and_of_several_several() -> None:
+def test_one_pod_is_evicted_at_a_time_per_budget() -> None:
     server = Counting()
     pods = [
         PodOnNode(f"default/web-{number % 4}-{number}", "n1", budget=str(number % 4)) for number in range(32)
@@ -167,7 +169,7 @@ def test_of_one_budget_one_pod_is_evicted_at_a_time_and_of_several_several() -> 
 
 
 class Reluctant(Answering):
-    """One that lets no pod of a large budget go before those of nobody else have been asked for."""
+    """An API server that evicts no pod of a large budget before the pods without a budget have been requested."""
 
     def __init__(self, others: Collection[str]) -> None:
         super().__init__()
@@ -183,11 +185,11 @@ class Reluctant(Answering):
                 self.done.set()
         if name.startswith("large"):
             assert self.done.wait(60)
-            sleep(0.01)  # until those are answered
+            sleep(0.01)  # until those have their response
         return super().ask(method, path, body, read_seconds=read_seconds)
 
 
-def test_many_pods_of_one_budget_do_not_stand_in_the_way_of_others() -> None:
+def test_many_pods_of_one_budget_do_not_block_others() -> None:
     large = [PodOnNode(f"default/large-{number}", "n1", budget="large") for number in range(50)]
     small = [PodOnNode(f"default/small-{number}", "n1", budget=f"small-{number}") for number in range(3)]
     free = [PodOnNode(f"default/free-{number}", "n1") for number in range(3)]
@@ -195,12 +197,12 @@ def test_many_pods_of_one_budget_do_not_stand_in_the_way_of_others() -> None:
     assert len(evict(Reluctant(others), [*large, *small, *free])) == 56
 
 
-def test_pods_of_twenty_budgets_need_not_wait_for_one_another() -> None:
-    """An API server may let each of them wait for half a second."""
+def test_pods_of_twenty_budgets_do_not_wait_for_each_other() -> None:
+    """The API server may delay each of them by half a second."""
     together = Barrier(20, timeout=60)
 
     class Waiting(Answering):
-        """One that answers nobody before all budgets' first evictions are under way."""
+        """An API server that responds only once the first evictions of all budgets are in progress."""
 
         def ask(self, *asked: Any, **options: Any) -> tuple[int, dict[str, Any]]:
             together.wait()
@@ -210,7 +212,7 @@ def test_pods_of_twenty_budgets_need_not_wait_for_one_another() -> None:
     assert set(evict(Waiting(), pods).values()) == {Evicted()}
 
 
-def test_budgets_whose_evictions_take_long_are_left_to_the_next_look_once_half_are_through() -> None:
+def test_slow_budgets_are_left_to_the_next_run_once_half_are_done() -> None:
     slow = [PodOnNode(f"default/large-{n}", "n1", budget="large") for n in range(10)]
     quick = [PodOnNode(f"default/small-{n}", "n1", budget="small") for n in range(10)]
     server = Reluctant([pod.pod.partition("/")[2] for pod in quick])
@@ -222,12 +224,12 @@ def test_budgets_whose_evictions_take_long_are_left_to_the_next_look_once_half_a
     assert len(server.asked) == 10 + left[Evicted()]
 
 
-def test_nobody_waits_for_a_budget_that_is_the_only_one() -> None:
+def test_a_single_slow_budget_is_left_to_the_next_run() -> None:
     pods = [PodOnNode(f"default/web-{n}", "n1", budget="web") for n in range(10)]
     assert set(evict(Answering(), pods, patience_seconds=0).values()) == {Evicted()}
 
 
-def test_an_eviction_that_failed_is_raised_and_not_postponed() -> None:
+def test_a_failed_eviction_is_raised_and_not_postponed() -> None:
     server = Answering(504, {"message": "Timeout: request did not complete"})
     pods = [PodOnNode(f"default/{name}", "n1", budget=name) for name in ("web-7", "web-8")]
     with pytest.raises(Transient, match="1 pods not evicted"):
@@ -235,7 +237,7 @@ def test_an_eviction_that_failed_is_raised_and_not_postponed() -> None:
     assert len(server.asked) == 3
 
 
-def test_two_runs_do_not_begin_with_the_same_pod() -> None:
+def test_two_runs_start_with_different_pods() -> None:
     begun = set()
     for _ in range(20):
         server = Answering()
@@ -248,7 +250,7 @@ def test_two_runs_do_not_begin_with_the_same_pod() -> None:
     ("status", "said", "counted"),
     [(201, {}, {"200": 3}), (429, REFUSED, {"200": 2, "429": 1}), (404, {}, {"200": 2, "404": 1})],
 )
-def test_evictions_are_counted_by_the_servers_answer(
+def test_evictions_are_counted_by_status_code(
     status: int, said: Mapping[str, Any], counted: Mapping[str, int]
 ) -> None:
     metrics = Metrics()
@@ -260,7 +262,7 @@ def test_evictions_are_counted_by_the_servers_answer(
     assert metrics.patience is None, "a deletion is no eviction"
 
 
-def test_an_eviction_that_fails_is_counted_each_time_it_is_tried() -> None:
+def test_each_attempt_of_a_failing_eviction_is_counted() -> None:
     metrics = Metrics()
     with pytest.raises(Transient):
         ApiCluster(Answering(500), lambda: NOW, metrics).evict(PODS[6:9])

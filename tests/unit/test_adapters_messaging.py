@@ -1,4 +1,4 @@
-"""The bucket and the queue, on moto's S3 and SQS, and how functions are invoked."""
+"""The bucket and the queue, on moto's S3 and SQS, and invocations of functions."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ def blobs() -> S3Blobs:
     return S3Blobs(client, BUCKET)
 
 
-def test_an_object_comes_back_as_it_was_last_written() -> None:
+def test_an_object_is_read_as_it_was_last_written() -> None:
     bucket = blobs()
     bucket.put("a/b", b"first")
     bucket.put("a/b", b"\x00second")
     assert bucket.get("a/b") == b"\x00second"
 
 
-def test_an_object_that_is_not_there_is_none() -> None:
+def test_a_missing_object_is_none() -> None:
     assert blobs().get("a/b") is None
 
 
 @pytest.mark.parametrize("call", ["get", "put"])
-def test_a_bucket_that_does_not_exist_is_named_with_the_setting(call: str) -> None:
+def test_a_missing_bucket_is_rejected_with_its_setting(call: str) -> None:
     bucket = S3Blobs(boto3.client("s3"), "nowhere")
     with pytest.raises(Rejected, match=r"bucket 'nowhere': NoSuchBucket, set BUCKET_NAME"):
         bucket.get("k") if call == "get" else bucket.put("k", b"")
 
 
 @pytest.mark.parametrize("code", ["SlowDown", "InternalError", "AccessDenied"])
-def test_a_refusal_that_may_pass_is_transient(code: str) -> None:
+def test_a_temporary_refusal_is_transient(code: str) -> None:
     client = boto3.client("s3")
     with Stubber(client) as stub:
         stub.add_client_error("put_object", service_error_code=code)
@@ -67,7 +67,7 @@ def test_a_refusal_that_may_pass_is_transient(code: str) -> None:
     assert caught.value.code == code
 
 
-def test_a_bucket_that_cannot_be_reached_is_transient() -> None:
+def test_an_unreachable_bucket_is_transient() -> None:
     client = boto3.client("s3", endpoint_url="http://127.0.0.1:9", config=_impatient())
     with pytest.raises(Transient):
         S3Blobs(client, BUCKET).get("k")
@@ -87,7 +87,7 @@ def test_a_delayed_invocation_arrives_as_it_was_put() -> None:
 
 
 @pytest.mark.parametrize(("asked", "held"), [(-5, 0), (0, 0), (60, 60), (3600, 900)])
-def test_a_delay_is_handed_to_the_queue_within_what_it_can_hold(asked: int, held: int) -> None:
+def test_a_delay_is_limited_to_what_the_queue_supports(asked: int, held: int) -> None:
     client = boto3.client("sqs")
     sent = {"QueueUrl": "u", "MessageBody": DELAYED.to_json(), "DelaySeconds": held}
     with Stubber(client) as stub:
@@ -96,14 +96,14 @@ def test_a_delay_is_handed_to_the_queue_within_what_it_can_hold(asked: int, held
         stub.assert_no_pending_responses()
 
 
-def test_a_queue_that_does_not_exist_is_rejected() -> None:
+def test_a_missing_queue_is_rejected() -> None:
     delayed, client, url = queue()
     client.delete_queue(QueueUrl=url)
     with pytest.raises(Rejected, match="does not exist"):
         delayed.put(DELAYED, 5)
 
 
-def test_a_queue_that_throttles_is_transient() -> None:
+def test_a_throttling_queue_is_transient() -> None:
     client = boto3.client("sqs")
     with Stubber(client) as stub:
         stub.add_client_error("send_message", service_error_code="RequestThrottled")
@@ -117,7 +117,7 @@ def stubbed_lambda() -> tuple[LambdaInvocations, Stubber]:
 
 
 def invocation(name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what Lambda is asked for when a function is invoked."""
+    """Return the parameters of an invocation of a function."""
     body = json.dumps(payload, separators=(",", ":")).encode()
     return {"FunctionName": name, "Qualifier": "live", "InvocationType": "Event", "Payload": body}
 
@@ -134,7 +134,7 @@ def test_a_hint_invokes_the_function_that_serves_the_cluster(concern: Concern, n
         stub.assert_no_pending_responses()
 
 
-def test_a_hint_for_later_waits_in_the_queue() -> None:
+def test_a_delayed_hint_waits_in_the_queue() -> None:
     delayed, client, url = queue()
     invocations, stub = stubbed_lambda()
     with stub:
@@ -145,12 +145,12 @@ def test_a_hint_for_later_waits_in_the_queue() -> None:
     assert attributes["Attributes"] == {"ApproximateNumberOfMessagesDelayed": "1"}
 
 
-def test_a_hint_for_later_is_rejected_where_nothing_can_wait() -> None:
-    with pytest.raises(Rejected, match="no queue in which it could wait"):
+def test_a_delayed_hint_is_rejected_without_a_queue() -> None:
+    with pytest.raises(Rejected, match="no queue is configured for delayed hints"):
         LambdaHints(stubbed_lambda()[0]).send(Concern.LIFECYCLE, HINT, 5)
 
 
-def test_a_function_that_does_not_exist_is_rejected_by_name() -> None:
+def test_a_missing_function_is_rejected_by_name() -> None:
     invocations, stub = stubbed_lambda()
     stub.add_client_error("invoke", service_error_code="ResourceNotFoundException")
     with stub, pytest.raises(Rejected, match="the function nodesmith-nowhere-repair does not exist"):
@@ -158,7 +158,7 @@ def test_a_function_that_does_not_exist_is_rejected_by_name() -> None:
 
 
 @pytest.mark.parametrize("code", ["TooManyRequestsException", "ServiceException", "AccessDeniedException"])
-def test_a_function_that_cannot_be_invoked_now_is_transient(code: str) -> None:
+def test_a_temporary_invocation_error_is_transient(code: str) -> None:
     invocations, stub = stubbed_lambda()
     stub.add_client_error("invoke", service_error_code=code)
     with stub, pytest.raises(Transient) as caught:

@@ -1,4 +1,4 @@
-"""Nominating many pods at once, where some of the calls fail."""
+"""Nominating many pods at once when some calls fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answer = Callable[[str, int], NodesmithError | None]
 
 
 class Answering(ApiServer):
-    """An API server that answers each try of a pod as told; it counts them."""
+    """An API server that counts attempts and returns given responses for each pod."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -31,8 +31,8 @@ class Answering(ApiServer):
             raise error
 
 
-def test_connections_that_died_meanwhile_are_made_anew_and_nobody_is_forgotten() -> None:
-    dead = iter(range(8))  # as many as there are at once
+def test_dead_connections_are_replaced_and_no_pod_is_skipped() -> None:
+    dead = iter(range(8))  # as many as run in parallel
     server = Answering(lambda *_: Transient("Connection aborted.") if next(dead, None) is not None else None)
 
     nominate(server, "n1", PODS)
@@ -41,7 +41,7 @@ def test_connections_that_died_meanwhile_are_made_anew_and_nobody_is_forgotten()
     assert server.tries.total() == 108
 
 
-def test_a_call_that_fails_once_is_made_again() -> None:
+def test_a_call_that_fails_once_is_retried() -> None:
     unlucky = "/api/v1/namespaces/default/pods/web-7/status"
     server = Answering(lambda path, tries: Transient("503") if path == unlucky and tries == 1 else None)
 
@@ -53,7 +53,7 @@ def test_a_call_that_fails_once_is_made_again() -> None:
 
 
 @pytest.mark.parametrize("error", [Unfit("422 the server rejected our request"), Conflict("409")])
-def test_a_pod_that_has_become_another_is_no_failure(error: NodesmithError) -> None:
+def test_a_pod_that_was_replaced_is_not_a_failure(error: NodesmithError) -> None:
     server = Answering(lambda *_: error)
 
     nominate(server, "n1", PODS)
@@ -61,7 +61,7 @@ def test_a_pod_that_has_become_another_is_no_failure(error: NodesmithError) -> N
     assert set(server.tries.values()) == {1}
 
 
-def test_a_server_that_does_not_answer_is_not_asked_for_every_pod() -> None:
+def test_an_unresponsive_server_does_not_get_a_request_for_every_pod() -> None:
     server = Answering(lambda *_: Transient("read timed out", "Timeout"))
 
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""What is written to an object, and what is left alone."""
+"""Fields of an object that are written, and fields that stay unchanged."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def ready(status: str, **more: str) -> dict[str, Any]:
     return {"type": "Ready", "status": status, "reason": "Ready", "message": "", **more}
 
 
-def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
+def test_a_condition_keeps_its_transition_time_while_its_status_is_unchanged() -> None:
     current = {"conditions": [ready("False", reason="Old", lastTransitionTime=EARLIER)]}
     merged = merged_status(current, {"conditions": [ready("False", reason="New")]}, NOW)
     assert merged["conditions"] == [ready("False", reason="New", lastTransitionTime=EARLIER)]
 
 
-def test_a_condition_gets_a_new_time_when_its_status_changes() -> None:
+def test_a_condition_gets_a_new_transition_time_when_its_status_changes() -> None:
     current = {"conditions": [ready("False", lastTransitionTime=EARLIER)]}
     merged = merged_status(current, {"conditions": [ready("True")]}, NOW)
     assert merged["conditions"] == [ready("True", lastTransitionTime="2026-11-21T08:00:00Z")]
 
 
-def test_a_condition_may_bring_the_time_of_its_change() -> None:
+def test_a_condition_may_have_its_own_transition_time() -> None:
     wanted = {"conditions": [ready("True", lastTransitionTime=EARLIER)]}
     assert merged_status({}, wanted, NOW)["conditions"][0]["lastTransitionTime"] == EARLIER
 
@@ -42,7 +42,7 @@ def test_a_condition_without_a_reason_repeats_its_type() -> None:
     assert (condition["reason"], condition["message"]) == ("Ready", "")
 
 
-def test_conditions_are_in_the_order_of_their_last_changes_and_ready_is_last() -> None:
+def test_conditions_are_sorted_by_transition_time_with_ready_last() -> None:
     current = {"conditions": [ready("False", lastTransitionTime=EARLIER)]}
     since = {"Launched": "2026-11-21T07:30:00Z", "Registered": "2026-11-21T07:20:00Z"}
     wanted = [{"type": t, "status": "True", "lastTransitionTime": at} for t, at in since.items()]
@@ -50,7 +50,7 @@ def test_conditions_are_in_the_order_of_their_last_changes_and_ready_is_last() -
     assert [c["type"] for c in merged["conditions"]] == ["Registered", "Launched", "Ready"]
 
 
-def test_conditions_of_other_writers_and_other_fields_stay() -> None:
+def test_conditions_of_other_writers_and_other_fields_are_kept() -> None:
     current = {
         "nodeName": "n1",
         "conditions": [{"type": "Drifted", "status": "True", "lastTransitionTime": EARLIER}],
@@ -61,7 +61,7 @@ def test_conditions_of_other_writers_and_other_fields_stay() -> None:
     assert [condition["type"] for condition in merged["conditions"]] == ["Drifted", "Ready"]
 
 
-def test_a_refusal_that_comes_late_does_not_undo_launched() -> None:
+def test_a_late_refusal_does_not_undo_launched() -> None:
     launched = {"conditions": [{"type": "Launched", "status": "True", "lastTransitionTime": EARLIER}]}
     refused = {"conditions": [{"type": "Launched", "status": "Unknown", "reason": "LaunchFailed"}]}
     assert merged_status(launched, refused, NOW) == launched
@@ -70,7 +70,7 @@ def test_a_refusal_that_comes_late_does_not_undo_launched() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Drifted", "Consolidatable", "DisruptionReason"])
-def test_what_is_shown_only_while_it_holds_is_taken_off_and_everything_else_stays(kind: str) -> None:
+def test_a_condition_shown_only_while_true_is_removed_and_the_others_are_kept(kind: str) -> None:
     current = {"conditions": [ready("True", lastTransitionTime=EARLIER), {"type": kind, "status": "True"}]}
     merged = merged_status(current, {"conditions": [{"type": kind, "status": "False"}]}, NOW)
     assert merged["conditions"] == current["conditions"][:1]
@@ -118,7 +118,7 @@ OURS = {
     ],
     ids=["none", "another's", "it has it", "an earlier object of that name", "another NodeClaim"],
 )
-def test_a_nodeclaim_becomes_the_owner_of_its_node_beside_those_of_others(
+def test_a_nodeclaim_becomes_an_owner_of_its_node_next_to_other_owners(
     owners: list[dict[str, Any]], after: list[dict[str, Any]]
 ) -> None:
     node = {"metadata": {"name": "n1", **({"ownerReferences": owners} if owners else {})}, "spec": {}}

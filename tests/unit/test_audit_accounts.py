@@ -1,4 +1,4 @@
-"""The audit of a plan's book-keeping, and of what NodePools promise."""
+"""The audit of a plan's accounting, and of the constraints of NodePools."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ TWO = [POOL, pod("p"), pod("q", "2")]
 RIGHT = plan(buys("n", "3", ["p", "q"]))
 
 
-def test_every_pending_pod_is_spoken_of_once() -> None:
+def test_every_pending_pod_appears_in_the_plan_once() -> None:
     assert found(TWO, plan(buys("n", "1", ["p"]))) == [("pod-missing", "default/q")]
     assert found(TWO, plan(buys("n", "1", ["p"]), unplaced={"q": "too large"})) == []
     assert found(TWO, plan(buys("n", "3", ["p", "q"]), unplaced={"q": "why"})) == [("pod-twice", "default/q")]
@@ -40,7 +40,7 @@ def test_every_pending_pod_is_spoken_of_once() -> None:
     ]
 
 
-def test_pods_that_need_no_node_are_not_spoken_of() -> None:
+def test_pods_that_need_no_node_do_not_appear_in_the_plan() -> None:
     bound = [POOL, node("there"), pod("p", node="there")]
     assert found(bound, plan()) == []
     assert found(bound, plan(buys("n", "1", ["p"]))) == [("pod-not-pending", "default/p")]
@@ -52,7 +52,7 @@ def test_pods_that_need_no_node_are_not_spoken_of() -> None:
     assert ("pod-unknown", "default/p") in found([POOL, over], plan(buys("n", "1", ["p"])))
 
 
-def test_a_pod_that_a_gate_holds_may_be_left_out_and_is_never_placed() -> None:
+def test_a_gated_pod_may_be_omitted_and_is_never_placed() -> None:
     gated = [POOL, pod("p", schedulingGates=[{"name": "wait"}])]
     assert found(gated, plan()) == []
     assert found(gated, plan(unplaced={"p": "a gate holds it"})) == []
@@ -67,14 +67,14 @@ def test_a_nominated_pod_keeps_its_room_on_its_node() -> None:
     ]
 
 
-def test_an_unplaced_pod_is_told_why() -> None:
+def test_an_unplaced_pod_has_a_reason() -> None:
     assert found([POOL, pod("p")], plan(unplaced={"p": " "})) == [("reason", "default/p")]
     nameless = plan(unplaced={"p": "why"})
     del nameless["unplaced"][0]["fix"]
     assert found([POOL, pod("p")], nameless) == [("format", "unplaced[0]")]
 
 
-def test_a_pod_that_cannot_be_read_is_left_unplaced() -> None:
+def test_an_unreadable_pod_stays_unplaced() -> None:
     broken = pod("p", "one")
     assert found([POOL, broken], plan(unplaced={"p": "its cpu is no quantity"})) == []
     assert Kind.UNREADABLE in kinds([POOL, broken], plan(buys("n", "1", ["p"])))
@@ -104,7 +104,7 @@ def test_a_pod_that_cannot_be_read_is_left_unplaced() -> None:
         {"kind": "Namespace", "metadata": {}},
     ],
 )
-def test_an_object_that_cannot_be_read_is_as_good_as_not_there(broken: dict[str, Any]) -> None:
+def test_an_unreadable_object_counts_as_missing(broken: dict[str, Any]) -> None:
     assert found([*TWO, broken], RIGHT) == []
 
 
@@ -117,7 +117,7 @@ def test_an_object_that_cannot_be_read_is_as_good_as_not_there(broken: dict[str,
         {"tolerations": ["all"]},
     ],
 )
-def test_a_rule_that_makes_no_sense_makes_its_pod_unreadable(spec: dict[str, Any]) -> None:
+def test_an_invalid_rule_makes_its_pod_unreadable(spec: dict[str, Any]) -> None:
     assert found([POOL, pod("p", **spec)], plan(buys("n", "1", ["p"]))) == [
         ("requests", "n"),
         ("requests", "n"),
@@ -136,7 +136,7 @@ def test_a_rule_that_makes_no_sense_makes_its_pod_unreadable(spec: dict[str, Any
         {"requests": {"cpu": "a lot"}},
     ],
 )
-def test_a_node_that_cannot_be_read_is_named_by_its_place(fields: dict[str, Any]) -> None:
+def test_an_unreadable_node_is_reported_by_its_position(fields: dict[str, Any]) -> None:
     unreadable = {**RIGHT, "nodes": [{**RIGHT["nodes"][0], **fields}]}
     assert ("format", "nodes[0]") in found(TWO, unreadable)
 
@@ -144,7 +144,7 @@ def test_a_node_that_cannot_be_read_is_named_by_its_place(fields: dict[str, Any]
 @pytest.mark.parametrize(
     "field", ["nodes", "existing", "unplaced", "priceHourly", "lowerBoundHourly", "seconds", "steps"]
 )
-def test_a_plan_lacks_no_field(field: str) -> None:
+def test_a_plan_has_every_field(field: str) -> None:
     assert ("format", field) in found(TWO, {name: value for name, value in RIGHT.items() if name != field})
 
 
@@ -162,7 +162,7 @@ def test_requests_are_those_of_pods_and_daemonsets() -> None:
     assert kinds([*TWO, agent], plan(buys("n", "3", ["p", "q"]))) == {Kind.REQUESTS}
 
 
-def test_a_node_is_an_offering_that_the_nodepool_may_buy() -> None:
+def test_a_node_is_an_offering_that_the_nodepool_may_launch() -> None:
     def bought(pool: Any = POOL, **fields: Any) -> list[tuple[str, str]]:
         return found([pool, pod("p")], plan(buys("n", "1", ["p"], **fields)))
 
@@ -184,7 +184,7 @@ def test_a_node_is_an_offering_that_the_nodepool_may_buy() -> None:
     assert bought(instanceTypes=["m.huge"]) == [("instance-type", "n")]
 
 
-def test_an_ec2nodeclass_tells_in_which_zones_there_are_subnets() -> None:
+def test_an_ec2nodeclass_determines_the_zones_with_subnets() -> None:
     nodeclass = {
         "apiVersion": "karpenter.k8s.aws/v1",
         "kind": "EC2NodeClass",
@@ -199,7 +199,7 @@ def test_an_ec2nodeclass_tells_in_which_zones_there_are_subnets() -> None:
     assert found(manifests, plan(buys("n", "1", ["p"]))) == [("nodepool", "n")]
 
 
-def test_names_are_given_once_and_nodes_are_for_pods() -> None:
+def test_node_names_are_unique_and_every_node_has_pods() -> None:
     twice = plan(buys("n", "1", ["p"]), buys("n", "2", ["q"]))
     assert ("node-twice", "n") in found(TWO, twice)
     assert ("node-twice", "n") in found([*TWO, node("n", cpu="0")], RIGHT)
@@ -223,7 +223,7 @@ def test_names_are_given_once_and_nodes_are_for_pods() -> None:
         ({"nvidia.com/gpu": "0"}, ["g.large"], False),
     ],
 )
-def test_limits_hold_whichever_type_a_node_becomes(
+def test_limits_hold_for_every_type_that_a_node_may_become(
     limits: dict[str, Any], types: list[str], is_right: bool
 ) -> None:
     manifests = [nodepool(limits=limits), pod("p")]
@@ -232,7 +232,7 @@ def test_limits_hold_whichever_type_a_node_becomes(
     )
 
 
-def test_nodes_that_are_there_take_of_the_limit_and_alone_may_be_over_it() -> None:
+def test_existing_nodes_count_towards_the_limit_and_may_exceed_it_alone() -> None:
     there = node("old", labels={"karpenter.sh/nodepool": "default"}, cpu="4", unschedulable=True)
     assert found([nodepool(limits={"cpu": "8"}), there, pod("p")], plan(buys("n", "1", ["p"]))) == []
     assert found([nodepool(limits={"cpu": "7"}), there, pod("p")], plan(buys("n", "1", ["p"]))) == [
@@ -241,7 +241,7 @@ def test_nodes_that_are_there_take_of_the_limit_and_alone_may_be_over_it() -> No
     assert found([nodepool(limits={"cpu": "1"}), there, pod("p")], plan(unplaced={"p": "the limit"})) == []
 
 
-def test_min_values_ask_for_a_choice() -> None:
+def test_min_values_require_a_choice_of_types() -> None:
     def bought(requirement: dict[str, Any], *types: str) -> list[tuple[str, str]]:
         pool = nodepool(requirements=[requirement])
         return found([pool, pod("p")], plan(buys("n", "1", ["p"], types)))
@@ -255,8 +255,8 @@ def test_min_values_ask_for_a_choice() -> None:
     assert bought(capacity_types, "m.large") == []
 
 
-def test_types_that_only_other_zones_sell_count_for_min_values() -> None:
-    """m.huge is sold out in z-c, g.large is sold in z-a only: nobody needs its GPU."""
+def test_types_offered_only_in_other_zones_count_for_min_values() -> None:
+    """m.huge is unavailable in z-c. g.large is only offered in z-a, and no pod needs its GPU."""
     choice = {
         **wants("node.kubernetes.io/instance-type", "In", "m.large", "m.huge", "g.large"),
         "minValues": 2,
@@ -273,7 +273,7 @@ def test_types_that_only_other_zones_sell_count_for_min_values() -> None:
     ]
 
 
-def test_with_best_effort_a_node_keeps_the_choice_that_there_is() -> None:
+def test_with_best_effort_a_node_keeps_the_available_choice() -> None:
     choice = {**wants("node.kubernetes.io/instance-type", "Exists"), "minValues": 3}
     lenient = NodeSettings(min_values_policy=MinValuesPolicy.BEST_EFFORT)
 
@@ -284,12 +284,12 @@ def test_with_best_effort_a_node_keeps_the_choice_that_there_is() -> None:
 
     assert bought("1", "m.small", "m.large", "m.huge") == set()
     assert bought("1", "m.small", "m.large") == {"min-values"}
-    assert bought("3", "m.large", "m.huge") == set(), "no other type holds it"
+    assert bought("3", "m.large", "m.huge") == set(), "no other type has room for it"
     assert bought("3", "m.large") == {"min-values"}
-    assert bought("3", "m.large", limits={"cpu": "4"}) == set(), "its limit stands in the way of the other"
+    assert bought("3", "m.large", limits={"cpu": "4"}) == set(), "the limit excludes the other type"
 
 
-def test_the_heavier_nodepool_comes_first() -> None:
+def test_the_nodepool_with_the_higher_weight_comes_first() -> None:
     heavy = nodepool("heavy", weight=10)
     manifests = [POOL, pod("p")]
     bought = plan(buys("n", "1", ["p"]))
@@ -310,7 +310,7 @@ def test_the_heavier_nodepool_comes_first() -> None:
     assert found(counted, plan(buys("n", "1", ["p"]), unplaced={"q": "no domain"})) == []
 
 
-def test_no_nodepool_is_preferred_whose_daemonsets_have_the_host_ports_of_the_pods() -> None:
+def test_a_nodepool_whose_daemonsets_use_the_pods_host_ports_is_not_preferred() -> None:
     heavy, bought = nodepool("heavy", weight=10), plan(buys("n", "1", ["p"]))
     agent = daemonset(ports=[{"hostPort": 8080}], nodeSelector={NODEPOOL: "heavy"})
     other = daemonset("other", cpu="100m", ports=[{"hostPort": 8080}], nodeSelector={NODEPOOL: "heavy"})
@@ -324,7 +324,7 @@ def test_no_nodepool_is_preferred_whose_daemonsets_have_the_host_ports_of_the_po
     )
 
 
-def test_a_choice_of_types_is_judged_among_those_with_the_host_ports_free() -> None:
+def test_only_types_with_free_host_ports_count_for_the_choice() -> None:
     choice = {**wants("node.kubernetes.io/instance-type", "Exists"), "minValues": 2}
     lenient = NodeSettings(min_values_policy=MinValuesPolicy.BEST_EFFORT)
     agent = daemonset(ports=[{"hostPort": 8080}], nodeSelector={"example.com/size": "huge"})
@@ -340,6 +340,6 @@ def test_a_choice_of_types_is_judged_among_those_with_the_host_ports_free() -> N
 
 def test_a_violation_says_what_where_and_why() -> None:
     told = audit(TWO, catalog(), {**RIGHT, "priceHourly": 0.3})
-    assert told == [Violation(Kind.SUM, "priceHourly", "is said to be 0.3, the nodes cost 0.2 together")]
+    assert told == [Violation(Kind.SUM, "priceHourly", "is 0.3, but the nodes cost 0.2")]
     assert str(told[0]).startswith("sum: priceHourly: ")
     assert not told[0].is_warning

@@ -1,4 +1,4 @@
-"""The audit of who shares a node, a zone or any other domain with whom."""
+"""The audit of topology spread, affinity and anti-affinity."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ WEB = {"app": "web"}
 
 
 def spread_over(counts: dict[str, int], *more: Any, skew: int = 1, **constraint: Any) -> list[str]:
-    """Audit pods that spread over zones, so many in each; give the kinds of the violations."""
+    """Audit pods that spread over zones, given their number in each zone, and return the kinds of violations."""
     pods, nodes = [], []
     for zone, count in counts.items():
         names = [f"{zone}-{i}" for i in range(count)]
@@ -43,7 +43,7 @@ def spread_over(counts: dict[str, int], *more: Any, skew: int = 1, **constraint:
     return [kind for kind, _ in found([POOL, *pods, *more], plan(*nodes))]
 
 
-def test_a_spread_bounds_how_far_any_zone_is_above_the_least() -> None:
+def test_a_spread_limits_the_skew_between_zones() -> None:
     assert spread_over({"z-a": 2, "z-b": 2, "z-c": 1}) == []
     assert spread_over({"z-a": 3, "z-b": 2, "z-c": 1}) == ["spread"]
     assert spread_over({"z-a": 3, "z-b": 2, "z-c": 1}, skew=2) == []
@@ -55,13 +55,13 @@ def test_zones_without_a_node_do_not_count_for_a_spread() -> None:
     assert spread_over({"z-a": 2, "z-b": 2}, node("empty", zone="z-c", cpu="0")) == ["spread", "spread"]
 
 
-def test_min_domains_make_zones_that_are_not_there_count() -> None:
+def test_min_domains_count_zones_that_do_not_exist() -> None:
     assert spread_over({"z-a": 1, "z-b": 1}, minDomains=3) == []
     assert spread_over({"z-a": 2, "z-b": 1}, minDomains=3) == ["spread"]
     assert spread_over({"z-a": 2, "z-b": 1}, minDomains=2) == []
 
 
-def test_pods_that_are_there_count_for_a_spread_and_leaving_ones_do_not() -> None:
+def test_existing_pods_count_for_a_spread_and_terminating_ones_do_not() -> None:
     old = pod("old", labels=WEB, node="there")
     there = node("there", zone="z-a", cpu="1")
     assert spread_over({"z-a": 1, "z-b": 1}, there, old) == []
@@ -70,7 +70,7 @@ def test_pods_that_are_there_count_for_a_spread_and_leaving_ones_do_not() -> Non
     assert spread_over({"z-a": 2, "z-b": 1}, there, leaving) == []
 
 
-def test_default_spreads_bind_the_pods_of_a_controller_that_have_none_of_their_own() -> None:
+def test_default_spreads_apply_to_controlled_pods_without_their_own() -> None:
     hard = NodeSettings(default_spreads=(DefaultSpread(ZONE, 1, hard=True),))
     here = [pod(f"a{i}", "100m", owner="ReplicaSet/web") for i in range(2)]
     there = pod("b", "100m", owner="ReplicaSet/web")
@@ -124,13 +124,13 @@ def test_node_affinity_decides_which_zones_count_unless_told_otherwise(policy: s
 
 
 @pytest.mark.parametrize(("policy", "is_right"), [("Honor", True), ("Ignore", False)])
-def test_taints_decide_which_zones_count_where_that_is_wanted(policy: str, is_right: bool) -> None:
+def test_taints_decide_which_zones_count_with_the_honor_policy(policy: str, is_right: bool) -> None:
     tainted = node("empty", zone="z-c", taints=[{"key": "team", "effect": "NoSchedule"}])
     right = spread_over({"z-a": 2, "z-b": 2}, tainted, nodeTaintsPolicy=policy) == []
     assert right is is_right
 
 
-def test_a_spread_over_hostnames_counts_every_node_there_is() -> None:
+def test_a_spread_over_hostnames_counts_every_node() -> None:
     pods = [pod(f"p{i}", labels=WEB, topologySpreadConstraints=spread(HOST)) for i in range(2)]
     assert found([POOL, *pods], plan(buys("n", "1", ["p0"]), buys("m", "1", ["p1"]))) == []
     assert found([POOL, *pods], plan(buys("n", "2", ["p0", "p1"]))) == []
@@ -152,7 +152,7 @@ def test_a_spread_over_any_label_of_a_node_is_counted() -> None:
     assert bare == [("spread", "default/p0")]
 
 
-def test_a_node_to_be_bought_must_have_settled_the_label_that_a_spread_looks_at() -> None:
+def test_a_new_node_must_have_a_definite_value_for_the_label_of_a_spread() -> None:
     pool = nodepool(requirements=[wants("rack", "In", "1", "2")])
     pods = [pod(f"p{i}", labels=WEB, topologySpreadConstraints=spread("rack")) for i in range(2)]
     manifests = [pool, *pods]
@@ -166,7 +166,7 @@ def test_a_node_to_be_bought_must_have_settled_the_label_that_a_spread_looks_at(
     assert ("requirements", "n") in found(manifests, plan(mistold))
 
 
-def test_a_domain_that_depends_on_the_type_is_unsettled() -> None:
+def test_a_domain_that_depends_on_the_type_is_undetermined() -> None:
     constraint = spread("example.com/size")
     manifests = [POOL, pod("p", labels=WEB, topologySpreadConstraints=constraint)]
     assert found(manifests, plan(buys("n", "1", ["p"]))) == []
@@ -183,7 +183,7 @@ def test_soft_spreads_and_preferences_are_never_violated() -> None:
     assert found([POOL, node("empty", zone="z-b", cpu="0"), *pods], bought) == []
 
 
-def test_pods_that_count_but_do_not_care_may_come_after_those_that_do() -> None:
+def test_counted_pods_without_a_spread_may_be_bound_last() -> None:
     caring = [pod(f"c{zone}", labels=WEB, topologySpreadConstraints=spread()) for zone in ZONES]
     careless = [pod(f"p{i}", labels=WEB) for i in range(3)]
     others = [buys(f"n-{zone}", "1", [f"c{zone}"], zone=zone) for zone in ZONES[1:]]
@@ -222,7 +222,7 @@ def test_two_spreads_of_one_pod_hold_together() -> None:
     assert [kind for kind, _ in found([POOL, *pods], crowded)] == ["spread", "spread"]
 
 
-def test_anti_affinity_binds_the_one_who_has_it_and_everyone_it_is_about() -> None:
+def test_anti_affinity_applies_in_both_directions() -> None:
     shy, web = pod("shy", affinity=apart("web")), pod("web", labels=WEB)
     together, asunder = (
         plan(buys("n", "2", ["shy", "web"])),
@@ -237,7 +237,7 @@ def test_anti_affinity_binds_the_one_who_has_it_and_everyone_it_is_about() -> No
     assert [kind for kind, _ in found([POOL, over_zones, web], asunder)] == ["anti-affinity"] * 2
 
 
-def test_a_bound_pod_keeps_others_away_and_is_not_blamed_itself() -> None:
+def test_the_anti_affinity_of_a_bound_pod_is_reported_for_the_new_pod() -> None:
     there, shy = node("there"), pod("shy", affinity=apart("web"), node="there")
     assert found([POOL, there, shy, pod("p", labels=WEB)], plan(existing={"there": ["p"]})) == [
         ("anti-affinity", "default/p")
@@ -246,7 +246,7 @@ def test_a_bound_pod_keeps_others_away_and_is_not_blamed_itself() -> None:
     assert found([POOL, there, *quarrel, pod("p")], plan(existing={"there": ["p"]})) == []
 
 
-def test_pods_that_avoid_their_own_kind_are_one_to_a_node() -> None:
+def test_pods_with_anti_affinity_to_each_other_run_on_separate_nodes() -> None:
     pods = [pod(f"p{i}", labels=WEB, affinity=apart("web")) for i in range(2)]
     assert found([POOL, *pods], plan(buys("n", "1", ["p0"]), buys("m", "1", ["p1"]))) == []
     assert {kind for kind, _ in found([POOL, *pods], plan(buys("n", "2", ["p0", "p1"])))} == {"anti-affinity"}
@@ -268,7 +268,7 @@ def test_pods_that_avoid_their_own_kind_are_one_to_a_node() -> None:
         ({"namespaceSelector": {}, "labelSelector": None}, False),
     ],
 )
-def test_terms_are_about_the_namespaces_and_labels_that_they_say(term: dict[str, Any], meets: bool) -> None:
+def test_terms_select_by_namespace_and_labels(term: dict[str, Any], meets: bool) -> None:
     namespace = {"kind": "Namespace", "metadata": {"name": "else", "labels": {"team": "a"}}}
     shy = pod("shy", labels={"track": "canary"}, affinity=apart("web", **term))
     other = pod("web", labels={**WEB, "track": "stable"}, namespace="else")
@@ -276,7 +276,7 @@ def test_terms_are_about_the_namespaces_and_labels_that_they_say(term: dict[str,
     assert [kind for kind, _ in wrong] == ["anti-affinity"] * (2 if meets else 0)
 
 
-def test_affinity_wants_company_in_its_domain() -> None:
+def test_affinity_requires_a_matching_pod_in_its_domain() -> None:
     fond, web = pod("fond", affinity=near("web")), pod("web", labels=WEB)
     assert found([POOL, fond, web], plan(buys("n", "1", ["fond"]), buys("m", "1", ["web"]))) == []
     far = plan(buys("n", "1", ["fond"]), buys("m", "1", ["web"], zone="z-b"))
@@ -284,7 +284,7 @@ def test_affinity_wants_company_in_its_domain() -> None:
     assert found([POOL, fond], plan(buys("n", "1", ["fond"]))) == [("affinity", "default/fond")]
 
 
-def test_the_first_of_a_kind_that_wants_its_own_company_may_go_anywhere_and_the_rest_must_follow() -> None:
+def test_the_first_pod_with_affinity_to_itself_may_go_anywhere_and_the_others_must_follow() -> None:
     pods = [pod(f"p{i}", labels=WEB, affinity=near("web")) for i in range(3)]
     together = plan(buys("n", "2", ["p0", "p1"]), buys("m", "1", ["p2"]))
     assert found([POOL, *pods], together) == []
@@ -294,7 +294,7 @@ def test_the_first_of_a_kind_that_wants_its_own_company_may_go_anywhere_and_the_
     assert "affinity" in [kind for kind, _ in found([POOL, *pods, *there], together)]
 
 
-def test_whoever_is_to_be_the_first_comes_before_others_elsewhere() -> None:
+def test_a_pod_that_must_be_first_is_bound_before_others_elsewhere() -> None:
     first = pod("first", labels=WEB, affinity=near("web"))
     follower, plain = pod("follower", labels=WEB, affinity=near("web")), pod("plain", labels=WEB)
     bought = plan(buys("n", "1", ["first"]), buys("m", "2", ["follower", "plain"], zone="z-b"))
@@ -302,7 +302,7 @@ def test_whoever_is_to_be_the_first_comes_before_others_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("zones", [ZONES[:1], ZONES[:2]])
-def test_company_on_many_nodes_is_found_where_spreads_over_zones_count_the_same_pods(
+def test_affinity_on_many_nodes_works_with_zone_spreads_of_the_same_pods(
     zones: list[str],
 ) -> None:
     several, fond = range(110), {"app": "fond"}
@@ -320,7 +320,7 @@ def test_company_on_many_nodes_is_found_where_spreads_over_zones_count_the_same_
     assert ("affinity", "default/fond0") in found(manifests, plan(*pairs, *others))
 
 
-def test_all_terms_of_an_affinity_want_the_same_company() -> None:
+def test_one_pod_must_match_all_terms_of_an_affinity() -> None:
     web, db = near("web")["podAffinity"], near("db")["podAffinity"]
     name = "requiredDuringSchedulingIgnoredDuringExecution"
     fond = pod("fond", affinity={"podAffinity": {name: web[name] + db[name]}})
@@ -338,7 +338,7 @@ def test_a_chain_of_affinities_is_bound_from_its_end() -> None:
     assert {kind for kind, _ in found([POOL, *circle], plan(buys("n", "4", names)))} == {"affinity"}
 
 
-def test_a_node_without_the_label_is_no_place_for_affinity_and_free_of_anti_affinity() -> None:
+def test_a_node_without_the_label_fails_affinity_and_passes_anti_affinity() -> None:
     pods = [
         pod("p", labels=WEB, affinity=near("web", "rack")),
         pod("q", labels={"app": "db"}, affinity=apart("db", "rack")),

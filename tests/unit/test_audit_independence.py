@@ -1,4 +1,4 @@
-"""The audit vouches for the solver only as long as it has nothing from it."""
+"""The audit can only verify the solver as long as they share no code."""
 
 import ast
 from pathlib import Path
@@ -13,7 +13,7 @@ GIVEN = {
     "nodeclasses.nodeclasses",
     "nodeclasses.nodeconfiguration",
 }
-"""of nodesmith.model: what can be bought, as given data, and how to read an amount"""
+"""The allowed parts of nodesmith.model: the catalogue as given data, and the parsing of quantities."""
 
 
 def imported(path: Path) -> set[str]:

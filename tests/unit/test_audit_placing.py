@@ -1,4 +1,4 @@
-"""The audit of where single pods go: labels, taints, room, ports, volumes."""
+"""The audit of single pods: labels, taints, resources, ports, volumes."""
 
 from typing import Any
 
@@ -26,11 +26,11 @@ POOL = nodepool()
 
 
 def one(on: dict[str, Any], *more: Any, pool: Any = POOL, **fields: Any) -> set[Kind]:
-    """Audit a plan that buys a node for one pod, p."""
+    """Audit a plan that launches a node for one pod, p."""
     return kinds([pool, pod("p", **on), *more], plan(buys("n", "1", ["p"], **fields)))
 
 
-def test_a_plan_that_places_every_pod_is_right() -> None:
+def test_a_plan_that_places_every_pod_is_correct() -> None:
     pods = [pod("p"), pod("q", "2")]
     assert found([POOL, *pods], plan(buys("n", "3", ["p", "q"], ["m.large", "m.huge"]))) == []
 
@@ -54,7 +54,7 @@ def test_a_plan_that_places_every_pod_is_right() -> None:
         ([], False),
     ],
 )
-def test_required_node_affinity_is_read_as_kube_scheduler_reads_it(term: list[Any], suits: bool) -> None:
+def test_required_node_affinity_is_evaluated_like_in_kube_scheduler(term: list[Any], suits: bool) -> None:
     assert one({"affinity": on_nodes(term)}) == (set() if suits else {Kind.LABELS})
 
 
@@ -70,13 +70,13 @@ def test_a_pod_that_names_its_node_cannot_be_on_a_new_one() -> None:
     assert found(manifests, plan(existing={"n": ["p"]})) == []
 
 
-def test_a_node_selector_is_held_against_every_type_listed() -> None:
+def test_a_node_selector_is_checked_against_every_listed_type() -> None:
     on = {"nodeSelector": {"example.com/size": "large"}}
     assert one(on) == set()
     assert one(on, types=["m.large", "m.huge"]) == {Kind.LABELS}
 
 
-def test_taints_of_a_nodepool_keep_pods_off_that_do_not_tolerate_them() -> None:
+def test_taints_of_a_nodepool_repel_pods_without_a_toleration() -> None:
     taint = {"key": "team", "value": "a", "effect": "NoSchedule"}
     pool = nodepool(taints=[taint])
     assert one({}, pool=pool) == {Kind.TAINT}
@@ -92,7 +92,7 @@ def test_a_cordoned_node_takes_no_pods() -> None:
     assert found(manifests, plan(existing={"n": ["p"]})) == [("taint", "default/p")]
 
 
-def test_every_type_listed_must_hold_the_pods() -> None:
+def test_every_listed_type_must_have_room_for_the_pods() -> None:
     assert one({"cpu": "3"}, types=["m.large"]) == {Kind.REQUESTS}
     manifests = [POOL, pod("p", "3")]
     assert kinds(manifests, plan(buys("n", "3", ["p"], ["m.large", "m.small"]))) == {Kind.RESOURCES}
@@ -113,7 +113,7 @@ def test_every_type_listed_must_hold_the_pods() -> None:
         {"requests": {"ephemeral-storage": "21Gi"}},
     ],
 )
-def test_a_pod_takes_more_than_its_containers_ask_for(spec: dict[str, Any]) -> None:
+def test_a_pod_uses_more_than_its_containers_request(spec: dict[str, Any]) -> None:
     assert Kind.RESOURCES in one(spec)
 
 
@@ -126,18 +126,18 @@ def test_sidecars_run_beside_the_init_containers_after_them() -> None:
     assert found(manifests, plan(buys("n", "3", ["p"]))) == []
 
 
-def test_a_limit_without_a_request_is_one() -> None:
+def test_a_limit_without_a_request_counts_as_a_request() -> None:
     limited = [{"name": "main", "resources": {"limits": {"cpu": "5", "memory": "1Gi"}}}]
     assert Kind.RESOURCES in one({"containers": limited})
 
 
-def test_more_pods_than_a_node_runs_are_too_many() -> None:
+def test_a_node_takes_no_more_pods_than_its_limit() -> None:
     pods = [pod(f"p{i}", "100m") for i in range(11)]
     manifests = [POOL, *pods]
     assert found(manifests, plan(buys("n", "1100m", [f"p{i}" for i in range(11)]))) == [("resources", "n")]
 
 
-def test_what_is_bound_to_a_node_takes_its_room_and_what_has_ended_does_not() -> None:
+def test_bound_pods_use_the_room_of_a_node_and_finished_ones_do_not() -> None:
     there = [pod("old", "3", node="n"), {**pod("over", "3", node="n"), "status": {"phase": "Succeeded"}}]
     manifests = [POOL, node("n"), *there, pod("p", "1")]
     assert found(manifests, plan(existing={"n": ["p"]})) == []
@@ -145,7 +145,7 @@ def test_what_is_bound_to_a_node_takes_its_room_and_what_has_ended_does_not() ->
     assert found(manifests, plan(existing={"n": ["p"]})) == [("resources", "n")]
 
 
-def test_daemonsets_take_their_room_on_new_nodes_and_on_those_they_have_not_reached() -> None:
+def test_daemonsets_use_room_on_new_nodes_and_on_nodes_without_their_pod() -> None:
     agent = daemonset()
     manifests = [POOL, agent, pod("p", "4")]
     assert found(manifests, plan(buys("n", "4500m", ["p"], daemons=1))) == [("resources", "n")]
@@ -156,7 +156,7 @@ def test_daemonsets_take_their_room_on_new_nodes_and_on_those_they_have_not_reac
     assert found(manifests, plan(existing={"n": ["p"]})) == []
 
 
-def test_daemonsets_that_a_node_does_not_suit_take_nothing() -> None:
+def test_daemonsets_that_do_not_match_a_node_use_no_room() -> None:
     elsewhere = daemonset(nodeSelector={"example.com/size": "huge"})
     assert found([POOL, elsewhere, pod("p", "4")], plan(buys("n", "4", ["p"]))) == []
     tainted = nodepool(taints=[{"key": "team", "effect": "NoSchedule"}])
@@ -164,7 +164,7 @@ def test_daemonsets_that_a_node_does_not_suit_take_nothing() -> None:
     assert found([tainted, daemonset(), tolerant], plan(buys("n", "4", ["p"]))) == []
 
 
-def test_host_ports_meet_on_every_address_unless_both_name_different_ones() -> None:
+def test_host_ports_conflict_unless_both_have_different_addresses() -> None:
     def with_port(name: str, **port: Any) -> dict[str, Any]:
         ports = [{"containerPort": 80, "hostPort": 8080, **port}]
         containers = [{"name": "c", "ports": ports, "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]
@@ -187,7 +187,7 @@ def test_host_ports_of_daemonsets_and_of_bound_pods_are_taken() -> None:
     assert found(manifests, plan(existing={"n": ["p"]})) == [("host-port", "default/p")]
 
 
-def test_a_label_that_a_nodepool_leaves_open_may_be_what_all_pods_of_a_node_ask_for() -> None:
+def test_an_undetermined_label_may_have_the_value_that_all_pods_of_a_node_require() -> None:
     pool = nodepool(requirements=[wants("team", "In", "a", "b")])
     a: dict[str, Any] = {"nodeSelector": {"team": "a"}}
     b: dict[str, Any] = {"nodeSelector": {"team": "b"}}
@@ -235,7 +235,7 @@ def test_a_pod_goes_where_its_volume_is() -> None:
     assert found([POOL, mounting("p", "c")], plan(buys("n", "1", ["p"]))) == [("volume", "default/p")]
 
 
-def test_a_volume_that_is_still_to_be_made_is_made_where_its_class_allows() -> None:
+def test_an_unprovisioned_volume_is_placed_where_its_class_allows() -> None:
     manifests = [POOL, mounting("p", "c"), claim("c", storageClassName="wait")]
     bought = plan(buys("n", "1", ["p"]))
     assert found([*manifests, WAITING], bought) == []
@@ -267,7 +267,7 @@ def test_a_node_attaches_no_more_volumes_than_it_can() -> None:
     assert found([POOL, *claims, *volumes, *pods, node("n"), csinode], kept) == [("attach-limit", "n")]
 
 
-def test_a_new_node_attaches_what_nodes_of_its_types_state_where_the_catalogue_does_not() -> None:
+def test_a_new_node_has_the_attach_limit_of_existing_nodes_if_the_catalogue_has_none() -> None:
     claims = [claim(f"c{i}", volumeName=f"v{i}") for i in range(2)]
     volumes = [volume(f"v{i}", "z-a", "disk.example.com") for i in range(2)]
     pods = [mounting("p", "c0"), mounting("q", "c1")]
@@ -301,7 +301,7 @@ def test_a_claim_in_flight_takes_pods_without_its_startup_taints() -> None:
     assert found([POOL, claim_object, young, wanting], plan(existing={"default-x": ["p"]})) == []
 
 
-def test_pods_of_a_node_that_goes_away_may_be_given_another() -> None:
+def test_pods_of_a_terminating_node_may_move() -> None:
     leaving = node("old", about={"deletionTimestamp": "2026-11-21T12:00:00Z"})
     manifests = [POOL, leaving, pod("p", node="old"), pod("stays", node="old")]
     assert found(manifests, plan(buys("n", "1", ["p"]))) == []
@@ -311,7 +311,7 @@ def test_pods_of_a_node_that_goes_away_may_be_given_another() -> None:
     assert found([*manifests, pod("q")], plan(existing={"old": ["q"]})) == [("node-closed", "old")]
 
 
-def test_a_pod_left_although_a_node_has_room_for_it_is_a_warning() -> None:
+def test_an_unplaced_pod_that_fits_on_an_existing_node_is_a_warning() -> None:
     manifests = [POOL, node("n"), pod("p")]
     left = plan(unplaced={"p": "no room"})
     assert found(manifests, left) == [("could-fit", "default/p")]

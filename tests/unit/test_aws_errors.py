@@ -1,4 +1,4 @@
-"""Which of AWS's errors pass by themselves."""
+"""AWS errors that are transient."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def refused(code: str, status: int = 400) -> ClientError:
         ReadTimeoutError(endpoint_url="https://ec2"),
     ],
 )
-def test_throttling_server_errors_and_the_network_pass(error: ClientError) -> None:
+def test_throttling_server_errors_and_network_errors_are_transient(error: ClientError) -> None:
     assert is_passing(error)
     with pytest.raises(Transient, match="ec2:CreateFleet") as caught, transient_errors("ec2:CreateFleet"):
         raise error
@@ -47,7 +47,7 @@ def test_throttling_server_errors_and_the_network_pass(error: ClientError) -> No
     "error",
     [refused("UnauthorizedOperation", 403), refused("InvalidSubnetID.NotFound"), NoCredentialsError()],
 )
-def test_everything_else_comes_through_as_it_is_or_is_rejected_where_nobody_else_reads_it(
+def test_other_errors_propagate_or_are_rejected(
     error: ClientError,
 ) -> None:
     assert not is_passing(error)

@@ -1,4 +1,4 @@
-"""Capacity that is reserved: which reservations an EC2NodeClass selects, and what is remembered of them."""
+"""Capacity reservations: those that an EC2NodeClass selects, and how the ledger stores them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BLOCK = {**OPEN, "CapacityReservationId": "cr-2", "ReservationType": "capacity-b
 
 
 class Ec2:
-    """An EC2 that has these reservations and remembers what it was asked, as DescribeCapacityReservations takes it."""
+    """A fake EC2 with these reservations, which records the parameters of DescribeCapacityReservations."""
 
     def __init__(self, *reservations: Mapping[str, Any]) -> None:
         self.reservations = reservations
@@ -58,7 +58,7 @@ def found(*reservations: Mapping[str, Any]) -> tuple[CapacityReservation, ...]:
     return capacity_reservations(Ec2(*reservations), [CapacityReservationSelectorTerm({"team": "ml"})], NOW)
 
 
-def test_each_id_is_described_by_itself_and_every_other_term_by_its_filters() -> None:
+def test_each_id_is_described_separately_and_other_terms_by_their_filters() -> None:
     ec2 = Ec2(OPEN)
     terms = [
         CapacityReservationSelectorTerm(id="cr-2"),
@@ -83,13 +83,13 @@ def test_each_id_is_described_by_itself_and_every_other_term_by_its_filters() ->
     ]
 
 
-def test_a_reservation_named_by_id_that_is_not_active_is_not_used() -> None:
+def test_an_inactive_reservation_named_by_id_is_not_used() -> None:
     ec2 = Ec2({**OPEN, "State": "cancelled"})
 
     assert capacity_reservations(ec2, [CapacityReservationSelectorTerm(id="cr-1")], NOW) == ()
 
 
-def test_a_reservation_tells_its_pool_and_how_much_of_it_is_free() -> None:
+def test_a_reservation_has_its_pool_and_its_free_capacity() -> None:
     (reservation,) = found(OPEN)
 
     assert (reservation.instance_type, reservation.zone, reservation.available) == (
@@ -100,31 +100,31 @@ def test_a_reservation_tells_its_pool_and_how_much_of_it_is_free() -> None:
     assert (reservation.kind, reservation.match_criteria, reservation.expiring) == ("default", "open", False)
 
 
-def test_one_that_has_ended_is_left_out() -> None:
+def test_an_ended_reservation_is_omitted() -> None:
     assert found({**OPEN, "EndDate": NOW - timedelta(seconds=1)}) == ()
 
 
-def test_a_capacity_block_takes_nothing_new_in_its_last_forty_minutes() -> None:
+def test_a_capacity_block_is_expiring_in_its_last_forty_minutes() -> None:
     early, late = ({**BLOCK, "EndDate": NOW + timedelta(minutes=m)} for m in (41, 40))
 
     assert [r.expiring for r in (*found(early), *found(late))] == [False, True]
 
 
-def test_an_ordinary_reservation_may_be_used_to_its_end() -> None:
+def test_an_ordinary_reservation_can_be_used_until_its_end() -> None:
     assert not found({**OPEN, "EndDate": NOW + timedelta(minutes=5)})[0].expiring
 
 
-def test_none_is_no_error() -> None:
+def test_selecting_no_reservation_is_not_an_error() -> None:
     assert found() == ()
 
 
-def test_the_ledger_keeps_reservations() -> None:
+def test_the_ledger_stores_reservations() -> None:
     known = nodeclass_status(capacity_reservations=found(OPEN, {**BLOCK, "EndDate": NOW + timedelta(days=1)}))
 
     assert read_nodeclass(nodeclass_item(known)) == known
 
 
-def test_a_ledger_of_an_older_release_knows_none() -> None:
+def test_a_ledger_of_an_older_release_has_no_reservations() -> None:
     item = nodeclass_item(nodeclass_status())
     del item["capacity_reservations"]
 

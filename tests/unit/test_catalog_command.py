@@ -50,7 +50,7 @@ def test_the_table_marks_estimated_prices_and_explains_the_mark() -> None:
     (r9g,) = (line.split() for line in shown.splitlines() if line.startswith("r9g.large"))
     assert m5 == ["m5.large", "amd64", "2", "8", "GiB", "29", "us-east-1[abcdf]", "0.0960", "~0.0336"]
     assert r9g[-2:] == ["-", "-"]
-    assert "~ estimated:" in shown
+    assert "~ estimated from" in shown
 
 
 def test_another_regions_prices_are_estimates_and_chinas_are_in_cny() -> None:
@@ -69,7 +69,7 @@ def test_faults_of_a_file_go_to_standard_error_and_the_rest_is_listed(tmp_path: 
 
 
 class QuietMarket:
-    """A market of which only the spot prices can be learned."""
+    """A market that only provides spot prices."""
 
     def __getattr__(self, call: str) -> Callable[[], Never]:
         def refuse() -> Never:
@@ -82,7 +82,7 @@ class QuietMarket:
         return {("m5.large", "us-east-1a"): 0.0123}
 
 
-def test_what_aws_does_not_answer_is_taken_from_the_package_with_a_warning(
+def test_failed_aws_calls_fall_back_to_embedded_data_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("nodesmith.adapters.catalog.pricing.aws_market", lambda _: QuietMarket())
@@ -96,15 +96,15 @@ def test_what_aws_does_not_answer_is_taken_from_the_package_with_a_warning(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--arch", "amd46"], "--arch: nothing is 'amd46', did you mean 'amd64'"),
+        (["--arch", "amd46"], "--arch: unknown value 'amd46', did you mean 'amd64'"),
         (["--capacity-type", "sport"], "did you mean 'spot'"),
         (["--source", "missing.json"], "--source missing.json: No such file"),
         (["zz*"], "'zz\\*': no such instance type in us-east-1"),
         (["m5.large", "m5.lage"], "'m5.lage': no such instance type in us-east-1, did you mean 'm5.large'"),
-        (["m5.large", "--zone", "us-east-1z"], "no instance type in us-east-1 is what you ask for"),
+        (["m5.large", "--zone", "us-east-1z"], "no instance type in us-east-1 matches"),
         (["--region", "us-east-9"], "'us-east-9' is not in the embedded catalogue"),
     ],
 )
-def test_what_cannot_be_answered_is_refused_with_a_hint(arguments: list[str], said: str) -> None:
+def test_invalid_options_are_refused_with_a_hint(arguments: list[str], said: str) -> None:
     with pytest.raises(Rejected, match=said):
         run(*arguments)

@@ -55,7 +55,7 @@ def resolved(catalog: Catalog) -> InstanceType:
     return instance_types(catalog, NodeConfiguration())[0]
 
 
-def test_a_kwok_type_keeps_100m_cpu_and_10_mi_memory() -> None:
+def test_a_kwok_type_has_an_overhead_of_100m_cpu_and_10_mi_memory() -> None:
     catalog, problems = read(KWOK)
     one = resolved(catalog)
     assert problems == ()
@@ -65,7 +65,7 @@ def test_a_kwok_type_keeps_100m_cpu_and_10_mi_memory() -> None:
     assert one.offerings == (Offering("zone-a", "spot", 0.07), Offering("zone-b", "on-demand", 0.1))
 
 
-def test_a_kwok_type_has_110_pods_unless_it_says_otherwise() -> None:
+def test_a_kwok_type_has_110_pods_by_default() -> None:
     assert resolved(read(kwok(resources={"cpu": "1", "memory": "1Gi"}))[0]).capacity.pods == 110
 
 
@@ -93,7 +93,7 @@ def test_a_kwok_type_for_two_operating_systems_labels_its_nodes_with_neither() -
     assert one.requirements["kubernetes.io/os"].values == {"linux", "windows"}
 
 
-def test_a_kwok_offering_that_is_not_available_is_listed_but_not_for_sale() -> None:
+def test_an_unavailable_kwok_offering_is_listed_but_cannot_be_bought() -> None:
     sold_out = {**kwok_offering("zone-c", "spot"), "Available": False}
     catalog, _ = read(kwok(offerings=[*KWOK["offerings"], sold_out]))
     assert len(catalog.offerings["c-4x-amd64-linux"]) == 3
@@ -101,7 +101,7 @@ def test_a_kwok_offering_that_is_not_available_is_listed_but_not_for_sale() -> N
 
 
 @pytest.mark.parametrize("price", [None, -0.5, 0, "0.1", True, float("inf")])
-def test_an_offering_without_a_usable_price_is_named_and_the_others_go_on(price: object) -> None:
+def test_an_offering_without_a_valid_price_is_reported_and_the_others_are_kept(price: object) -> None:
     catalog, problems = read(kwok(offerings=[kwok_offering("zone-a", "spot", price), KWOK["offerings"][1]]))  # type: ignore[index]
     assert [offering.zone for offering in catalog.offerings["c-4x-amd64-linux"]] == ["zone-b"]
     (problem,) = problems
@@ -122,20 +122,20 @@ def test_an_offering_without_a_usable_price_is_named_and_the_others_go_on(price:
         ({"name": ""}, "instance type 1: name is ''"),
     ],
 )
-def test_a_type_with_a_fault_is_left_out_with_the_reason(change: dict[str, object], said: str) -> None:
+def test_an_invalid_type_is_omitted_with_the_reason(change: dict[str, object], said: str) -> None:
     catalog, problems = read(kwok(**change), kwok(name="good"))
     assert list(catalog.facts) == ["good"]
     assert any(said in str(problem) for problem in problems)
 
 
-def test_an_unknown_capacity_type_is_answered_with_the_nearest() -> None:
+def test_the_closest_capacity_type_is_suggested_for_an_unknown_one() -> None:
     _, problems = read(kwok(offerings=[kwok_offering("zone-a", "on-demnd")]))
     (problem,) = problems
     assert problem.field == "offerings[0].Requirements[karpenter.sh/capacity-type]"
     assert (problem.found, problem.remedy) == ("'on-demnd'", "did you mean 'on-demand'?")
 
 
-def test_an_offering_without_a_zone_or_with_another_operator_is_named() -> None:
+def test_an_offering_without_a_zone_or_with_another_operator_is_reported() -> None:
     offering = kwok_offering("zone-a", "spot")
     offering["Requirements"][1]["operator"] = "NotIn"
     catalog, problems = read(kwok(offerings=[offering, "free"]))
@@ -147,7 +147,7 @@ def test_an_offering_without_a_zone_or_with_another_operator_is_named() -> None:
     ]
 
 
-def test_a_requirement_that_offerings_do_not_have_is_named_and_the_offering_stays() -> None:
+def test_an_unsupported_requirement_is_reported_and_its_offering_is_kept() -> None:
     offering = kwok_offering("zone-a", "spot")
     offering["Requirements"].append({"key": "example.com/rack", "operator": "In", "values": ["r1"]})
     catalog, (problem,) = read(kwok(offerings=[offering]))
@@ -156,7 +156,7 @@ def test_a_requirement_that_offerings_do_not_have_is_named_and_the_offering_stay
     assert "ignored" in problem.remedy
 
 
-def test_the_second_of_two_types_or_offerings_of_one_name_is_left_out() -> None:
+def test_duplicate_types_and_offerings_are_omitted() -> None:
     twice = kwok(offerings=[kwok_offering("zone-a", "spot", 0.1), kwok_offering("zone-a", "spot", 0.2)])
     catalog, problems = read(twice, KWOK)
     assert [o.price_hourly_usd for o in catalog.offerings["c-4x-amd64-linux"]] == [0.1]
@@ -176,19 +176,19 @@ def test_the_second_of_two_types_or_offerings_of_one_name_is_left_out() -> None:
         gzip.compress(b"{}"),
     ],
 )
-def test_a_file_that_is_no_catalogue_is_rejected(data: bytes) -> None:
+def test_a_file_that_is_not_a_catalogue_is_rejected(data: bytes) -> None:
     with pytest.raises(Rejected, match="catalogue"):
         read_catalog_file(data, NOW)
 
 
 @pytest.mark.parametrize("content", [KWOK, {"name": "c", "arch": "amd64"}])
-def test_a_compressed_list_reads_like_a_plain_one(content: dict[str, Any]) -> None:
+def test_a_compressed_list_is_read_like_a_plain_one(content: dict[str, Any]) -> None:
     good = json.dumps([content, kwok(name="good")]).encode()
     assert read_catalog_file(gzip.compress(good), NOW)[0].facts == read_catalog_file(good, NOW)[0].facts
     assert read_catalog_file(gzip.compress(good), NOW)[1] == read_catalog_file(good, NOW)[1]
 
 
-def test_a_file_in_which_nothing_is_usable_says_why() -> None:
+def test_a_file_without_usable_types_is_rejected_with_the_reasons() -> None:
     with pytest.raises(
         Rejected, match=r"no usable instance type; InstanceType/c-4x.*architecture is 'sparc'"
     ):
@@ -206,7 +206,7 @@ def listing() -> list[dict[str, Any]]:
     return list_types(catalog, instance_types(catalog, NodeConfiguration()))
 
 
-def test_the_listing_shows_a_type_as_the_contract_says(listing: list[dict[str, Any]]) -> None:
+def test_the_listing_has_the_documented_fields(listing: list[dict[str, Any]]) -> None:
     (m5,) = (dict(one) for one in listing if one["name"] == "m5.large")
     labels, offerings = m5.pop("labels"), m5.pop("offerings")
     assert m5 == {
@@ -235,7 +235,7 @@ def test_the_listing_shows_a_type_as_the_contract_says(listing: list[dict[str, A
     }
 
 
-def test_the_listing_says_what_al2023_cannot_run_on(listing: list[dict[str, Any]]) -> None:
+def test_types_that_cannot_run_al2023_are_listed_as_unavailable(listing: list[dict[str, Any]]) -> None:
     (a1,) = (one for one in listing if one["name"] == "a1.large")
     assert {offering["available"] for offering in a1["offerings"]} == {False}
 
@@ -247,7 +247,7 @@ def test_the_listing_can_be_read_back(listing: list[dict[str, Any]]) -> None:
     assert list_types(catalog, instance_types(catalog, NodeConfiguration())) == listing
 
 
-def test_a_listing_with_a_missing_price_names_the_offering(listing: list[dict[str, Any]]) -> None:
+def test_a_missing_price_in_a_listing_is_reported_with_its_offering(listing: list[dict[str, Any]]) -> None:
     broken = deepcopy(listing[:2])
     del broken[0]["offerings"][1]["priceHourly"]
     broken[1]["allocatable"]["cpuMilli"] = 10**9
@@ -258,6 +258,6 @@ def test_a_listing_with_a_missing_price_names_the_offering(listing: list[dict[st
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "packed"])
-def test_a_file_nested_without_end_is_no_catalogue(pack: Callable[[bytes], bytes]) -> None:
+def test_a_too_deeply_nested_file_is_rejected(pack: Callable[[bytes], bytes]) -> None:
     with pytest.raises(Rejected, match="catalogue"):
         read_catalog_file(pack(b"[" * 100_000 + b"]" * 100_000), NOW)

@@ -1,4 +1,4 @@
-"""docs/connect.md names every check and every option of connect, disconnect and doctor, and no others."""
+"""docs/connect.md lists every check and every option of connect, disconnect and doctor, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What connect does with what it has seen: steps from values, in order, and none where nothing is missing."""
+"""The steps of connect, derived from observed values: in order, and none if nothing is missing."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ EMPTY = Inside(Survey({}))
 
 
 def bare(**changes: Any) -> Account:
-    """Return an account with a deployed stack and nothing of the cluster's."""
+    """Return an account with a deployed stack, but nothing of the cluster."""
     made = Account(
         "1",
         "aws",
@@ -107,7 +107,7 @@ def test_nothing_is_done_where_nothing_is_missing() -> None:
     assert actions(whole()) == []
 
 
-def test_a_bare_account_gets_everything_and_the_registration_last() -> None:
+def test_an_empty_account_gets_everything_and_the_registration_last() -> None:
     done = actions(bare(has_spot_role=False))
     kinds = list(dict.fromkeys(type(each).__name__ for each in done))
     assert kinds == [
@@ -125,7 +125,7 @@ def test_a_bare_account_gets_everything_and_the_registration_last() -> None:
     assert len([each for each in done if isinstance(each, MakeEntry)]) == 8
 
 
-def test_auto_mode_brings_the_agent() -> None:
+def test_auto_mode_includes_the_agent() -> None:
     account = bare(cluster=replace(CLUSTER, is_auto_mode=True))
     assert InstallAgent() not in actions(account)
 
@@ -135,7 +135,7 @@ def test_the_mode_is_switched_first() -> None:
     assert actions(account, replace(WANTED, is_to_switch_mode=True))[0] == SetMode()
 
 
-def test_an_entry_with_another_user_or_group_is_changed_and_one_of_another_type_is_replaced() -> None:
+def test_an_entry_with_a_wrong_user_or_group_is_changed_and_one_of_a_wrong_type_is_replaced() -> None:
     account = whole()
     lifecycle = account.role_arn("nodesmith-lifecycle-us-east-1")
     user = "nodesmith:writer:{{SessionName}}"
@@ -147,7 +147,7 @@ def test_an_entry_with_another_user_or_group_is_changed_and_one_of_another_type_
         assert actions(replace(account, entries={**account.entries, lifecycle: entry})) == [action]
 
 
-def test_a_node_role_without_its_policies_gets_those_that_it_lacks() -> None:
+def test_missing_policies_are_attached_to_the_node_role() -> None:
     cni = "arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy"
     account = whole(node_roles={NODES: NodeRole(NODES, frozenset({cni}))})
     (action,) = actions(account)
@@ -156,7 +156,7 @@ def test_a_node_role_without_its_policies_gets_those_that_it_lacks() -> None:
     assert len(action.policies) == 3
 
 
-def test_a_role_of_ones_own_is_used_as_it_is_and_may_join() -> None:
+def test_a_custom_node_role_is_not_changed_and_gets_an_access_entry() -> None:
     account = whole(
         node_roles={
             "shared": NodeRole("shared"),
@@ -170,12 +170,12 @@ def test_a_role_of_ones_own_is_used_as_it_is_and_may_join() -> None:
     assert done[:-1] == [MakeEntry(account.role_arn("shared"), "EC2_LINUX")]
 
 
-def test_a_registration_that_cannot_be_read_is_written_anew() -> None:
+def test_an_unreadable_registration_is_rewritten() -> None:
     (action,) = actions(whole(parameter="{"))
     assert action == Register(registration(WANTED, bare()).to_json(), is_new=False)
 
 
-def test_subnets_that_another_cluster_finds_are_not_tagged() -> None:
+def test_subnets_tagged_for_another_cluster_are_not_tagged() -> None:
     account = whole(subnets=(Tagged("subnet-1", "other"),))
     assert actions(account) == []
     (found,) = problems(WANTED, account)
@@ -189,7 +189,7 @@ def test_only_what_is_missing_or_different_is_applied() -> None:
     crd = "CustomResourceDefinition"
     objects = (
         made(crd, State.PRESENT),
-        made(crd, State.DIFFERENT, "is newer than this command's"),
+        made(crd, State.DIFFERENT, "is newer than the one in this release"),
         made("ClusterRole", State.DIFFERENT),
         made("ValidatingAdmissionPolicy", State.UNKNOWN_KIND),
         made("ConfigMap", State.MISSING),
@@ -220,7 +220,7 @@ def test_a_pod_without_credentials_is_replaced() -> None:
         ({"public_cidrs": ("10.0.0.0/8",)}, "endpoint", "public for 10.0.0.0/8 only"),
     ],
 )
-def test_what_a_cluster_lacks_is_a_problem(changes: dict[str, Any], check: str, words: str) -> None:
+def test_a_missing_prerequisite_is_a_problem(changes: dict[str, Any], check: str, words: str) -> None:
     found = [
         each for each in problems(WANTED, whole(cluster=replace(CLUSTER, **changes))) if each.check == check
     ]
@@ -230,7 +230,7 @@ def test_what_a_cluster_lacks_is_a_problem(changes: dict[str, Any], check: str, 
     assert found[0].remedy
 
 
-def test_an_endpoint_that_is_open_among_others_is_no_problem() -> None:
+def test_an_endpoint_open_to_all_addresses_is_no_problem() -> None:
     cluster = replace(CLUSTER, public_cidrs=("10.0.0.0/8", "0.0.0.0/0"))
     assert list(problems(WANTED, whole(cluster=cluster))) == []
 
@@ -240,10 +240,10 @@ def test_an_endpoint_that_is_open_among_others_is_no_problem() -> None:
     [
         (None, "error", "is not deployed"),
         (replace(STACK, table_name=""), "error", "has no output TableName"),
-        (replace(STACK, version="0.0.1"), "warning", "is of version 0.0.1"),
+        (replace(STACK, version="0.0.1"), "warning", "has version 0.0.1"),
     ],
 )
-def test_a_stack_that_is_not_there_or_not_of_today(
+def test_a_missing_or_outdated_stack_is_reported(
     stack: RegionStack | None, severity: str, words: str
 ) -> None:
     (found,) = [each for each in problems(WANTED, whole(stack=stack)) if each.check == "stack"]
@@ -252,7 +252,7 @@ def test_a_stack_that_is_not_there_or_not_of_today(
     assert found.remedy.endswith("deploy nodesmith-us-east-1")
 
 
-def test_a_node_role_that_the_stack_does_not_speak_of_is_a_warning() -> None:
+def test_a_node_role_that_the_stack_does_not_list_is_a_warning() -> None:
     roles = {"mine": NodeRole("mine"), NODES: NodeRole(NODES)}
     account = whole(node_roles=roles, stack=replace(STACK, node_roles=None))
     (found,) = problems(replace(WANTED, node_role="mine"), account)
@@ -265,13 +265,13 @@ def test_a_node_role_that_ec2_cannot_assume_is_a_problem() -> None:
     assert found.found == "does not trust ec2.amazonaws.com"
 
 
-def test_every_fault_in_settings_is_named() -> None:
+def test_every_invalid_setting_is_reported() -> None:
     with pytest.raises(Rejected) as caught:
         parsed_settings(["RESERVED_ENI=1", "PREFIX_DELEGATION", "VM_MEMORY_OVERHEAD_PERCENT=2", "NOTHING="])
     said = str(caught.value)
     for words in (
         "did you mean 'RESERVED_ENIS'?",
-        "'PREFIX_DELEGATION': write NAME=VALUE",
+        "'PREFIX_DELEGATION': expected NAME=VALUE",
         "less than 1",
         "NOTHING",
     ):

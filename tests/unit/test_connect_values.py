@@ -1,4 +1,4 @@
-"""What connect, disconnect and doctor judge from values: leftovers, quotas, CRDs, principals, URLs, images."""
+"""The pure functions of connect, disconnect and doctor: leftovers, quotas, CRDs, principals, URLs, images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SERVED = Served("web", "us-east-1", "bucket", "nodesmith", "shared", "forwarder:
 ROLE = "arn:aws:iam::1:role"
 
 
-def test_a_config_map_is_named_by_its_content_as_kustomize_names_it() -> None:
+def test_a_config_map_name_has_the_same_content_hash_as_in_kustomize() -> None:
     names = "AWS_REGION BUCKET_NAME DISRUPTION_QUEUE_URL LIFECYCLE_QUEUE_URL PROVISIONING_QUEUE_URL".split()
     data = {
         **dict.fromkeys([*names, "READINESS_QUEUE_URL", "TERMINATION_QUEUE_URL"], ""),
@@ -35,7 +35,7 @@ def test_a_config_map_is_named_by_its_content_as_kustomize_names_it() -> None:
     assert hashed_name("nodesmith-forwarder", data) == "nodesmith-forwarder-72629m4mf7"  # kubectl kustomize's
 
 
-def test_the_forwarder_is_told_its_table_and_the_vpc_of_the_cluster() -> None:
+def test_the_forwarder_settings_include_the_table_and_the_vpc() -> None:
     (written,) = [each for each in manifests(SERVED) if each["kind"] == "ConfigMap"]
     settings = read_forwarder_settings(written["data"])
     assert (settings.table_name, settings.reached_from) == ("nodesmith", "shared")
@@ -67,7 +67,7 @@ def test_the_namespace_and_the_crds_come_first_and_the_deployment_last() -> None
         ("", "", False),
     ],
 )
-def test_two_urls_are_of_one_api_server_where_host_and_port_are_the_same(
+def test_urls_with_the_same_host_and_port_are_the_same_api_server(
     host: str, endpoint: str, same: bool
 ) -> None:
     assert is_same(host, endpoint) is same
@@ -82,14 +82,14 @@ def test_the_principal_of_a_session_is_its_role() -> None:
     "image", ["nodesmith-forwarder", "repo/image", "repo:5000/image", "a b:1", "x@sha256:12"]
 )
 def test_an_image_without_tag_or_digest_is_refused(image: str) -> None:
-    with pytest.raises(Rejected, match="with its tag or digest"):
+    with pytest.raises(Rejected, match="with a tag or digest"):
         refuse_image(image)
 
 
 @pytest.mark.parametrize(
     "image", ["forwarder:0.1.0", "r.example:5000/a/b:1", f"a/b@sha256:{'0' * 64}", f"b:1@sha256:{'0' * 64}"]
 )
-def test_an_image_with_tag_or_digest_is_taken(image: str) -> None:
+def test_an_image_with_tag_or_digest_is_accepted(image: str) -> None:
     refuse_image(image)
 
 
@@ -108,7 +108,7 @@ def changed(crd: dict[str, Any], *, without: str = "", more: str = "") -> dict[s
     }
 
 
-def test_of_two_crds_the_one_that_knows_more_fields_is_the_newer() -> None:
+def test_the_crd_with_more_fields_is_newer() -> None:
     ours = custom_resource_definitions()[0]
     assert age(ours, ours) is Age.SAME
     assert age(changed(ours, without="weight"), ours) is Age.OLDER
@@ -119,7 +119,7 @@ def test_of_two_crds_the_one_that_knows_more_fields_is_the_newer() -> None:
 # Disconnect
 
 
-def test_entries_of_functions_in_any_vpc_go_and_others_stay() -> None:
+def test_access_entries_of_functions_in_any_vpc_are_removed_and_others_stay() -> None:
     names = (
         "nodesmith-lifecycle-us-east-1",
         "nodesmith-shared-vpc-repair-us-east-1",
@@ -133,7 +133,7 @@ def test_entries_of_functions_in_any_vpc_go_and_others_stay() -> None:
     assert set(row.action.principals) == {f"{ROLE}/{names[0]}", f"{ROLE}/{names[1]}"}
 
 
-def test_the_role_for_nodes_goes_only_if_connect_made_it_and_only_if_asked() -> None:
+def test_the_node_role_is_deleted_only_if_connect_created_it_and_only_on_request() -> None:
     def standings(role: NodeRole, keeping: Keeping) -> list[str]:
         return [row.standing for row in removals(Leftovers("web", "r", node_roles=(role,)), keeping)]
 
@@ -144,7 +144,7 @@ def test_the_role_for_nodes_goes_only_if_connect_made_it_and_only_if_asked() -> 
     assert standings(made, Keeping(nodes=True, node_role=False)) == [Standing.KEPT]
 
 
-def test_an_agent_that_others_use_stays() -> None:
+def test_an_agent_that_other_software_uses_stays() -> None:
     rows = removals(Leftovers("web", "r", is_agent_made=True, is_only_association=False), Keeping())
     assert [row.standing for row in rows] == [Standing.KEPT]
 
@@ -152,20 +152,22 @@ def test_an_agent_that_others_use_stays() -> None:
 # Quotas
 
 
-def test_quotas_are_nearly_used_up_from_four_fifths_on() -> None:
+def test_a_quota_used_to_80_percent_is_reported() -> None:
     quotas = Quotas({"spot": 100, "on-demand": 100}, {"spot": 80, "on-demand": 79}, concurrency=1000)
     (found,) = quota_findings(quotas, "us-east-1")
-    assert found.object == "EC2's quota of spot vCPUs"
-    assert found.found == "80 of 100 vCPUs are used"
+    assert found.object == "EC2 quota of spot vCPUs"
+    assert found.found == "80 of 100 vCPUs are in use"
     assert "--quota-code L-34B43A08 --desired-value 200" in found.remedy
 
 
-def test_quotas_that_nobody_may_read_are_said_to_be_left_out() -> None:
-    (found,) = quota_findings(Quotas(denied=("you may not servicequotas:GetServiceQuota on ec2",)), "r")
+def test_quotas_without_read_permission_are_reported_as_not_checked() -> None:
+    (found,) = quota_findings(
+        Quotas(denied=("you are not allowed to call servicequotas:GetServiceQuota on ec2",)), "r"
+    )
     assert found.severity == "info"
 
 
-def test_vcpus_are_counted_of_the_families_that_the_quotas_are_for() -> None:
+def test_only_vcpus_of_the_quotas_instance_families_count() -> None:
     def instance(kind: str, cores: int, **more: Any) -> dict[str, Any]:
         return {"InstanceType": kind, "CpuOptions": {"CoreCount": cores, "ThreadsPerCore": 2}, **more}
 

@@ -1,4 +1,4 @@
-"""The control plane's start and end, with programs of the tests' own, and its authenticator."""
+"""Start and end of the control plane, with the tests' own programs, and its authenticator."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def port_of(plane: ControlPlane) -> int:
     return int(plane.url.rpartition(":")[2])
 
 
-def test_all_are_started_and_ended_last_first(tmp_path: Path) -> None:
+def test_all_programs_start_and_end_in_reverse_order(tmp_path: Path) -> None:
     with ControlPlane(programs(tmp_path / "bin", tmp_path / "journal"), tmp_path / "plane") as plane:
         assert set(journal(tmp_path, "start")) == set(STARTED)
         assert journal(tmp_path, "start")[:2] == STARTED[:2]
@@ -48,7 +48,7 @@ def test_all_are_started_and_ended_last_first(tmp_path: Path) -> None:
     assert not listens(port_of(plane))
 
 
-def test_its_kubeconfig_leads_to_it_and_is_its_owners_only(tmp_path: Path) -> None:
+def test_its_kubeconfig_works_and_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     with ControlPlane(programs(tmp_path / "bin", tmp_path / "journal"), tmp_path / "plane") as plane:
         kubeconfig = plane.kubeconfig()
         assert kubeconfig["current-context"] == "nodesmith-local"
@@ -74,7 +74,7 @@ def test_a_program_that_dies_at_the_start_ends_the_others(tmp_path: Path) -> Non
     assert set(journal(tmp_path, "start")) == set(journal(tmp_path, "end"))
 
 
-def test_a_port_that_somebody_else_was_quicker_to_have_is_replaced_once(tmp_path: Path) -> None:
+def test_a_port_that_another_process_took_first_is_replaced_once(tmp_path: Path) -> None:
     once = f'[ -e {tmp_path}/tried ] || {{ touch {tmp_path}/tried; echo "bind: address already in use"; exit 1; }}'
     with ControlPlane(programs(tmp_path / "bin", tmp_path / "journal", kwok=once), tmp_path / "plane"):
         assert journal(tmp_path, "start").count("etcd") == 2
@@ -125,10 +125,10 @@ def test_an_api_server_that_is_restarted_is_back_at_its_port_alone(tmp_path: Pat
         assert port_of(plane) == port
         assert journal(tmp_path, "start").count("kube-apiserver") == 2
         assert journal(tmp_path, "start").count("etcd") == 1
-    assert sorted(journal(tmp_path, "end")) == sorted(STARTED)  # the one that was killed said nothing
+    assert sorted(journal(tmp_path, "end")) == sorted(STARTED)  # the killed program wrote nothing
 
 
-def test_kubectl_is_the_administrator_and_reads_nothing_of_the_users(
+def test_kubectl_runs_as_the_administrator_and_reads_none_of_the_users_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", "/users/own")
@@ -143,7 +143,7 @@ def test_kubectl_is_the_administrator_and_reads_nothing_of_the_users(
 
 
 def asked(authenticator: Authenticator, token: str) -> dict[str, Any]:
-    """Ask as kube-apiserver does."""
+    """Send a TokenReview as kube-apiserver does."""
     url = authenticator.kubeconfig()["clusters"][0]["cluster"]["server"]
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
     with urlopen(Request(url, json.dumps(review).encode())) as answer:  # noqa: S310 http, and ours
@@ -153,7 +153,7 @@ def asked(authenticator: Authenticator, token: str) -> dict[str, Any]:
     return status
 
 
-def test_a_token_is_its_users_and_no_other_is_anybodys() -> None:
+def test_only_known_tokens_authenticate_as_their_users() -> None:
     known = {"a": User("nodesmith", ("observers", "writers"))}
     with Authenticator(known.get) as authenticator:
         user = {"username": "nodesmith", "groups": ["observers", "writers"]}

@@ -1,4 +1,4 @@
-"""Where the control plane's programs come from: a named folder, or a build by a Go of the tests' own."""
+"""Source of the control plane's programs: a named folder, or a build with the tests' own Go."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ esac
 
 
 class Checkout:
-    """A checkout with Go modules, and a Go that writes down what it is asked to build."""
+    """A checkout with Go modules, and a Go that records what it builds."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -85,7 +85,7 @@ def test_a_named_folder_with_all_programs_is_taken_and_nothing_is_built(
     assert checkout.builds() == []
 
 
-def test_a_named_folder_that_lacks_some_is_refused_by_their_names(
+def test_a_named_folder_that_lacks_programs_is_refused_with_their_names(
     checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = assets(tmp_path / "assets", "etcd", "kube-apiserver", "kubectl", "kwok")
@@ -105,7 +105,7 @@ def test_an_installed_package_asks_for_a_checkout_or_a_folder(
         find_binaries(checkout=tmp_path)
 
 
-def test_what_is_missing_is_built_once(checkout: Checkout) -> None:
+def test_missing_programs_are_built_once(checkout: Checkout) -> None:
     assert checkout.find() == checkout.built
     assert all(os.access(checkout.built / name, os.X_OK) for name in PROGRAMS)
     assert (checkout.built / "etcd").resolve() == checkout.built / "controlplane"
@@ -114,14 +114,14 @@ def test_what_is_missing_is_built_once(checkout: Checkout) -> None:
     assert len(checkout.builds()) == 1
 
 
-def test_kubernetes_is_told_its_version_as_go_mod_has_it(checkout: Checkout) -> None:
+def test_the_build_gets_kubernetes_version_from_go_mod(checkout: Checkout) -> None:
     checkout.find()
     arguments = Path(f"{checkout.calls}.arguments").read_text()
     for told in ("gitVersion=v1.36.3", "gitMajor=1", "gitMinor=36", "gitTreeState=clean"):
         assert f"-X k8s.io/component-base/version.{told}" in arguments
 
 
-def test_what_is_built_needs_no_go_any_more(checkout: Checkout) -> None:
+def test_built_programs_need_no_go(checkout: Checkout) -> None:
     checkout.find()
     (checkout.root / "bin/go").unlink()
     assert checkout.find() == checkout.built
@@ -137,7 +137,7 @@ def test_modules_that_have_changed_are_built_again(checkout: Checkout, changed: 
 
 
 @pytest.mark.parametrize("missing", ["kwok", "kubectl", "controlplane", "stamp"])
-def test_what_has_gone_missing_is_built_again(checkout: Checkout, missing: str) -> None:
+def test_deleted_programs_are_built_again(checkout: Checkout, missing: str) -> None:
     checkout.find()
     (checkout.built / missing).unlink()
     checkout.find()
@@ -145,10 +145,12 @@ def test_what_has_gone_missing_is_built_again(checkout: Checkout, missing: str) 
     assert (checkout.built / missing).exists()
 
 
-def test_no_go_says_what_to_install(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_go_the_error_says_what_to_install(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (checkout.root / "bin/go").unlink()
     monkeypatch.setenv("PATH", str(checkout.root / "bin"))
-    wanted = r"there is none: install Go 1\.26\.0 or newer .*or set KUBEBUILDER_ASSETS"
+    wanted = r"which is not installed: install Go 1\.26\.0 or newer .*or set KUBEBUILDER_ASSETS"
     with pytest.raises(Rejected, match=wanted):
         checkout.find()
 
@@ -187,7 +189,7 @@ def test_a_folder_that_cannot_be_written_is_named(checkout: Checkout) -> None:
         checkout.find()
 
 
-def test_a_build_that_is_killed_is_made_again(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_build_is_repeated(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_GO_BUILDS", "sleep 30")
     program = (
         "import sys; from pathlib import Path; from nodesmith_cli.local.controlplane import find_binaries; "
@@ -226,7 +228,7 @@ def test_two_processes_do_not_build_at_once(checkout: Checkout) -> None:
         waiting = threading.Thread(target=checkout.find)
         waiting.start()
         eventually(lambda: any("another process is building" in line for line in checkout.told))
-        (checkout.built / "kept").rename(checkout.built / "stamp")  # the other one is done
+        (checkout.built / "kept").rename(checkout.built / "stamp")  # the other process is done
     waiting.join(60)
     assert not waiting.is_alive()
     assert len(checkout.builds()) == 1

@@ -1,4 +1,4 @@
-"""Programs beside us: their logs, their end, and their owner's."""
+"""Child processes: their logs, their end, and their owner's end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def keep_checking(process: Process) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Return whether a process is alive, and no zombie."""
+    """Return whether a process is alive and not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -57,14 +57,14 @@ def test_a_program_that_ends_is_named_with_the_end_of_its_log(tmp_path: Path) ->
     assert len(lines) < 20
 
 
-def test_a_program_that_is_killed_says_by_what(tmp_path: Path) -> None:
+def test_a_killed_program_is_reported_with_its_signal(tmp_path: Path) -> None:
     process = Process([program(tmp_path, "kill -9 $$")], tmp_path / "log")
     with pytest.raises(Died, match="program was killed by signal 9"):
         keep_checking(process)
     process.stop()
 
 
-def test_a_program_is_asked_to_end_before_it_is_made_to(tmp_path: Path) -> None:
+def test_a_program_is_terminated_before_it_is_killed(tmp_path: Path) -> None:
     log = tmp_path / "log"
     process = Process(
         [program(tmp_path, "trap 'echo bye; exit' TERM; echo here; while :; do sleep 0.02; done")], log
@@ -74,7 +74,7 @@ def test_a_program_is_asked_to_end_before_it_is_made_to(tmp_path: Path) -> None:
     assert log.read_text().split() == ["here", "bye"]
 
 
-def test_a_program_that_will_not_end_is_made_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_does_not_terminate_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_STOP_SECONDS", 0.2)
     log = tmp_path / "log"
     process = Process([program(tmp_path, "trap '' TERM; echo $$; while :; do sleep 0.02; done")], log)
@@ -83,7 +83,7 @@ def test_a_program_that_will_not_end_is_made_to(tmp_path: Path, monkeypatch: pyt
     assert not runs(pid)
 
 
-def test_what_a_program_has_started_ends_with_it(tmp_path: Path) -> None:
+def test_child_processes_end_with_their_program(tmp_path: Path) -> None:
     log = tmp_path / "log"
     process = Process([program(tmp_path, "sleep 300 & echo $!; wait")], log)
     (child,) = numbers(log)
@@ -124,7 +124,7 @@ def test_a_program_ends_when_its_owner_is_killed_and_not_before(tmp_path: Path, 
     eventually(lambda: not runs(pid))
 
 
-def test_a_program_sees_no_settings_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_does_not_see_our_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ETCD_NAME", "users-own")
     log = tmp_path / "log"
     process = Process([program(tmp_path, 'echo "<$ETCD_NAME> $HOME"; read -r x; echo end')], log)
@@ -133,7 +133,7 @@ def test_a_program_sees_no_settings_of_ours(tmp_path: Path, monkeypatch: pytest.
     assert log.read_text() == f"<> {tmp_path}\nend\n"
 
 
-def test_a_folder_is_one_control_planes_only(tmp_path: Path) -> None:
+def test_a_folder_belongs_to_one_control_plane(tmp_path: Path) -> None:
     with (
         claimed(tmp_path / "plane"),
         pytest.raises(Rejected, match="another control plane runs in it: end that one"),
@@ -160,7 +160,10 @@ def test_what_an_earlier_control_plane_left_is_removed(tmp_path: Path) -> None:
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").touch()
-    with pytest.raises(Rejected, match=f"{tmp_path}: holds other files and is left alone"), claimed(tmp_path):
+    with (
+        pytest.raises(Rejected, match=f"{tmp_path}: contains other files and stays untouched"),
+        claimed(tmp_path),
+    ):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -171,7 +174,7 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_ports_differ_and_are_none_that_connections_start_from() -> None:
+def test_ports_differ_and_lie_outside_the_range_of_outgoing_connections() -> None:
     ports = free_ports()
     chosen = [ports.apiserver, ports.etcd, ports.peers, ports.controllers, ports.scheduler, ports.kwok]
     assert len(set(chosen)) == 6
@@ -179,6 +182,6 @@ def test_ports_differ_and_are_none_that_connections_start_from() -> None:
 
 
 @pytest.mark.parametrize(("port", "why"), [(1 << 16, "must be 0-65535"), (-1, "must be 0-65535")])
-def test_a_port_that_is_none_is_refused(port: int, why: str) -> None:
+def test_an_invalid_port_is_refused(port: int, why: str) -> None:
     with pytest.raises(Rejected, match=f"--port {port}: .*{why}"):
         free_ports(port)

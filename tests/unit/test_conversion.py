@@ -1,4 +1,4 @@
-"""Old objects as sets: what belongs together, what was understood without saying, and what people get wrong."""
+"""Conversion of sets of old objects: related objects, implied defaults, and frequent mistakes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ spec:
 
 
 def provisioner(name: str = "default", **spec: Any) -> dict[str, Any]:
-    """Return a Provisioner of the AWSNodeTemplate `default`; None takes a field away."""
+    """Return a Provisioner of the AWSNodeTemplate `default`. None removes a field."""
     whole = {"providerRef": {"name": "default"}, **spec}
     kept = {field: value for field, value in whole.items() if value is not None}
     metadata = {"name": name}
@@ -92,7 +92,7 @@ def test_a_provisioner_with_its_provider_becomes_a_pool_and_a_class_that_can_bot
     assert nodeclass.value.metadata_options.http_put_response_hop_limit == 2
 
 
-def test_what_a_provisioner_left_unsaid_is_said() -> None:
+def test_the_defaults_of_a_provisioner_are_stated() -> None:
     assert requirements(convert([provisioner()])) == {
         "kubernetes.io/os": ["linux"],
         "kubernetes.io/arch": ["amd64"],
@@ -112,19 +112,19 @@ def test_what_a_provisioner_left_unsaid_is_said() -> None:
         "karpenter.k8s.aws/instance-generation",
     ],
 )
-def test_a_provisioner_that_chooses_types_is_given_no_others(key: str) -> None:
+def test_a_provisioner_that_selects_types_gets_no_default_types(key: str) -> None:
     found = requirements(
         convert([provisioner(requirements=[{"key": key, "operator": "In", "values": ["5"]}])])
     )
     assert sum("instance" in key for key in found) == 1
 
 
-def test_a_label_of_the_template_speaks_like_a_requirement() -> None:
+def test_a_label_of_the_template_counts_as_a_requirement() -> None:
     found = requirements(convert([provisioner(labels={"kubernetes.io/arch": "arm64"})]))
     assert "kubernetes.io/arch" not in found
 
 
-def test_the_key_that_blog_posts_show_is_read_as_the_category_that_is_meant() -> None:
+def test_the_mistaken_key_from_blog_posts_is_read_as_the_category() -> None:
     given = {"key": "karpenter.k8s.aws/instance-cpu", "operator": "In", "values": ["c", "m", "r"]}
     found = convert([provisioner(requirements=[given])])
 
@@ -162,7 +162,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("key", "value", "meant", "meaning"), MISTAKES)
-def test_a_mistake_whose_meaning_is_beyond_doubt_is_repaired_and_said(
+def test_a_mistake_with_a_certain_meaning_is_repaired_and_reported(
     key: str, value: str, meant: str, meaning: str
 ) -> None:
     given = [{"key": key, "operator": "In", "values": [value], "minValues": 1}]
@@ -183,7 +183,7 @@ def test_a_mistake_whose_meaning_is_beyond_doubt_is_repaired_and_said(
     ],
     ids=["kind", "policy", "expiry", "today's expiry"],
 )
-def test_a_list_where_a_text_belongs_is_for_the_reader_to_refuse(nonsense: dict[str, Any]) -> None:
+def test_a_list_in_place_of_text_is_left_for_the_v1_parser_to_refuse(nonsense: dict[str, Any]) -> None:
     pool = {**beta_pool(), "spec": {**beta_pool()["spec"], **nonsense}}
 
     assert made(convert([pool]), "NodePool")["metadata"]["name"] == pool["metadata"]["name"]
@@ -202,7 +202,7 @@ def test_a_key_without_an_equivalent_is_refused_with_what_to_do_instead(key: str
     assert "no node has this label" in said(found, Fate.REFUSED)["spec.requirements[0].key"]
 
 
-def test_a_label_of_auto_mode_that_nothing_here_is_like_is_refused() -> None:
+def test_a_label_of_auto_mode_without_an_equivalent_is_refused() -> None:
     found = convert(
         [provisioner(requirements=[{"key": "eks.amazonaws.com/instance-cpus", "operator": "Exists"}])]
     )
@@ -211,12 +211,12 @@ def test_a_label_of_auto_mode_that_nothing_here_is_like_is_refused() -> None:
 
 
 @pytest.mark.parametrize("values", [["4", "c"], ["4"], ["xlarge"], ["m5"], []])
-def test_values_that_may_be_what_they_say_are_left_alone(values: list[str]) -> None:
+def test_values_that_may_be_right_are_left_unchanged(values: list[str]) -> None:
     given = [{"key": "karpenter.k8s.aws/instance-size", "operator": "In", "values": values}]
     assert not loud(convert([provisioner(requirements=given)]).changes)
 
 
-def test_keys_that_were_right_once_are_renamed_in_old_objects_only() -> None:
+def test_outdated_keys_are_renamed_in_old_objects_only() -> None:
     given = [{"key": "beta.kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]
     old, new = convert([provisioner(requirements=given)]), convert([today(requirements=given)])
 
@@ -225,15 +225,15 @@ def test_keys_that_were_right_once_are_renamed_in_old_objects_only() -> None:
     assert not loud(old.changes) + new.changes
 
 
-def test_an_object_of_today_that_needs_nothing_is_handed_back_itself() -> None:
+def test_a_current_object_that_needs_no_conversion_is_returned_itself() -> None:
     pool = today()
     found = convert([pool])
     assert found.objects[0].manifest is pool
     assert found.changes == ()
 
 
-def test_fields_of_v1beta1_are_carried_over_wherever_they_are() -> None:
-    """A cluster keeps both versions in one object, and shows it as v1."""
+def test_v1beta1_fields_are_converted_in_objects_of_any_version() -> None:
+    """A cluster stores both versions as one object, and shows it as v1."""
     pool = today(
         kubelet={"maxPods": 30}, nodeClassRef={"apiVersion": "karpenter.k8s.aws/v1beta1", "name": "default"}
     )
@@ -248,8 +248,8 @@ def test_fields_of_v1beta1_are_carried_over_wherever_they_are() -> None:
     assert made(found, "EC2NodeClass")["spec"]["kubelet"] == {"maxPods": 30}
 
 
-def test_the_policy_of_v1beta1_in_a_file_of_v1_is_told_of_and_in_an_object_of_a_cluster_not() -> None:
-    """Karpenter's v1 refuses it; our own CRD takes it, for an object may have been written as v1beta1."""
+def test_the_v1beta1_policy_is_reported_in_a_v1_file_but_not_in_an_object_of_a_cluster() -> None:
+    """Karpenter's v1 refuses it. nodesmith's CRD accepts it, since an object may have been written as v1beta1."""
     pool = today()
     pool["spec"]["disruption"] = {"consolidationPolicy": "WhenUnderutilized"}
     for metadata, fate in (({}, Fate.REPAIRED), ({"uid": "u-1"}, Fate.MOVED)):
@@ -267,16 +267,16 @@ NODE_CLASS: dict[str, Any] = {
 }
 
 
-def test_an_age_that_was_edited_as_v1_holds_against_the_one_of_v1beta1() -> None:
+def test_an_expiry_set_in_v1_takes_precedence_over_the_v1beta1_one() -> None:
     pool = today(expireAfter="48h")
     pool["spec"]["disruption"] = {"expireAfter": "24h"}
     found = convert([pool])
 
     assert made(found, "NodePool")["spec"]["template"]["spec"]["expireAfter"] == "48h"
-    assert "holds" in said(found, Fate.DROPPED)["spec.disruption.expireAfter"]
+    assert "takes precedence" in said(found, Fate.DROPPED)["spec.disruption.expireAfter"]
 
 
-def test_two_pools_that_disagree_about_the_kubelet_get_a_class_each() -> None:
+def test_two_nodepools_with_different_kubelet_settings_get_an_ec2nodeclass_each() -> None:
     pools = [
         provisioner(name, kubeletConfiguration={"maxPods": n})
         for name, n in (("a", 10), ("b", 20), ("c", 20))
@@ -294,19 +294,19 @@ def test_two_pools_that_disagree_about_the_kubelet_get_a_class_each() -> None:
     assert made(found, "EC2NodeClass", "default-b")["spec"]["instanceProfile"] == "nodes"
 
 
-def test_pools_that_agree_about_the_kubelet_leave_the_class_its_name() -> None:
+def test_nodepools_with_equal_kubelet_settings_keep_one_ec2nodeclass() -> None:
     pools = [provisioner(name, kubeletConfiguration={"maxPods": 10}) for name in "ab"]
     found = convert([*pools, template()])
     assert made(found, "EC2NodeClass")["spec"]["kubelet"] == {"maxPods": 10}
     assert sum(each.manifest["kind"] == "EC2NodeClass" for each in found.objects) == 1
 
 
-def test_settings_of_the_kubelet_without_their_class_are_said_to_be_lost() -> None:
+def test_kubelet_settings_without_their_ec2nodeclass_are_reported_as_lost() -> None:
     found = convert([provisioner(kubeletConfiguration={"maxPods": 10})])
     assert "convert both together" in said(found, Fate.DROPPED)["spec.kubeletConfiguration"]
 
 
-def test_an_old_object_yields_to_one_of_today_with_its_name() -> None:
+def test_a_current_object_takes_precedence_over_an_old_one_of_the_same_name() -> None:
     found = convert([provisioner(), template(), today(), {"kind": "EC2NodeClass", **NODE_CLASS}])
 
     assert [each.number for each in found.objects] == [2, 3]
@@ -316,7 +316,7 @@ def test_an_old_object_yields_to_one_of_today_with_its_name() -> None:
     ]
 
 
-def test_a_class_that_a_provisioner_holds_takes_no_name_that_is_taken() -> None:
+def test_an_ec2nodeclass_made_from_a_provisioner_gets_a_free_name() -> None:
     found = convert([yaml.safe_load(PROVISIONER), template()])
     assert made(found, "EC2NodeClass", "default-provider")["metadata"]["annotations"] == {
         DEFAULT_ROLE: "true"
@@ -334,17 +334,17 @@ def test_a_class_that_a_provisioner_holds_takes_no_name_that_is_taken() -> None:
         ({"consolidation": {"enabled": "true"}}, "spec.consolidation.enabled"),
     ],
 )
-def test_what_its_author_must_decide_is_refused(fields: dict[str, Any], field: str) -> None:
+def test_a_field_that_needs_a_decision_is_refused(fields: dict[str, Any], field: str) -> None:
     assert field in said(convert([provisioner(**fields)]), Fate.REFUSED)
 
 
-def test_a_field_that_nobody_knew_is_said_to_have_no_effect_with_what_may_have_been_meant() -> None:
+def test_an_unknown_field_is_reported_with_a_suggestion() -> None:
     found = convert([provisioner(ttlSecondAfterEmpty=30), template(subnetSelectr={})])
     assert "did you mean 'ttlSecondsAfterEmpty'" in said(found, Fate.DROPPED)["spec.ttlSecondAfterEmpty"]
     assert "did you mean 'subnetSelector'" in said(found, Fate.DROPPED)["spec.subnetSelectr"]
 
 
-def test_values_of_a_selector_are_alternatives_and_its_keys_are_not() -> None:
+def test_values_of_a_selector_are_alternatives_but_its_keys_are_not() -> None:
     found = convert([template(subnetSelector={"zone": "a, b", "team": "blue,red", "any": ""})])
     terms = [each["tags"] for each in made(found, "EC2NodeClass")["spec"]["subnetSelectorTerms"]]
     assert terms == [{"zone": z, "team": t, "any": "*"} for z in "ab" for t in ("blue", "red")]
@@ -362,7 +362,7 @@ def test_images_are_chosen_by_owner_name_and_tags_together() -> None:
     assert spec["amiFamily"] == "AL2", "was the default, and says how user data is made"
 
 
-def test_more_alternatives_than_there_may_be_terms_are_refused() -> None:
+def test_more_alternatives_than_the_maximum_number_of_terms_are_refused() -> None:
     many = ",".join(map(str, range(6)))
     found = convert([template(subnetSelector={"a": many, "b": many})])
     assert "fewer alternatives" in said(found, Fate.REFUSED)["spec.subnetSelector"]
@@ -387,7 +387,7 @@ def test_a_family_without_a_selector_becomes_its_alias(
     assert ("Amazon Linux 2023" in " ".join(map(str, loud(found.changes)))) == (alias == "al2023@latest")
 
 
-def test_ubuntu_takes_user_data_as_al2_does_and_needs_its_images_selected() -> None:
+def test_ubuntu_uses_user_data_like_al2_and_needs_selected_images() -> None:
     found = convert([template(amiFamily="Ubuntu")])
     spec = made(found, "EC2NodeClass")["spec"]
     assert spec["amiFamily"] == "AL2"
@@ -397,7 +397,7 @@ def test_ubuntu_takes_user_data_as_al2_does_and_needs_its_images_selected() -> N
     assert not said(selected, Fate.REFUSED)
 
 
-def test_the_images_of_a_class_keep_the_version_that_it_was_pinned_to() -> None:
+def test_the_images_of_a_class_keep_their_pinned_version() -> None:
     pinned = {"compatibility.karpenter.k8s.aws/v1-alias-version": "v20240101"}
     nodeclass = {
         "apiVersion": "karpenter.k8s.aws/v1beta1",
@@ -410,7 +410,7 @@ def test_the_images_of_a_class_keep_the_version_that_it_was_pinned_to() -> None:
     ]
 
 
-def test_the_instance_profile_of_the_installation_is_given_to_each_class() -> None:
+def test_each_class_gets_the_instance_profile_of_the_installation() -> None:
     settings = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -434,16 +434,16 @@ def test_a_class_that_names_no_role_gets_the_clusters_first_node_role() -> None:
     assert "the cluster's first node role" in said(found, Fate.ALTERED)["spec.instanceProfile"]
 
 
-def test_a_file_names_the_role_of_karpenters_guide_or_leaves_it_to_its_author() -> None:
+def test_a_file_gets_the_role_of_karpenters_guide_or_asks_its_author() -> None:
     files = Surroundings(for_files=True)
     guided = convert([template(instanceProfile=None)], files)
     assert made(guided, "EC2NodeClass")["spec"]["role"] == "KarpenterNodeRole-blue"
 
     unguided = convert([template(instanceProfile=None, subnetSelector={"team": "search"})], files)
-    assert "name it here" in said(unguided, Fate.REFUSED)["spec.instanceProfile"]
+    assert "set it here" in said(unguided, Fate.REFUSED)["spec.instanceProfile"]
 
 
-def test_limits_are_found_on_either_floor() -> None:
+def test_limits_in_the_form_of_the_other_kind_are_repaired() -> None:
     flat, deep = provisioner(limits={"cpu": 10}), today()
     deep["spec"]["limits"] = {"resources": {"cpu": 10}}
     for pool in (flat, deep):
@@ -452,7 +452,7 @@ def test_limits_are_found_on_either_floor() -> None:
         assert said(found, Fate.REPAIRED)
 
 
-def test_what_kubectl_wrote_down_of_the_old_form_is_left_behind() -> None:
+def test_the_last_applied_annotation_of_kubectl_is_dropped() -> None:
     pool = provisioner()
     pool["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "a": "b"}
     assert made(convert([pool]), "NodePool")["metadata"]["annotations"] == {
@@ -526,7 +526,7 @@ def test_workloads_are_converted_on_request_only() -> None:
     assert apart == [{"weight": 1, "podAffinityTerm": zone}]
 
 
-def test_an_item_of_a_converted_list_knows_its_place_in_the_old_one() -> None:
+def test_an_item_of_a_converted_list_has_the_origin_of_the_old_item() -> None:
     pool = next(o for o in convert([yaml.safe_load(PROVISIONER)]).objects if o.manifest["kind"] == "NodePool")
     assert pool.origin("spec.template.spec.requirements[0].key") == Origin(0, "spec.requirements[0].key")
     assert pool.origin("metadata.name") == Origin(0, "metadata.name")
@@ -540,7 +540,7 @@ def test_an_item_of_a_converted_list_knows_its_place_in_the_old_one() -> None:
         ({"ttlSecondsUntilExpired": "30"}, "spec.ttlSecondsUntilExpired"),
     ],
 )
-def test_seconds_in_quotes_are_read_as_the_number_that_they_are(fields: dict[str, Any], field: str) -> None:
+def test_seconds_in_quotes_are_read_as_a_number(fields: dict[str, Any], field: str) -> None:
     found = convert([provisioner(**fields)])
     spec = made(found, "NodePool")["spec"]
     assert "30s" in {spec["disruption"]["consolidateAfter"], spec["template"]["spec"]["expireAfter"]}
@@ -548,12 +548,12 @@ def test_seconds_in_quotes_are_read_as_the_number_that_they_are(fields: dict[str
 
 
 @pytest.mark.parametrize("seconds", ["soon", "3e1", "", -1, 1.5, True])
-def test_seconds_that_are_none_are_refused_where_they_are(seconds: object) -> None:
+def test_invalid_seconds_are_refused_by_field(seconds: object) -> None:
     found = convert([provisioner(ttlSecondsAfterEmpty=seconds)])
     assert "whole number of seconds" in said(found, Fate.REFUSED)["spec.ttlSecondsAfterEmpty"]
 
 
-def test_a_list_in_a_selector_is_read_as_its_alternatives() -> None:
+def test_a_list_in_a_selector_is_read_as_alternatives() -> None:
     found = convert([template(subnetSelector={"team": ["blue", "red"]})])
     terms = made(found, "EC2NodeClass")["spec"]["subnetSelectorTerms"]
     assert terms == [{"tags": {"team": "blue"}}, {"tags": {"team": "red"}}]
@@ -561,20 +561,20 @@ def test_a_list_in_a_selector_is_read_as_its_alternatives() -> None:
 
 
 @pytest.mark.parametrize("selector", [{"team": 1}, {"team": []}, "blue", [{"team": "blue"}]])
-def test_a_selector_that_is_no_map_of_text_is_refused(selector: object) -> None:
+def test_a_selector_that_is_not_a_map_of_text_is_refused(selector: object) -> None:
     found = convert([template(subnetSelector=selector)])
     assert "must be a map of text" in said(found, Fate.REFUSED)["spec.subnetSelector"]
 
 
-def test_a_selector_that_is_missing_is_told_by_its_old_name() -> None:
+def test_a_missing_selector_is_reported_by_its_old_name() -> None:
     spec = {name: value for name, value in template()["spec"].items() if name != "securityGroupSelector"}
     found = convert([{**template(), "spec": spec}])
-    assert "which security groups" in said(found, Fate.REFUSED)["spec.securityGroupSelector"]
+    assert "the security groups" in said(found, Fate.REFUSED)["spec.securityGroupSelector"]
     (nodeclass,) = found.objects
     assert nodeclass.origin("spec.securityGroupSelectorTerms") == (0, "spec.securityGroupSelector")
 
 
-def test_a_family_in_other_letters_is_read_as_the_one_that_there_is() -> None:
+def test_an_ami_family_in_another_case_is_recognised() -> None:
     found = convert([template(amiFamily="bottleRocket")])
     assert made(found, "EC2NodeClass")["spec"]["amiSelectorTerms"] == [{"alias": "bottlerocket@latest"}]
     assert said(found, Fate.REPAIRED)["spec.amiFamily"] == "is bottleRocket, and is read as Bottlerocket"
@@ -588,7 +588,7 @@ def test_a_family_in_other_letters_is_read_as_the_one_that_there_is() -> None:
         ({"consolidationPolicy": "WhenEmpty", "consolidateAfter": "30s"}, "30s"),
     ],
 )
-def test_when_v1beta1_consolidated_is_always_said_for_v1_demands_it(
+def test_consolidate_after_is_always_stated_since_v1_requires_it(
     disruption: dict[str, Any], after: str
 ) -> None:
     pool = beta_pool()
@@ -596,7 +596,7 @@ def test_when_v1beta1_consolidated_is_always_said_for_v1_demands_it(
     assert made(convert([pool]), "NodePool")["spec"]["disruption"]["consolidateAfter"] == after
 
 
-def test_a_pod_that_bore_the_old_taint_of_disruption_bears_todays() -> None:
+def test_a_toleration_of_the_old_disruption_taint_becomes_one_of_the_current_taint() -> None:
     old = {
         "key": "karpenter.sh/disruption",
         "operator": "Equal",

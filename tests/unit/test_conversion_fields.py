@@ -1,4 +1,4 @@
-"""Every spec field of every old kind is carried over, or said to have no effect and why."""
+"""Every spec field of every old kind is converted, or reported to have no effect with the reason."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from tests.unit.conversionfields import IDS, ROWS, Row
 
 
 def is_inline(row: Row) -> bool:
-    """Return whether a field is of what a Provisioner says of AWS in itself."""
+    """Return whether a field is in the `provider` of a Provisioner."""
     return row.field.split(".")[:2] == ["spec", "provider"]
 
 
 def given(api_version: str, kind: str, row: Row) -> dict[str, Any]:
-    """Return an object with this one field, and whatever else it cannot be without."""
+    """Return an object with this field and the fields that it requires."""
     manifest: dict[str, Any] = {
         "apiVersion": api_version,
         "kind": kind,
@@ -49,7 +49,7 @@ def at(manifest: Any, field: str) -> Any:
 
 
 @pytest.mark.parametrize(("api_version", "kind", "row"), ROWS, ids=IDS)
-def test_a_field_is_carried_over_or_said_to_have_no_effect(api_version: str, kind: str, row: Row) -> None:
+def test_a_field_is_converted_or_reported_to_have_no_effect(api_version: str, kind: str, row: Row) -> None:
     lacks_class = kind not in {"AWSNodeTemplate", "EC2NodeClass"} and not is_inline(row)
     found = convert([given(api_version, kind, row), *[NODE_CLASS] * lacks_class])
     said = [change for change in found.changes if change.field.startswith(row.field.partition("[")[0])]
@@ -66,7 +66,7 @@ def test_a_field_is_carried_over_or_said_to_have_no_effect(api_version: str, kin
 
 
 @pytest.mark.parametrize(("api_version", "kind", "row"), ROWS, ids=IDS)
-def test_a_field_of_today_knows_which_field_it_comes_from(api_version: str, kind: str, row: Row) -> None:
+def test_a_converted_field_has_the_origin_of_the_old_field(api_version: str, kind: str, row: Row) -> None:
     if not row.target:
         return
     lacks_class = kind not in {"AWSNodeTemplate", "EC2NodeClass"} and not is_inline(row)

@@ -1,4 +1,4 @@
-"""docs/manifests.md has a row for every spec field of every old kind, and no other; and every field has its test."""
+"""docs/manifests.md has a row for exactly the spec fields of every old kind, and every field has a test."""
 
 import re
 from collections.abc import Iterator
@@ -37,12 +37,12 @@ CAME_WITH_V1 = {
         "spec.cpuOptions",
     ),
 }
-"""Fields that the CRD takes in v1beta1 as well, since a cluster keeps both versions in one object: nothing is to be
-converted."""
+"""v1 fields that the CRD also accepts in v1beta1, since a cluster stores both versions as one object. They need no
+conversion."""
 
 
 def written(row: Row) -> str:
-    """Return what the table says of where a field is today."""
+    """Return the table's entry for where a field is in v1."""
     return f"{row.to} `{row.target}`" if row.target else "no effect"
 
 
@@ -57,7 +57,7 @@ def test_the_table_of_a_kind_has_all_its_fields_and_where_they_are(age: tuple[st
 
 
 @EVERY_AGE
-def test_each_field_that_the_crd_takes_is_in_a_row_with_a_value_to_test_it_with(age: tuple[str, str]) -> None:
+def test_each_field_of_the_crd_is_in_a_row_with_a_test_value(age: tuple[str, str]) -> None:
     fields = [
         field for field in leaves(specs()[age], "spec") if not is_inside(field, CAME_WITH_V1.get(age[1], ()))
     ]
@@ -65,7 +65,7 @@ def test_each_field_that_the_crd_takes_is_in_a_row_with_a_value_to_test_it_with(
     assert [field for field in fields if not any(holds(row, field) for row in TABLES[age])] == []
 
 
-def test_what_came_with_v1_is_what_v1_has() -> None:
+def test_fields_that_are_new_in_v1_are_in_v1() -> None:
     today = {each.kind.name: each.kind.spec for each in DEFINITIONS}
     for kind, fields in CAME_WITH_V1.items():
         there = list(leaves(today[kind], "spec"))
@@ -73,7 +73,7 @@ def test_what_came_with_v1_is_what_v1_has() -> None:
 
 
 def specs() -> dict[tuple[str, str], Object]:
-    """Return what the CRDs take in a spec, by the old versions and their kinds."""
+    """Return the spec that the CRDs accept, by old version and kind."""
     found: dict[tuple[str, str], Object] = {}
     for kind in (each.kind for each in DEFINITIONS):
         olds = served_beside(kind) or {kind.version: kind.spec}
@@ -82,7 +82,7 @@ def specs() -> dict[tuple[str, str], Object]:
 
 
 def leaves(field: Field, path: str) -> Iterator[str]:
-    """Yield the fields inside that have none themselves; `[]` stands for every item of a list."""
+    """Yield the fields that contain no further fields. `[]` stands for every item of a list."""
     if isinstance(field, Object) and field.fields:
         for name, inner in field.fields.items():
             yield from leaves(inner, f"{path}.{name}")
@@ -97,7 +97,7 @@ def is_inside(field: str, others: tuple[str, ...]) -> bool:
 
 
 def holds(row: Row, field: str) -> bool:
-    """Return whether a row is about a field, and its value has it."""
+    """Return whether a row is about a field and its value contains it."""
     return is_inside(field, (row.field,)) and has(row.value, field.removeprefix(row.field))
 
 

@@ -19,7 +19,7 @@ def version(kind: str) -> dict[str, Any]:
 
 
 def at(kind: str, *path: str) -> dict[str, Any]:
-    """Return the schema of a field of the spec; `[]` steps into the items of a list."""
+    """Return the schema of a field of the spec. `[]` steps into the items of a list."""
     place = version(kind)["schema"]["openAPIV3Schema"]["properties"]["spec"]
     for step in path:
         place = place["items"] if step == "[]" else place["properties"][step]
@@ -27,17 +27,17 @@ def at(kind: str, *path: str) -> dict[str, Any]:
     return found
 
 
-def test_the_files_are_those_that_the_models_make() -> None:
+def test_the_files_match_the_models() -> None:
     """When this fails, run `python -m nodesmith_cli.crds`."""
     assert {path.name: path.read_text() for path in DIRECTORY.glob("karpenter*.yaml")} == files()
 
 
-def test_the_files_hold_what_is_applied() -> None:
+def test_the_files_contain_what_is_applied() -> None:
     read = [yaml.safe_load(text) for text in files().values()]
     assert read == custom_resource_definitions()
 
 
-def test_kinds_carry_the_names_that_tools_know_them_by() -> None:
+def test_kinds_have_the_names_that_tools_use() -> None:
     names = {kind: crd["spec"]["names"] for kind, crd in CRDS.items()}
     assert {kind: crd["metadata"]["name"] for kind, crd in CRDS.items()} == {
         "NodePool": "nodepools.karpenter.sh",
@@ -69,7 +69,7 @@ def test_v1beta1_is_served_beside_v1_and_neither_drops_a_field_of_the_other(kind
 
 
 def fields(place: dict[str, Any], path: str = "") -> set[str]:
-    """Return the paths of all fields that a schema knows."""
+    """Return the paths of all fields in a schema."""
     found = {path}
     for name, inner in place.get("properties", {}).items():
         found |= fields(inner, f"{path}.{name}")
@@ -98,14 +98,14 @@ def test_a_pool_can_be_scaled() -> None:
         ("EC2NodeClass", ["Ready", "Age"], ["Role"]),
     ],
 )
-def test_kubectl_shows_the_columns_that_people_know(kind: str, shown: list[str], wide: list[str]) -> None:
+def test_kubectl_shows_the_columns_of_karpenter(kind: str, shown: list[str], wide: list[str]) -> None:
     columns = version(kind)["additionalPrinterColumns"]
     assert [column["name"] for column in columns if "priority" not in column] == shown
     assert [column["name"] for column in columns if column.get("priority") == 1] == wide
 
 
 def structural(place: dict[str, Any]) -> bool:
-    """Return whether every level says what it is, as the API server demands."""
+    """Return whether every level has a type, as the API server requires."""
     inner = list(place.get("properties", {}).values())
     inner += [place[word] for word in ("items", "additionalProperties") if word in place]
     return ("type" in place or "x-kubernetes-int-or-string" in place) and all(map(structural, inner))
@@ -129,7 +129,7 @@ def test_a_claim_never_changes_and_a_pool_keeps_the_kind_of_its_class() -> None:
     assert [rule["rule"] for rule in frozen] == ["self.group == oldSelf.group", "self.kind == oldSelf.kind"]
 
 
-def test_fields_that_the_kubelet_knows_and_we_do_not_are_kept() -> None:
+def test_kubelet_fields_that_are_not_in_the_schema_are_kept() -> None:
     assert at("EC2NodeClass", "kubelet")["x-kubernetes-preserve-unknown-fields"] is True
     assert "x-kubernetes-preserve-unknown-fields" not in at("EC2NodeClass")
 

@@ -3,7 +3,7 @@ import pytest
 from nodesmith.model.apimachinery.cron import MACROS, CronError, parse_cron
 
 
-def test_a_schedule_names_its_moments() -> None:
+def test_a_schedule_has_the_moments_of_its_fields() -> None:
     cron = parse_cron("*/20 9-17/4 1,15 jan-mar mon-fri")
     assert cron.minutes == {0, 20, 40}
     assert cron.hours == {9, 13, 17}
@@ -18,28 +18,28 @@ def test_a_step_from_one_value_runs_to_the_end() -> None:
 
 
 @pytest.mark.parametrize("macro", MACROS)
-def test_a_macro_is_the_schedule_that_it_stands_for(macro: str) -> None:
+def test_a_macro_equals_the_schedule_that_it_stands_for(macro: str) -> None:
     assert parse_cron(macro) == parse_cron(MACROS[macro])
 
 
-def test_a_star_and_a_question_mark_say_any_day() -> None:
+def test_a_star_and_a_question_mark_mean_any_day() -> None:
     cron = parse_cron("0 0 ? * *")
     assert (cron.any_day, cron.any_weekday) == (True, True)
     assert cron.days == set(range(1, 32))
 
 
-def test_a_star_with_a_step_is_a_restriction_as_where_karpenter_reads_schedules() -> None:
+def test_a_star_with_a_step_is_a_restriction_as_in_karpenter() -> None:
     cron = parse_cron("0 0 */2 * mon")
     assert (cron.any_day, cron.any_weekday) == (False, False)
     assert parse_cron("0 0 */1 * 1,*")[-2:] == (True, True)
 
 
-def test_a_step_beyond_the_end_names_the_first() -> None:
+def test_a_step_beyond_the_end_gives_the_first_value() -> None:
     cron = parse_cron("*/60 */24 * * *")
     assert [cron.minutes, cron.hours] == [frozenset({0}), frozenset({0})]
 
 
-def test_a_day_that_only_some_of_the_months_have_comes_and_so_does_a_weekday() -> None:
+def test_a_day_that_only_some_of_the_months_have_is_accepted_and_so_is_a_weekday() -> None:
     assert parse_cron("0 0 31 2,3 *").days == {31}
     assert parse_cron("0 0 29 2 *").days == {29}
     assert parse_cron("0 0 30 2 mon").weekdays == {1}
@@ -59,13 +59,13 @@ def test_a_day_that_only_some_of_the_months_have_comes_and_so_does_a_weekday() -
         ("* * * * funday", "the day of the week 'funday'"),
         ("17-9 * * * *", "the minute range 17-9 runs backwards"),
         ("*/0 * * * *", "the step of the minute '0' must be a number from 1 to 999"),
-        ("0 0 30 2 *", "never comes: no month that it names has a day 30"),
-        ("0 0 31 2,4-6/2,9 ?", "never comes: no month that it names has a day 31"),
+        ("0 0 30 2 *", "never matches: none of its months has a day 30"),
+        ("0 0 31 2,4-6/2,9 ?", "never matches: none of its months has a day 31"),
         ("1,,2 * * * *", "the minute ''"),
         ("-1 * * * *", "the minute ''"),
         ("٣ * * * *", "the minute '٣'"),
     ],
 )
-def test_what_is_no_schedule_is_refused_by_the_field_that_is_wrong(text: str, message: str) -> None:
+def test_an_invalid_schedule_is_refused_with_the_wrong_field(text: str, message: str) -> None:
     with pytest.raises(CronError, match=message):
         parse_cron(text)

@@ -1,4 +1,4 @@
-"""An object nested without end: it is heard of, refused by name, and stops nothing else."""
+"""A deeply nested object is refused by name, and does not affect others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests import builders
 
 
 def deep(levels: int, name: str = "deep") -> str:
-    """Write an EC2NodeClass whose kubelet configuration is nested so many levels deep."""
+    """Return an EC2NodeClass whose kubelet configuration is nested this many levels deep."""
     manifest = builders.nodeclass_manifest(name)
     manifest["metadata"]["creationTimestamp"] = "2026-11-21T12:00:00Z"
     manifest["spec"]["kubelet"] = {"odd": "HERE"}
@@ -25,30 +25,30 @@ def deep(levels: int, name: str = "deep") -> str:
 
 
 @pytest.mark.parametrize("levels", [20, 300, 5_000])
-def test_a_nodeclass_nested_without_end_is_refused_and_the_others_go_on(levels: int) -> None:
+def test_a_deeply_nested_nodeclass_is_refused_and_others_are_read(levels: int) -> None:
     text = f'{{"items": [{deep(levels)}, {deep(1, "good")}], "kind": "List"}}'
     mirror = Mirror(NODECLASSES)
     for manifest in read_json(text.encode())["items"]:
         mirror.put(manifest)
     snapshot = decode(encode("c", builders.NOW, observed([mirror])))
     refused, good = (parse_nodeclass(manifest) for manifest in snapshot.nodeclasses)
-    assert "not nested deeply" in str(refused.fatal[0])
+    assert "nested at most 16 levels deep" in str(refused.fatal[0])
     assert good.value is not None
 
 
 @pytest.mark.parametrize("levels", [1, 5_000])
-def test_a_watch_outlives_an_event_nested_without_end(levels: int) -> None:
+def test_a_watch_survives_a_deeply_nested_event(levels: int) -> None:
     line = f'{{"type": "ADDED", "object": {deep(levels)}}}'.encode()
     (event,) = _events(iter([line]))
     assert event["object"]["metadata"]["name"] == "deep"
 
 
-def test_what_can_be_read_whole_is_read_whole() -> None:
+def test_an_object_that_is_not_too_deep_is_read_completely() -> None:
     text = b'{"a": [1, "]}[{\\"", {"b": null}]}'
     assert read_json(text) == json.loads(text)
 
 
-def test_only_what_is_too_deep_is_cut() -> None:
+def test_only_values_that_are_too_deep_are_cut() -> None:
     value: Any = read_json(b'[1, "a]", ' + b"[" * 200_000 + b"]" * 200_000 + b', "z"]')
     assert (value[0], value[1], value[3]) == (1, "a]", "z")
     depth, inner = 1, value[2]
@@ -57,7 +57,7 @@ def test_only_what_is_too_deep_is_cut() -> None:
     assert (depth, inner) == (DEEPEST_LEVEL, None)
 
 
-def test_a_reduced_object_is_cut_where_nothing_means_anything_any_more() -> None:
+def test_a_reduced_object_is_cut_at_the_deepest_meaningful_level() -> None:
     reduced = reduce_custom(json.loads(deep(100)))
     depth, inner = 0, reduced["spec"]["kubelet"]["odd"]
     while inner is not None:
@@ -65,6 +65,6 @@ def test_a_reduced_object_is_cut_where_nothing_means_anything_any_more() -> None
     assert 16 < depth < 40
 
 
-def test_a_reduced_object_that_is_not_deep_is_as_it_was() -> None:
+def test_a_reduced_object_that_is_not_deep_is_unchanged() -> None:
     manifest = builders.nodeclass_manifest()
     assert reduce_custom(manifest)["spec"] == manifest["spec"]

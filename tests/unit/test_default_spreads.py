@@ -1,4 +1,4 @@
-"""Topology spread for pods that name none themselves."""
+"""Default topology spread constraints for pods without any of their own."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ READ = (DefaultSpread(ZONE, 1, hard=True), DefaultSpread(HOSTNAME, 2, hard=False
         {"podTopologySpread": {"defaultConstraints": [HARD, SOFT]}},
     ],
 )
-def test_constraints_are_read_as_they_stand_in_a_schedulers_configuration(config: object) -> None:
+def test_constraints_are_read_from_a_schedulers_configuration(config: object) -> None:
     assert parse_default_spreads(json.dumps(config)) == READ
 
 
-def test_the_words_for_none_and_for_kube_schedulers_own() -> None:
+def test_list_means_none_and_system_means_kube_schedulers_own() -> None:
     assert parse_default_spreads("List") == ()
     assert [(s.topology_key, s.max_skew, s.hard) for s in parse_default_spreads("System")] == [
         (HOSTNAME, 3, False),
@@ -63,7 +63,7 @@ def test_the_words_for_none_and_for_kube_schedulers_own() -> None:
         ([{**HARD, "whenUnsatisfiable": "Never"}], "must be DoNotSchedule or ScheduleAnyway"),
     ],
 )
-def test_a_configuration_that_cannot_be_says_why(config: Any, said: str) -> None:
+def test_an_invalid_configuration_is_refused_with_the_reason(config: Any, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         parse_default_spreads(config if isinstance(config, str) else json.dumps(config))
 
@@ -73,7 +73,7 @@ def spread_by(defaults: tuple[DefaultSpread, ...], *shapes: Shape) -> list[Shape
     return [pod.shape for pod in seen.pods]
 
 
-def test_a_pod_without_constraints_gets_the_defaults_over_the_pods_of_its_controller() -> None:
+def test_a_pod_without_constraints_gets_the_defaults_for_the_pods_of_its_controller() -> None:
     web, other, alike = spread_by(
         READ,
         shape(owner="ReplicaSet/web"),
@@ -90,7 +90,7 @@ def test_a_pod_without_constraints_gets_the_defaults_over_the_pods_of_its_contro
         assert [found.selector.matches(each.labels) for each in (web, other, alike)] == [True, False, False]
 
 
-def test_a_pod_with_constraints_of_its_own_keeps_them_but_is_counted_by_its_kind() -> None:
+def test_a_pod_with_its_own_constraints_keeps_them_but_is_counted_with_its_controller() -> None:
     own = shape(owner="ReplicaSet/web", topologySpreadConstraints=spread(HOSTNAME, hard=False))
     plain, kept = spread_by(READ, shape(owner="ReplicaSet/web"), own)
 
@@ -107,7 +107,7 @@ def test_a_pod_that_no_controller_with_a_selector_owns_gets_none(owner: str) -> 
     assert spread_by(READ, given) == [given]
 
 
-def test_pods_of_one_shape_stay_of_one_shape_and_bound_pods_count_too() -> None:
+def test_pods_of_one_shape_keep_sharing_it_and_bound_pods_count_too() -> None:
     web = shape(owner="ReplicaSet/web")
     seen = with_default_spreads(snapshot(pods=[*pods(web, 3), *bind(web, "n1", 2)]), SYSTEM_SPREADS)
 
@@ -121,7 +121,7 @@ def test_without_defaults_the_snapshot_is_the_same() -> None:
     assert with_default_spreads(seen, ()) is seen
 
 
-def test_a_decision_keeps_a_hard_default_as_if_the_pod_had_named_it() -> None:
+def test_a_decision_respects_a_hard_default_like_the_pods_own_constraint() -> None:
     waiting = pods(shape(cpu="100m", owner="ReplicaSet/web"), 3)
     settings = NodeSettings(default_spreads=(DefaultSpread(ZONE, 1, hard=True),))
     seen = inputs(pods=waiting)

@@ -55,7 +55,7 @@ class Sent:
 
 
 class Marked:
-    """Marks of clusters that have all just changed, except those that are `quiet`."""
+    """Marks of clusters, all of which have just changed except those in `quiet`."""
 
     def __init__(self, *quiet: str, error: NodesmithError | None = None) -> None:
         self.quiet, self.error = quiet, error
@@ -71,7 +71,7 @@ class Marked:
 
 
 class Recorded:
-    """Records of clusters in which only `due` is due; those of `broken` cannot be read."""
+    """Records of clusters in which only `due` is due. Those of the clusters in `broken` cannot be read."""
 
     def __init__(self, *due: Concern, broken: Mapping[str, NodesmithError] | None = None) -> None:
         self.due, self.broken = due, broken or {}
@@ -92,7 +92,7 @@ class Recorded:
 
 
 OTHERS = TICK_MINUTES.keys() - {Concern.OBSERVATION}
-"""All concerns except the one that has nothing to do while the forwarder runs."""
+"""All concerns except the one that has nothing to do while the forwarder is alive."""
 
 
 def dispatching(
@@ -109,7 +109,7 @@ def dispatching(
     )
 
 
-def test_every_cluster_that_can_be_read_is_ticked_and_the_others_are_reported() -> None:
+def test_every_readable_cluster_is_ticked_and_the_others_are_reported() -> None:
     sent = Sent()
 
     report = send_ticks(dispatching(sent, broken="no JSON"), NOON)
@@ -121,7 +121,7 @@ def test_every_cluster_that_can_be_read_is_ticked_and_the_others_are_reported() 
     assert (report.counts["ClustersServed"], report.counts["ClustersQuiet"]) == (2, 0)
 
 
-def test_in_a_cluster_that_does_not_change_only_due_concerns_are_ticked() -> None:
+def test_only_due_concerns_of_an_unchanged_cluster_are_ticked() -> None:
     sent = Sent()
 
     report = send_ticks(dispatching(sent, CLUSTERS, Marked("west"), Recorded(Concern.REPAIR)), NOON)
@@ -133,9 +133,7 @@ def test_in_a_cluster_that_does_not_change_only_due_concerns_are_ticked() -> Non
 
 
 @pytest.mark.parametrize("error", [Transient("DynamoDB is away"), Rejected("AccessDenied")])
-def test_if_marks_cannot_be_read_everything_is_ticked_and_the_error_is_reported(
-    error: NodesmithError,
-) -> None:
+def test_if_marks_cannot_be_read_everything_is_ticked_and_the_error_reported(error: NodesmithError) -> None:
     sent = Sent()
     run = dispatching(sent, CLUSTERS, Marked("east", "west", error=error))
 
@@ -146,7 +144,7 @@ def test_if_marks_cannot_be_read_everything_is_ticked_and_the_error_is_reported(
 
 
 @pytest.mark.parametrize("error", [Transient("DynamoDB is away"), Rejected("AccessDenied")])
-def test_a_cluster_whose_records_cannot_be_read_is_ticked_as_if_it_changed(
+def test_a_cluster_with_unreadable_records_is_ticked_as_if_it_had_changed(
     error: NodesmithError,
 ) -> None:
     sent = Sent()
@@ -159,14 +157,14 @@ def test_a_cluster_whose_records_cannot_be_read_is_ticked_as_if_it_changed(
 
 
 def says(run: Dispatch) -> str:
-    """Run dispatch, and return the errors that it reports."""
+    """Run dispatch and return the errors that it reports."""
     try:
         return "; ".join(send_ticks(run, NOON).rejected)
     except Transient as error:
         return str(error)
 
 
-def test_a_function_that_cannot_be_invoked_does_not_affect_the_ticks_of_others() -> None:
+def test_a_failing_invocation_does_not_stop_other_ticks() -> None:
     sent = Sent(Concern.PROVISIONING)
 
     with pytest.raises(Transient, match="Lambda is away"):
@@ -176,7 +174,7 @@ def test_a_function_that_cannot_be_invoked_does_not_affect_the_ticks_of_others()
 
 
 class Deployed:
-    """Functions outside VPCs, and the payloads that they are invoked with."""
+    """Functions outside VPCs, which record their invocations."""
 
     def __init__(self) -> None:
         self.told: dict[Concern, set[str]] = {concern: set() for concern in TICK_MINUTES}
@@ -189,7 +187,7 @@ class Deployed:
         self.told[concern] |= {hint.cluster for hint in hints_of(payload)[0]}
 
 
-def test_a_cluster_in_a_vpc_that_is_not_deployed_does_not_affect_the_ticks_of_others() -> None:
+def test_a_cluster_in_an_undeployed_vpc_does_not_stop_other_ticks() -> None:
     deployed = Deployed()
     lost = Registration("lost", "vpc-01234567", ("nodes",), reached_from="nowhere")
     ticks = LambdaTicks(cast("LambdaInvocations", deployed))
@@ -204,7 +202,7 @@ def test_a_cluster_in_a_vpc_that_is_not_deployed_does_not_affect_the_ticks_of_ot
     assert all("-nowhere-" in why and "does not exist" in why for why in missing)
 
 
-def test_in_a_region_without_clusters_only_routing_is_woken() -> None:
+def test_in_a_region_without_clusters_only_routing_is_invoked() -> None:
     sent = Sent()
 
     send_ticks(dispatching(sent, [], Marked(error=Transient("nobody asks"))), NOON)
@@ -212,7 +210,7 @@ def test_in_a_region_without_clusters_only_routing_is_woken() -> None:
     assert (sent.ticks, sent.woken) == ([], [Concern.ROUTING])
 
 
-def test_routing_is_woken_although_no_registration_can_be_listed() -> None:
+def test_routing_is_invoked_even_if_registrations_cannot_be_listed() -> None:
     sent = Sent()
 
     with pytest.raises(Transient, match="SSM is away"):
@@ -221,7 +219,7 @@ def test_routing_is_woken_although_no_registration_can_be_listed() -> None:
     assert sent.woken == [Concern.ROUTING]
 
 
-def test_if_routing_cannot_be_woken_the_clusters_are_and_the_error_is_reported() -> None:
+def test_if_routing_cannot_be_invoked_clusters_are_ticked_and_the_error_reported() -> None:
     sent = Sent(Concern.ROUTING)
 
     assert says(dispatching(sent)) == "Lambda is away"
@@ -229,14 +227,14 @@ def test_if_routing_cannot_be_woken_the_clusters_are_and_the_error_is_reported()
     assert {concern for concern, _ in sent.ticks} == OTHERS
 
 
-def test_the_minute_of_the_schedule_counts_however_late_the_function_runs() -> None:
+def test_the_scheduled_minute_counts_even_if_the_function_runs_late() -> None:
     assert scheduled_at({"at": "2026-11-25T12:00:00Z"}) == NOON
 
 
 @pytest.mark.parametrize("event", [{}, {"at": "<aws.scheduler.scheduled-time>"}, {"at": 7}])
-def test_a_manual_invocation_uses_the_current_time(event: dict[str, object]) -> None:
+def test_a_manual_invocation_uses_the_clock(event: dict[str, object]) -> None:
     assert abs(scheduled_at(event) - datetime.now(UTC)) < timedelta(minutes=1)
 
 
-def test_all_concerns_that_call_an_api_server_are_ticked() -> None:
+def test_every_concern_that_uses_an_api_server_is_ticked() -> None:
     assert set(TALKING) <= TICK_MINUTES.keys()

@@ -205,8 +205,8 @@ def test_while_disruption_is_paused_no_budget_lets_any_go() -> None:
     ("annotations", "disruption", "told"),
     [
         ({"nodesmith.dev/budget-timezone": "Europe/Berlln"}, {}, "did you mean 'Europe/Berlin'?"),
-        ({"nodesmith.dev/budget-timezone": "Europe"}, {}, "must be a time zone's name"),
-        ({"nodesmith.dev/budget-timezone": "../../etc/passwd"}, {}, "must be a time zone's name"),
+        ({"nodesmith.dev/budget-timezone": "Europe"}, {}, "must be the name of a time zone"),
+        ({"nodesmith.dev/budget-timezone": "../../etc/passwd"}, {}, "must be the name of a time zone"),
         ({"nodesmith.dev/max-disruptions-per-hour": "ten"}, {}, "must be a number of nodes"),
         ({}, {"budgets": [{"schedule": "0 25 * * *", "duration": "1h"}]}, "the hour '25' must be a number"),
     ],
@@ -217,7 +217,7 @@ def test_an_invalid_limit_is_reported_and_stops_disruption_but_not_purchases(
     found = nodepool(annotations, **disruption)
     (problem,) = found.problems
     assert told in str(problem)
-    assert "until then none of its nodes is disrupted" in str(problem)
+    assert "until this is fixed, none of its nodes is disrupted" in str(problem)
     assert not problem.fatal
     assert left(found, Ledger(claims=CLAIMS)) == 0
 
@@ -225,11 +225,11 @@ def test_an_invalid_limit_is_reported_and_stops_disruption_but_not_purchases(
 @pytest.mark.parametrize(
     ("disruption", "told"),
     [
-        ({"budgets": [{"nodes": "0"}, {"nodes": "20%"}]}, "budgets[1].nodes is '20%': never matters beside"),
+        ({"budgets": [{"nodes": "0"}, {"nodes": "20%"}]}, "budgets[1].nodes is '20%': has no effect beside"),
         ({"budgets": [{"nodes": "1", "reasons": []}]}, "budgets[0].reasons is []: limits nothing"),
         (
             {"consolidateAfter": "Never", "consolidationPolicy": "WhenEmpty"},
-            "keeps even empty nodes for ever",
+            "keeps even empty nodes forever",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Nodes that are not what would be bought in their place today."""
+"""Drift: nodes that differ from what would be bought in their place now."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LATER = NOW + 2 * TYPE_MISSED_AFTER
 
 
 def bought() -> NodeClaim:
-    """Return a claim as it is once what was decided for one pod has been launched."""
+    """Return the claim of a node that was launched for one pod."""
     inputs = builders.inputs(pods=builders.pods(builders.shape("1", "2Gi"), 1))
     planned = decide(inputs).nodes[0]
     first = planned.request.overrides[0]
@@ -75,11 +75,11 @@ def today(
     return Today.of(snapshot, ledger, catalog or embedded_catalog("us-east-1"), LATER)
 
 
-def test_a_node_that_was_bought_a_moment_ago_is_what_would_be_bought_today() -> None:
+def test_a_new_node_has_not_drifted() -> None:
     assert drifted(CLAIM, today()) == ""
 
 
-def test_it_is_the_same_claim_once_the_ledger_has_held_it() -> None:
+def test_storing_a_claim_in_the_ledger_causes_no_drift() -> None:
     kept = from_item(to_item(replace(CLAIM, drift="AMIDrift", drifted_at=NOW)))
     assert (kept.subnet_id, kept.security_groups) == (CLAIM.subnet_id, ("sg-1",))
     assert (kept.drift, kept.drifted_at) == ("AMIDrift", NOW)
@@ -90,7 +90,7 @@ def test_it_is_the_same_claim_once_the_ledger_has_held_it() -> None:
     assert drifted(kept, today()) == ""
 
 
-def test_a_claim_of_a_ledger_that_knew_nothing_of_subnets_and_groups_does_not_drift_by_them() -> None:
+def test_a_claim_without_stored_subnets_and_security_groups_does_not_drift_because_of_them() -> None:
     old = {key: v for key, v in to_item(CLAIM).items() if key not in {"subnet_id", "security_groups"}}
     gone = builders.nodeclass_status(
         subnets=(Subnet("subnet-new", "us-east-1a"),), security_groups=(SecurityGroup("sg-new"),)
@@ -103,7 +103,7 @@ def changed_pool(**fields: Any) -> Snapshot:
     return builders.snapshot(nodepools=(builders.nodepool_manifest(**fields),))
 
 
-def test_a_change_of_the_template_replaces_nodes_and_one_of_budgets_does_not() -> None:
+def test_a_changed_template_causes_drift_and_changed_budgets_do_not() -> None:
     relabelled = changed_pool(labels={"team": "blue"})
     assert drifted(CLAIM, today(relabelled)) == "NodePoolDrifted"
     budgets = builders.nodepool_manifest()
@@ -111,7 +111,7 @@ def test_a_change_of_the_template_replaces_nodes_and_one_of_budgets_does_not() -
     assert drifted(CLAIM, today(builders.snapshot(nodepools=(budgets,)))) == ""
 
 
-def test_requirements_drift_only_where_the_node_does_not_meet_them_any_more() -> None:
+def test_requirements_cause_drift_only_if_the_node_no_longer_meets_them() -> None:
     narrower = [*EXPRESS, {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [CLAIM.zone]}]
     assert drifted(CLAIM, today(changed_pool(requirements=narrower))) == ""
     elsewhere = [
@@ -123,7 +123,7 @@ def test_requirements_drift_only_where_the_node_does_not_meet_them_any_more() ->
     assert drifted(CLAIM, today(changed_pool(requirements=labelled))) == "RequirementsDrifted"
 
 
-def test_what_its_instance_type_is_like_is_no_drift_where_nobody_knew_it_at_the_launch() -> None:
+def test_facts_of_an_instance_type_unknown_at_launch_cause_no_drift() -> None:
     of_type = ("karpenter.k8s.aws", "kubernetes.io/arch")
     unknown = replace(CLAIM, labels={k: v for k, v in CLAIM.labels.items() if not k.startswith(of_type)})
     assert drifted(unknown, today()) == ""
@@ -132,7 +132,7 @@ def test_what_its_instance_type_is_like_is_no_drift_where_nobody_knew_it_at_the_
     assert drifted(CLAIM, today(changed_pool(requirements=gpus))) == "RequirementsDrifted"
 
 
-def test_a_type_that_is_not_sold_any_more_is_missed_after_an_hour() -> None:
+def test_a_type_that_is_no_longer_sold_causes_drift_after_an_hour() -> None:
     known = embedded_catalog("us-east-1")
     without = replace(known, offerings={k: v for k, v in known.offerings.items() if k != CLAIM.instance_type})
     assert drifted(CLAIM, today(catalog=without)) == "InstanceTypeNotFound"
@@ -140,7 +140,7 @@ def test_a_type_that_is_not_sold_any_more_is_missed_after_an_hour() -> None:
     assert drifted(young, today(catalog=without)) == ""
 
 
-def test_a_type_without_stock_is_sold_all_the_same_and_a_reserved_one_need_not_be_for_sale() -> None:
+def test_an_unavailable_type_still_counts_as_sold_and_a_reserved_one_need_only_exist() -> None:
     offered = Offering(CLAIM.zone, "on-demand", 1.0, available=False)
     catalog = replace(embedded_catalog("us-east-1"), offerings={CLAIM.instance_type: (offered,)})
     assert (
@@ -162,7 +162,7 @@ def changed_class(**spec: Any) -> tuple[Snapshot, NodeClassStatus]:
     )
 
 
-def test_a_change_of_the_nodeclass_replaces_nodes_and_one_of_its_selectors_alone_does_not() -> None:
+def test_a_changed_nodeclass_causes_drift_and_changed_selectors_alone_do_not() -> None:
     snapshot, status = changed_class(userData="#!/bin/sh")
     assert drifted(CLAIM, today(snapshot, status=status)) == "NodeClassDrift"
     snapshot, status = changed_class(subnetSelectorTerms=[{"id": "subnet-0123"}])
@@ -186,17 +186,17 @@ def image(id_: str, arch: str = "amd64") -> Image:
         ({"subnets": ()}, ""),
     ],
 )
-def test_what_selectors_find_is_compared_with_what_the_node_has(found: dict[str, Any], reason: str) -> None:
+def test_selected_resources_are_compared_with_those_of_the_node(found: dict[str, Any], reason: str) -> None:
     assert drifted(CLAIM, today(status=builders.nodeclass_status(**found))) == reason
 
 
-def test_selectors_that_changed_say_nothing_until_they_have_been_looked_up() -> None:
+def test_changed_selectors_cause_no_drift_until_they_are_resolved() -> None:
     new_image: dict[str, Any] = {"images": (image("ami-new"),)}
     assert drifted(CLAIM, today(status=builders.nodeclass_status(**new_image))) == "AMIDrift"
     assert drifted(CLAIM, today(status=builders.nodeclass_status(content="other", **new_image))) == ""
 
 
-def test_a_node_whose_reservation_is_not_selected_any_more_drifts() -> None:
+def test_a_node_whose_reservation_is_no_longer_selected_drifts() -> None:
     reserved = replace(
         CLAIM,
         capacity_type="reserved",
@@ -225,7 +225,7 @@ def test_hashes_of_another_version_are_not_compared() -> None:
     assert drifted(replace(older, nodeclass_hash_version="v5"), today()) == "NodeClassDrift"
 
 
-def test_another_certificate_authority_of_the_cluster_replaces_nodes() -> None:
+def test_a_new_certificate_authority_of_the_cluster_causes_drift() -> None:
     ledger = as_read(builders.ledger(), builders.snapshot())
     assert ledger.cluster is not None
     renewed = replace(ledger, cluster=replace(ledger.cluster, ca_bundle="QW5vdGhlcg=="))
@@ -242,7 +242,7 @@ def test_another_certificate_authority_of_the_cluster_replaces_nodes() -> None:
         ({"": "1", "-version": "v5"}, "NodeClassDrift"),
     ],
 )
-def test_without_the_certificate_authority_the_hash_that_the_nodeclass_states_is_compared(
+def test_without_the_certificate_authority_the_nodeclasss_own_hash_is_compared(
     stated: dict[str, str], reason: str
 ) -> None:
     made = builders.nodeclass_manifest()
@@ -251,7 +251,7 @@ def test_without_the_certificate_authority_the_hash_that_the_nodeclass_states_is
     assert drifted(CLAIM, replace(today(builders.snapshot(nodeclasses=(made,))), ca_bundle="")) == reason
 
 
-def test_a_claim_that_ends_or_whose_nodepool_is_gone_does_not_drift() -> None:
+def test_a_terminating_claim_or_one_without_its_nodepool_does_not_drift() -> None:
     relabelled = changed_pool(labels={"team": "blue"})
     ending = CLAIM.terminating("Deleted", "by hand", NOW)
     assert drifted(ending, today(relabelled)) == ""
@@ -273,7 +273,7 @@ def written(claims: Sequence[NodeClaim], now: Today) -> list[NodeClaim]:
     return noted(claims, {claim.name: drifted(claim, now) for claim in claims}, now.now)
 
 
-def test_drift_is_written_down_once_and_shown_on_the_object_until_it_is_over() -> None:
+def test_drift_is_recorded_once_and_shown_on_the_object_while_it_lasts() -> None:
     renewed = today(status=builders.nodeclass_status(images=(image("ami-new"),)))
     (late,) = written([CLAIM], renewed)
     assert (late.drift, late.drifted_at) == ("AMIDrift", LATER)
@@ -288,7 +288,7 @@ def test_drift_is_written_down_once_and_shown_on_the_object_until_it_is_over() -
     ]
 
 
-def test_drift_that_is_over_is_taken_off_the_object() -> None:
+def test_drift_that_has_ended_is_removed_from_the_object() -> None:
     cluster, since = FakeCluster(), NOW - timedelta(hours=1)
     late = replace(CLAIM, drift="AMIDrift", drifted_at=since)
     for each in (late, replace(late, drift="", drifted_at=NOW)):
@@ -298,12 +298,12 @@ def test_drift_that_is_over_is_taken_off_the_object() -> None:
     assert "Drifted" not in types
 
 
-def test_what_an_ending_claim_drifted_by_is_remembered() -> None:
+def test_the_drift_reason_of_a_terminating_claim_is_kept() -> None:
     ending = replace(CLAIM.terminating("Drifted", "", NOW), drift="AMIDrift", drifted_at=NOW)
     assert written([ending], today()) == []
 
 
-def test_ledger_and_object_say_it_and_a_claim_that_moved_on_keeps_no_other_from_it() -> None:
+def test_drift_is_written_to_ledger_and_object_and_a_conflict_does_not_affect_other_claims() -> None:
     store, cluster = FakeStore(), FakeCluster()
     store.commit(0, [CLAIM, replace(CLAIM, name="default-x2")], "d")
     snapshot = changed_pool(labels={"team": "blue"})

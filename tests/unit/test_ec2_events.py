@@ -1,4 +1,4 @@
-"""Events as EventBridge sends them: what they say of which instance, and what is not believed."""
+"""EventBridge events: the notices that they give, and the validation of their content."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def health(**detail: Any) -> str:
         ("EC2 Interruptible Capacity Reservation Instance Interruption Warning", Fate.RESERVATION),
     ],
 )
-def test_a_warning_says_that_the_instance_goes_two_minutes_after_it_was_sent(kind: str, fate: Fate) -> None:
+def test_a_warning_ends_the_instance_two_minutes_after_it_was_sent(kind: str, fate: Fate) -> None:
     body = ec2_event(kind, {"instance-id": INSTANCE, "instance-action": "terminate"})
     (notice,) = read(body, NOW + timedelta(seconds=20))
     assert (notice.fate, notice.instance_id) == (fate, INSTANCE)
     assert notice.until == NOW + timedelta(minutes=2)
-    assert notice.message == "EC2 takes the instance at 2026-11-21T12:02:00Z"
+    assert notice.message == "EC2 reclaims the instance at 2026-11-21T12:02:00Z"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_warning_says_that_the_instance_goes_two_minutes_after_it_was_sent(kin
     [(30, 30), (300, 120), (-10, 120), (None, 120)],
     ids=["sooner", "later", "past", "none"],
 )
-def test_a_warning_that_names_a_sooner_end_leaves_no_longer(told: int | None, seconds: int) -> None:
+def test_a_warning_with_an_earlier_end_is_believed(told: int | None, seconds: int) -> None:
     ends = format_time(NOW + timedelta(seconds=told)) if told is not None else None
     detail = {"instance-id": INSTANCE, "instance-termination-time": ends}
     (notice,) = read(
@@ -70,7 +70,7 @@ def test_a_warning_that_names_a_sooner_end_leaves_no_longer(told: int | None, se
 @pytest.mark.parametrize(
     ("end", "minutes"), [("2026-11-21T12:41:00Z", 11), ("2026-11-22T12:00:00Z", 23.5 * 60), ("soon", 10)]
 )
-def test_a_capacity_block_that_expires_gives_up_its_instances_half_an_hour_before(
+def test_an_expiring_capacity_block_loses_its_instances_half_an_hour_earlier(
     kind: str, end: str, minutes: float
 ) -> None:
     detail = {"capacity-reservation-id": "cr-0123456789abcdef0", "end-date": end}
@@ -86,7 +86,7 @@ def test_an_expiry_without_a_reservation_is_rejected_with_what_was_found() -> No
         read(body)
 
 
-def test_a_warning_from_the_future_leaves_two_minutes_and_no_more() -> None:
+def test_a_warning_from_the_future_leaves_at_most_two_minutes() -> None:
     (notice,) = read(spot_warning(INSTANCE, NOW + timedelta(days=1)))
     assert notice.until == NOW + timedelta(minutes=2)
 
@@ -104,16 +104,16 @@ def test_a_warning_from_the_future_leaves_two_minutes_and_no_more() -> None:
         (None, None),
     ],
 )
-def test_a_state_in_which_nothing_runs_is_a_notice_and_no_other(state: Any, fate: Fate | None) -> None:
+def test_only_a_state_in_which_nothing_runs_is_a_notice(state: Any, fate: Fate | None) -> None:
     assert [notice.fate for notice in read(state_change(INSTANCE, state))] == ([fate] if fate else [])
 
 
-def test_a_rebalance_recommendation_names_no_end() -> None:
+def test_a_rebalance_recommendation_has_no_end() -> None:
     (notice,) = read(ec2_event("EC2 Instance Rebalance Recommendation", {"instance-id": INSTANCE}))
     assert (notice.fate, notice.until) == (Fate.REBALANCE, None)
 
 
-def test_a_scheduled_change_is_told_of_each_instance_with_its_date() -> None:
+def test_a_scheduled_change_is_a_notice_for_each_instance_with_its_date() -> None:
     notices = read(health())
     assert [notice.instance_id for notice in notices] == [INSTANCE, "i-00000001"]
     assert {notice.until for notice in notices} == {datetime(2026, 11, 28, 15, 10, 9, tzinfo=UTC)}
@@ -130,12 +130,12 @@ def test_a_scheduled_change_is_told_of_each_instance_with_its_date() -> None:
         {"affectedEntities": [None, {}, {"entityValue": 7}, {"entityValue": "vol-1"}]},
     ],
 )
-def test_other_news_of_aws_health_say_nothing(detail: dict[str, Any]) -> None:
+def test_other_aws_health_events_give_no_notices(detail: dict[str, Any]) -> None:
     assert read(health(**detail)) == ()
 
 
 @pytest.mark.parametrize("start", [None, 7, "soon", "Sat, 99 Nov 2026 15:10:09 GMT", ""])
-def test_a_scheduled_change_without_a_date_that_can_be_read_has_none(start: Any) -> None:
+def test_a_scheduled_change_without_a_readable_date_has_no_end(start: Any) -> None:
     assert read(health(startTime=start))[0].until is None
 
 
@@ -157,7 +157,7 @@ def test_a_scheduled_change_without_a_date_that_can_be_read_has_none(start: Any)
         (json.dumps({**json.loads(spot_warning(INSTANCE)), "time": "0000"}), "field 'time'"),
     ],
 )
-def test_what_cannot_be_believed_is_rejected_with_what_was_found(body: str, told: str) -> None:
+def test_an_invalid_event_is_rejected_with_what_was_found(body: str, told: str) -> None:
     with pytest.raises(Rejected, match=re.escape(told)) as error:
         read(body)
     assert len(str(error.value)) < 500

@@ -1,4 +1,4 @@
-"""What is told to the cluster: an object that was let go of does not come back."""
+"""Effects on the cluster: an object that was removed is not created again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUNNING = claim(phase=Phase.INITIALIZED)
     ],
     ids=["runs", "drains", "instance terminated", "instance gone"],
 )
-def test_a_missing_object_is_made_unless_the_instance_has_been_terminated(
+def test_a_missing_object_is_created_unless_the_instance_has_been_terminated(
     one: NodeClaim, is_made: bool
 ) -> None:
     cluster = FakeCluster()

@@ -15,7 +15,7 @@ from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 
 
-def test_us_east_1_sells_over_1300_types_at_prices_of_its_own() -> None:
+def test_us_east_1_sells_over_1300_types_at_its_own_prices() -> None:
     catalog = embedded_catalog()
     offerings = [offering for offered in catalog.offerings.values() for offering in offered]
     assert len(catalog.facts) > 1300
@@ -24,14 +24,14 @@ def test_us_east_1_sells_over_1300_types_at_prices_of_its_own() -> None:
     assert {(o.capacity_type, o.estimated) for o in offerings} == {("on-demand", False), ("spot", True)}
 
 
-def test_an_m5_large_costs_what_the_price_list_says_and_spot_is_estimated_from_it() -> None:
+def test_an_m5_large_has_its_list_price_and_an_estimated_spot_price() -> None:
     offered = embedded_catalog().offerings["m5.large"]
     assert {o.price_hourly_usd for o in offered if o.capacity_type == "on-demand"} == {0.096}
     assert {o.price_hourly_usd for o in offered if o.capacity_type == "spot"} == {0.0336}
     assert {o.zone for o in offered} == {f"us-east-1{letter}" for letter in "abcdf"}
 
 
-def test_every_estimated_spot_price_is_its_share_of_the_on_demand_price_to_the_last_digit() -> None:
+def test_every_estimated_spot_price_is_exactly_its_share_of_the_on_demand_price() -> None:
     prices = embedded_prices("us-east-1").hourly
     spot = {
         (name, o.price_hourly_usd)
@@ -63,9 +63,7 @@ def test_a_type_that_is_not_sold_as_spot_has_no_spot_offering() -> None:
     ("region", "currency", "estimated"),
     [("eu-west-1", "USD", True), ("us-gov-west-1", "USD", False), ("cn-north-1", "CNY", False)],
 )
-def test_another_region_has_its_own_prices_or_marked_stand_ins(
-    region: str, currency: str, estimated: bool
-) -> None:
+def test_another_region_has_its_own_prices_or_estimates(region: str, currency: str, estimated: bool) -> None:
     catalog = embedded_catalog(region)
     on_demand = [o for o in catalog.offerings["m5.large"] if o.capacity_type == "on-demand"]
     assert catalog.currency == currency
@@ -74,20 +72,20 @@ def test_another_region_has_its_own_prices_or_marked_stand_ins(
     assert embedded_prices(region).estimated is estimated
 
 
-def test_every_region_can_be_read_and_sells_something() -> None:
+def test_every_region_can_be_read_and_has_offerings() -> None:
     regions = embedded_regions()
     assert len(regions) > 30
     assert all(len(embedded_catalog(region).offerings) > 100 for region in regions)
 
 
-def test_zone_ids_name_one_zone_each() -> None:
+def test_each_zone_id_names_one_zone() -> None:
     zones = {(o.zone, o.zone_id) for offered in embedded_catalog().offerings.values() for o in offered}
     assert max(Counter(zone for zone, _ in zones).values()) == 1
     assert max(Counter(zone_id for _, zone_id in zones).values()) == 1
     assert ("us-east-1a", "use1-az6") in zones
 
 
-def test_an_unknown_region_is_refused_with_the_nearest_name() -> None:
+def test_an_unknown_region_is_refused_with_the_closest_name() -> None:
     with pytest.raises(
         Rejected, match="'us-eats-1' is not in the embedded catalogue, did you mean 'us-east-1'"
     ):
@@ -100,7 +98,7 @@ def test_catalogues_are_equal_by_their_content() -> None:
     assert embedded_catalog().made_at.utcoffset() == timedelta(0)
 
 
-def test_the_data_is_small_and_holds_no_time_of_its_making() -> None:
+def test_the_data_is_small_and_has_no_build_time() -> None:
     data = EMBEDDED.read_bytes()
     assert len(data) < 100_000
     assert data[4:8] == b"\0\0\0\0"
@@ -129,7 +127,7 @@ def test_accelerators_that_moto_no_longer_lists_can_be_bought(
 
 
 @pytest.mark.parametrize("region", ["us-west-2", "eu-central-1"])
-def test_a_type_that_the_reference_region_does_not_sell_is_sold_at_the_price_of_one_that_does(
+def test_a_type_that_the_reference_region_does_not_sell_has_the_price_of_another_region(
     region: str,
 ) -> None:
     catalog = embedded_catalog(region)
@@ -140,7 +138,7 @@ def test_a_type_that_the_reference_region_does_not_sell_is_sold_at_the_price_of_
     assert "dl2q.24xlarge" not in embedded_catalog("us-east-1").offerings
 
 
-def test_a_type_for_which_no_price_is_published_is_known_where_it_is_offered_and_not_sold() -> None:
+def test_a_type_without_a_published_price_is_known_but_not_sold() -> None:
     catalog = embedded_catalog("us-east-2")
     assert "trn2.48xlarge" in catalog.facts
     assert "trn2.48xlarge" not in catalog.offerings

@@ -1,4 +1,4 @@
-"""Failures: what fails for one is told at the end, once all have had their turn."""
+"""Failures: errors of single items are raised at the end, after all items have been tried."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nodesmith.errors import Conflict, Failures, Rejected, Transient
 
 
 def tried(*outcomes: Exception | None) -> int:
-    """Meet each outcome; give how many there were."""
+    """Try each outcome, and return the number of tried ones."""
     met = 0
     with Failures() as failures:
         for number, error in enumerate(outcomes):
@@ -19,16 +19,16 @@ def tried(*outcomes: Exception | None) -> int:
     return met
 
 
-def test_all_have_their_turn_before_what_failed_is_raised() -> None:
+def test_all_items_are_tried_before_failures_are_raised() -> None:
     with pytest.raises(Transient, match=r"^claim 0: 503; claim 2: no$"):
         tried(Transient("503"), None, Rejected("no"), None)
 
 
-def test_where_nothing_failed_nothing_is_raised() -> None:
+def test_without_failures_nothing_is_raised() -> None:
     assert tried(None, None) == 2
 
 
 @pytest.mark.parametrize("error", [Conflict("moved on"), ValueError("a bug")], ids=repr)
-def test_an_error_of_another_kind_comes_through_whatever_failed_before(error: Exception) -> None:
+def test_an_error_of_another_kind_is_raised_whatever_failed_before(error: Exception) -> None:
     with pytest.raises(type(error)):
         tried(Transient("503"), error)

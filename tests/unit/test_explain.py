@@ -73,7 +73,7 @@ def keep(folder: Path, *records: dict[str, Any]) -> Records:
     return Records(Folder(folder), "shop")
 
 
-def test_a_purchase_is_told_with_its_price_its_bound_its_types_and_its_pods() -> None:
+def test_a_launch_is_shown_with_its_price_bound_types_and_pods() -> None:
     told = "\n".join(
         explain(record(nodes=[node("default/a", "default/b")], priceHourlyUsd=0.1, boundHourlyUsd=0.08))
     )
@@ -85,12 +85,12 @@ def test_a_purchase_is_told_with_its_price_its_bound_its_types_and_its_pods() ->
     )
     assert "default-x1 of NodePool default, spot, ~$0.1000/hour, for default/a, default/b" in told
     assert (
-        "any of c7g.2xlarge, c7a.2xlarge in us-east-1a, us-east-1b: 4 offerings, ~$0.1000 to ~$0.1400" in told
+        "one of c7g.2xlarge, c7a.2xlarge in us-east-1a, us-east-1b: 4 offerings, ~$0.1000 to ~$0.1400" in told
     )
     assert "snapshot of 2026-11-21 07:59:58 UTC, ledger version 3, catalogue us-east-1-cafe" in told
 
 
-def test_every_pod_that_was_not_placed_is_told_with_its_reason() -> None:
+def test_every_unplaced_pod_is_shown_with_its_reason() -> None:
     stuck = {"pods": [f"default/p{n}" for n in range(6)], "reason": "no instance type has 10000 cpu"}
 
     told = list(explain(record(unplaced=[stuck], obstacles={"default": "limit cpu 8 is reached"})))
@@ -102,14 +102,14 @@ def test_every_pod_that_was_not_placed_is_told_with_its_reason() -> None:
     assert "  obstacle  NodePool default: limit cpu 8 is reached" in told
 
 
-def test_one_line_says_what_a_decision_came_to() -> None:
+def test_a_decision_is_summarized_in_one_line() -> None:
     assert summary(record(placed={"n1": ["a", "b"]}, waiting={"c": "x1"})) == (
-        "2 on nodes that are there; 1 waiting for nodes on their way"
+        "2 on existing nodes; 1 waiting for in-flight nodes"
     )
     assert summary(record()) == "nothing to do"
 
 
-def test_a_decision_is_found_by_a_part_of_its_id_or_as_the_latest(tmp_path: Path) -> None:
+def test_a_decision_is_found_by_a_part_of_its_id_or_as_latest(tmp_path: Path) -> None:
     records = keep(tmp_path, record(FIRST), record(SECOND))
 
     assert records.ids() == [FIRST, SECOND]
@@ -118,7 +118,7 @@ def test_a_decision_is_found_by_a_part_of_its_id_or_as_the_latest(tmp_path: Path
     assert records.read(SECOND)["id"] == SECOND
 
 
-def test_the_latest_decision_is_the_last_that_bought_nodes_where_there_is_one(tmp_path: Path) -> None:
+def test_latest_is_the_last_decision_that_launched_nodes_if_there_is_one(tmp_path: Path) -> None:
     node = {"claim": {"name": "web"}, "estimated": False}
     lost = record(SECOND, nodes=[node]) | {"superseded": True}
     records = keep(tmp_path, record(FIRST, nodes=[node]), lost)
@@ -126,8 +126,10 @@ def test_the_latest_decision_is_the_last_that_bought_nodes_where_there_is_one(tm
     assert records.find("latest") == FIRST
 
 
-@pytest.mark.parametrize(("asked", "said"), [("zzzz", "there is none of that id"), ("2026", "2 of them fit")])
-def test_an_id_that_fits_none_or_several_is_refused_with_those_there_are(
+@pytest.mark.parametrize(
+    ("asked", "said"), [("zzzz", "no decision has this id"), ("2026", "2 decisions match")]
+)
+def test_an_id_that_matches_none_or_several_is_refused_with_the_existing_ids(
     tmp_path: Path, asked: str, said: str
 ) -> None:
     records = keep(tmp_path, record(FIRST), record(SECOND))
@@ -137,12 +139,12 @@ def test_an_id_that_fits_none_or_several_is_refused_with_those_there_are(
     assert SECOND in str(refused.value)
 
 
-def test_a_misspelt_id_is_answered_with_the_one_that_was_meant(tmp_path: Path) -> None:
+def test_a_misspelt_id_is_answered_with_a_suggestion(tmp_path: Path) -> None:
     with pytest.raises(Rejected, match=f"did you mean '{SECOND}'"):
         keep(tmp_path, record(FIRST), record(SECOND)).find(SECOND.replace("bbb", "cbb"))
 
 
-def test_a_snapshot_beside_a_record_is_no_decision(tmp_path: Path) -> None:
+def test_a_snapshot_next_to_a_record_is_not_a_decision(tmp_path: Path) -> None:
     records = keep(tmp_path, record(FIRST))
     Folder(tmp_path).put(f"clusters/shop/decisions/{FIRST}.snapshot.json.gz", b"")
 
@@ -152,13 +154,13 @@ def test_a_snapshot_beside_a_record_is_no_decision(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[]", b"\x1f\x8bcut", gzip.compress(b"{}")[:12], b'{"format": "x"}']
 )
-def test_what_is_no_record_is_refused_by_name(data: bytes) -> None:
-    with pytest.raises(Rejected, match=r"x\.json: not the record of a decision"):
+def test_an_invalid_record_is_refused_by_name(data: bytes) -> None:
+    with pytest.raises(Rejected, match=r"x\.json: not a decision record"):
         parse_record(data, "x.json")
 
 
 def test_a_record_of_a_later_format_is_refused() -> None:
-    with pytest.raises(Rejected, match="version 2, this nodesmith reads version 1"):
+    with pytest.raises(Rejected, match="version 2; this release reads version 1"):
         parse_record(json.dumps(record() | {"version": 2}).encode(), "x.json")
 
 
@@ -177,17 +179,17 @@ def test_the_command_prints_the_record_and_lists_decisions(tmp_path: Path) -> No
     assert json.loads(as_json.stdout)["id"] == FIRST
 
 
-def test_a_damaged_record_hides_no_other_decision_from_the_list(tmp_path: Path) -> None:
+def test_a_damaged_record_does_not_hide_other_decisions(tmp_path: Path) -> None:
     keep(tmp_path, record(FIRST), record(SECOND))
     Folder(tmp_path).put(f"clusters/shop/decisions/{FIRST}.json.gz", b"cut")
 
     listed = CliRunner().invoke(app, ["explain", "decisions", "--keep", str(tmp_path), "-o", "json"])
 
     assert [each["id"] for each in json.loads(listed.stdout)] == [SECOND]
-    assert f"left out: clusters/shop/decisions/{FIRST}.json.gz: not the record" in listed.stderr
+    assert f"skipped: clusters/shop/decisions/{FIRST}.json.gz: not a decision record" in listed.stderr
 
 
-def test_what_a_pod_says_does_not_command_the_terminal(tmp_path: Path) -> None:
+def test_control_characters_from_pods_are_escaped(tmp_path: Path) -> None:
     keep(
         tmp_path, record(FIRST, unplaced=[{"pods": ["default/p"], "reason": "needs k NotIn [\x1b]0;x\x07é]"}])
     )
@@ -198,7 +200,7 @@ def test_what_a_pod_says_does_not_command_the_terminal(tmp_path: Path) -> None:
     assert told.replace("\n", "").isprintable()
 
 
-def test_records_go_to_a_temporary_folder_where_the_home_cannot_be_written(
+def test_records_go_to_a_temporary_folder_if_the_home_is_not_writable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -209,9 +211,9 @@ def test_records_go_to_a_temporary_folder_where_the_home_cannot_be_written(
     assert writable_state_folder().name.startswith("nodesmith-")
 
 
-def test_a_replay_without_its_snapshot_says_so(tmp_path: Path) -> None:
+def test_a_replay_without_its_snapshot_is_refused(tmp_path: Path) -> None:
     keep(tmp_path, record(FIRST))
 
     result = CliRunner().invoke(app, ["explain", "decision", FIRST, "--keep", str(tmp_path), "--replay"])
 
-    assert "its snapshot was not kept" in str(result.exception)
+    assert "its snapshot was not stored" in str(result.exception)

@@ -1,4 +1,4 @@
-"""`nodesmith explain nodepool`: how a NodePool comes to its instance types."""
+"""`nodesmith explain nodepool`: how a NodePool's instance types are chosen."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ def told(*requirements: dict[str, Any], **known: Any) -> Considered:
 
 
 def removed(pool: Considered, by: str) -> tuple[int, int]:
-    """Return how many types a condition removes, and how many only it does."""
+    """Return the number of types that a condition rules out, and the number that only it rules out."""
     (found,) = [removal for removal in pool.removals if by in removal.condition]
     return found.types, found.alone
 
 
-def test_a_nodepool_without_requirements_has_every_type_that_boots_and_is_sold() -> None:
+def test_a_nodepool_without_requirements_has_every_bootable_and_offered_type() -> None:
     pool = told()
 
     assert pool.all == EVERY_TYPE
     assert "arch" not in " ".join(removal.condition for removal in pool.removals)
 
 
-def test_each_requirement_is_told_with_what_it_removes_and_what_only_it_removes() -> None:
+def test_each_requirement_shows_what_it_rules_out_and_what_it_rules_out_alone() -> None:
     pool = told(ONE_TYPE, FAMILY)
 
     assert pool.left == 1
     assert removed(pool, TYPE)[0] == EVERY_TYPE - 1
     assert removed(pool, TYPE)[1] > 0
-    assert removed(pool, "instance-family")[1] == 0, "the other one removes those too"
+    assert removed(pool, "instance-family")[1] == 0, "the other condition rules them out too"
     assert pool.removals[0].condition == f"{TYPE} In [m5.large]"
 
 
-def test_types_that_ec2_had_none_of_are_told() -> None:
+def test_types_without_capacity_on_ec2_are_shown() -> None:
     zones = ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d", "us-east-1f")
     held = Backoff(NOW + timedelta(minutes=3), 1, "InsufficientInstanceCapacity")
     closed = {OfferingKey(kind, "m5.large", zone): held for kind in ("spot", "on-demand") for zone in zones}
@@ -58,12 +58,12 @@ def test_types_that_ec2_had_none_of_are_told() -> None:
     assert "no instance type" in pool.obstacle or "none of its" in pool.obstacle
 
 
-def test_people_read_the_heaviest_first_and_programs_the_same() -> None:
+def test_text_and_json_list_the_strictest_requirement_first() -> None:
     pool = told(ONE_TYPE, FAMILY)
 
     lines = list(pool_lines(pool))
 
-    assert lines[0] == f"NodePool default: 1 of {EVERY_TYPE:,} instance types may be bought"
-    assert lines[1].split() == ["removed", "only", "by", "it", "by"]
+    assert lines[0] == f"NodePool default: 1 of {EVERY_TYPE:,} instance types can be launched"
+    assert lines[1].split() == ["removed", "only", "by", "it", "condition"]
     assert lines[2].endswith(f"{TYPE} In [m5.large]")
     assert pool_item(pool)["removals"][0]["types"] == EVERY_TYPE - 1

@@ -1,4 +1,4 @@
-"""What `nodesmith explain pod` says, by records that real decisions leave behind."""
+"""`nodesmith explain pod` on the records of real decisions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def name_at(at: datetime) -> str:
 def decided(
     some: Sequence[Pod], *, at: datetime = NOW, claims: Sequence[NodeClaim] = (), **seen: Any
 ) -> tuple[Plan, dict[str, Any]]:
-    """Decide, and give what is written down."""
+    """Make a decision, and return the plan and its record."""
     about = snapshot(pods=some, **seen)
     known = inputs(
         snapshot=replace(about, taken_at=at),
@@ -75,7 +75,7 @@ def as_json(folder: Path, pod: str, *options: str) -> dict[str, Any]:
     return found
 
 
-def test_a_pod_that_a_node_is_bought_for_is_told_what_the_node_is_and_costs(tmp_path: Path) -> None:
+def test_a_pod_with_a_launched_node_shows_the_node_and_its_price(tmp_path: Path) -> None:
     plan, written = decided(pods(shape(), 3))
     keep(tmp_path, written)
     (bought,) = plan.nodes
@@ -91,12 +91,13 @@ def test_a_pod_that_a_node_is_bought_for_is_told_what_the_node_is_and_costs(tmp_
     assert bought.request.overrides[0].instance_type == found["instanceTypes"][0]
     assert found["decision"] == written["id"]
     assert (
-        f"pod default/web-0001: a node is bought for it\n  node      {bought.claim.name} of NodePool" in told
+        f"pod default/web-0001: a node is launched for it\n  node      {bought.claim.name} of NodePool"
+        in told
     )
-    assert f"any of {found['instanceTypes'][0]}, " in told
+    assert f"one of {found['instanceTypes'][0]}, " in told
 
 
-def test_what_became_of_the_node_is_taken_from_later_records(tmp_path: Path) -> None:
+def test_later_records_show_how_the_node_has_progressed(tmp_path: Path) -> None:
     plan, first = decided(pods(shape()))
     launched = replace(
         plan.nodes[0].claim, phase=Phase.LAUNCHED, instance_type="c7a.medium", zone="us-east-1b"
@@ -112,7 +113,7 @@ def test_what_became_of_the_node_is_taken_from_later_records(tmp_path: Path) -> 
     assert "c7a.medium in us-east-1b, Launched" in explain(tmp_path, "web-0000").stdout
 
 
-def test_a_pod_that_waits_for_its_node_and_one_that_fits_are_told_where(tmp_path: Path) -> None:
+def test_a_waiting_pod_and_a_fitting_pod_show_their_node(tmp_path: Path) -> None:
     some = pods(shape())
     plan, _ = decided(some)
     claim = replace(plan.nodes[0].claim, phase=Phase.PENDING)
@@ -126,7 +127,7 @@ def test_a_pod_that_waits_for_its_node_and_one_that_fits_are_told_where(tmp_path
     assert (fitting["outcome"], fitting["node"], fitting["nodeClaim"]) == ("fits", "node-1", None)
 
 
-def test_a_pod_that_limits_hold_back_is_told_what_to_raise(tmp_path: Path) -> None:
+def test_a_pod_blocked_by_limits_shows_what_to_raise(tmp_path: Path) -> None:
     _, written = decided(pods(shape()), nodepools=[nodepool_manifest("small", limits={"cpu": "1"})])
     keep(tmp_path, written)
 
@@ -138,7 +139,7 @@ def test_a_pod_that_limits_hold_back_is_told_what_to_raise(tmp_path: Path) -> No
     assert "\n  fix       for this pod raise spec.limits.cpu to at least 2\n" in told
 
 
-def test_of_several_nodepools_the_nearest_is_told_and_the_rest_are_counted(tmp_path: Path) -> None:
+def test_the_nearest_of_several_nodepools_is_shown_and_the_others_counted(tmp_path: Path) -> None:
     pools = [
         nodepool_manifest("a", weight=2, limits={"cpu": "1"}),
         nodepool_manifest("b", taints=[{"key": "gpu", "effect": "NoSchedule"}]),
@@ -156,7 +157,7 @@ def test_of_several_nodepools_the_nearest_is_told_and_the_rest_are_counted(tmp_p
     assert (found["nodePool"], found["blocking"]) == ("a", "limit cpu")
 
 
-def test_a_pod_that_is_left_alone_is_told_why(tmp_path: Path) -> None:
+def test_an_ignored_pod_shows_the_reason(tmp_path: Path) -> None:
     _, written = decided([*pods(shape()), *pods(shape(app="new"), unschedulable=False)])
     keep(tmp_path, written)
 
@@ -166,7 +167,7 @@ def test_a_pod_that_is_left_alone_is_told_why(tmp_path: Path) -> None:
     assert "has not called it unschedulable" in found["reason"]
 
 
-def test_the_newest_decision_that_speaks_of_the_pod_counts_however_far_back(tmp_path: Path) -> None:
+def test_the_newest_decision_that_mentions_the_pod_counts_however_old(tmp_path: Path) -> None:
     moments = [NOW + timedelta(minutes=n) for n in range(40)]
     mine = [decided(pods(shape()), at=moment)[1] for moment in moments[:2]]
     others = [decided(pods(shape(app="other")), at=moment)[1] for moment in moments[2:]]
@@ -175,11 +176,11 @@ def test_the_newest_decision_that_speaks_of_the_pod_counts_however_far_back(tmp_
     found = as_json(tmp_path, "web-0000")
 
     assert (found["decision"], found["decisionsLookedAt"]) == (mine[1]["id"], 39)
-    assert "(39 looked at, newest first)" in explain(tmp_path, "web-0000").stdout
+    assert "(39 searched, newest first)" in explain(tmp_path, "web-0000").stdout
     assert explain(tmp_path, "web-0000", "--last", "38").exit_code == 1
 
 
-def test_a_decision_that_was_superseded_says_nothing(tmp_path: Path) -> None:
+def test_superseded_decisions_are_ignored(tmp_path: Path) -> None:
     _, first = decided(pods(shape()))
     _, lost = decided(pods(shape("10000")), at=NOW + timedelta(minutes=1))
     keep(tmp_path, first, lost | {"superseded": True})
@@ -187,7 +188,7 @@ def test_a_decision_that_was_superseded_says_nothing(tmp_path: Path) -> None:
     assert as_json(tmp_path, "web-0000")["outcome"] == "bought"
 
 
-def test_a_damaged_record_is_named_and_hides_no_other(tmp_path: Path) -> None:
+def test_a_damaged_record_is_reported_and_does_not_hide_others(tmp_path: Path) -> None:
     _, written = decided(pods(shape()))
     keep(tmp_path, written)
     Folder(tmp_path).put(decision_key(CLUSTER, "20261122T000000Z-broken"), b"\x1f\x8bcut")
@@ -207,41 +208,43 @@ def test_a_damaged_record_is_named_and_hides_no_other(tmp_path: Path) -> None:
         ("zzz", ""),
     ],
 )
-def test_a_pod_that_nobody_has_heard_of_is_answered_with_the_one_meant(
-    tmp_path: Path, asked: str, meant: str
-) -> None:
+def test_an_unknown_pod_is_answered_with_similar_names(tmp_path: Path, asked: str, meant: str) -> None:
     keep(tmp_path, decided(pods(shape(), 2))[1])
 
     result = explain(tmp_path, asked)
 
     assert result.exit_code == 1
     assert result.stderr == (
-        f"nodesmith: no kept decision speaks of pod {pod_key(asked)} (1 looked at, newest first){meant}\n"
+        f"nodesmith: no stored decision mentions pod {pod_key(asked)} (1 searched, newest first){meant}\n"
     )
 
 
 @pytest.mark.parametrize("name", ["", "/", "a/", "/a", "a/b/c"])
-def test_what_is_no_pods_name_is_refused(tmp_path: Path, name: str) -> None:
+def test_an_invalid_pod_name_is_refused(tmp_path: Path, name: str) -> None:
     keep(tmp_path, decided(pods(shape()))[1])
 
     assert "expected NAMESPACE/NAME" in str(explain(tmp_path, name).exception)
 
 
 class TestWithASnapshot:
-    """What the cluster's newest snapshot adds to what was decided."""
+    """What the cluster's newest snapshot adds to the decisions."""
 
     @pytest.mark.parametrize(
         ("fields", "outcome", "said"),
         [
-            ({"node": "n1"}, "bound", "it has a node\n  node      n1"),
-            ({"unschedulable": True}, "pending", "not decided about yet"),
+            ({"node": "n1"}, "bound", "it is bound to a node\n  node      n1"),
+            ({"unschedulable": True}, "pending", "no decision yet"),
             ({}, "ignored", "the scheduler has not called it unschedulable"),
             ({"deletion": 0}, "ignored", "it is being deleted"),
             ({"shape": "Node"}, "ignored", "it is a static pod"),
-            ({"shape": "DaemonSet"}, "ignored", "it belongs to DaemonSet/agent: nodes are never bought for"),
+            (
+                {"shape": "DaemonSet"},
+                "ignored",
+                "it belongs to DaemonSet/agent: nodes are never launched for",
+            ),
         ],
     )
-    def test_a_pod_that_no_decision_speaks_of_is_told_by_what_it_is(
+    def test_a_pod_without_a_decision_shows_its_state(
         self, tmp_path: Path, fields: dict[str, Any], outcome: str, said: str
     ) -> None:
         if "shape" in fields:
@@ -255,9 +258,9 @@ class TestWithASnapshot:
 
         assert (found["outcome"], found["decision"]) == (outcome, None)
         assert said in told
-        assert "decision  none speaks of it (1 looked at" in told
+        assert "decision  none mentions it (1 searched" in told
 
-    def test_what_happened_since_the_decision_is_told(self, tmp_path: Path) -> None:
+    def test_the_state_since_the_decision_is_shown(self, tmp_path: Path) -> None:
         keep(tmp_path, decided(pods(shape("10000")))[1])
         Folder(tmp_path).put(snapshot_key(CLUSTER), observed(NOW + timedelta(minutes=5), node="n1"))
 
@@ -268,27 +271,29 @@ class TestWithASnapshot:
             "bound",
             "n1",
         )
-        assert told.startswith("pod default/web-0000: it has a node\n  decided   not placed\n  reason    ")
-        assert "  since     it has a node, n1 (snapshot of 2026-11-21 12:05:00 UTC, " in told
+        assert told.startswith(
+            "pod default/web-0000: it is bound to a node\n  decided   not placed\n  reason    "
+        )
+        assert "  since     it is bound to a node, n1 (snapshot of 2026-11-21 12:05:00 UTC, " in told
 
-    def test_the_snapshot_that_was_decided_on_adds_nothing(self, tmp_path: Path) -> None:
+    def test_the_snapshot_of_the_decision_adds_nothing(self, tmp_path: Path) -> None:
         _, written = decided(pods(shape()))
         keep(tmp_path, written)
         Folder(tmp_path).put(decision_snapshot_key(CLUSTER, written["id"]), observed(NOW, unschedulable=True))
 
         assert as_json(tmp_path, "web-0000")["seen"] is None
 
-    def test_one_that_cannot_be_read_is_told_and_done_without(self, tmp_path: Path) -> None:
+    def test_an_unreadable_snapshot_is_reported_and_ignored(self, tmp_path: Path) -> None:
         keep(tmp_path, decided(pods(shape()))[1])
         Folder(tmp_path).put(snapshot_key(CLUSTER), b"\x1f\x8bcut")
 
         result = explain(tmp_path, "web-0000")
 
         assert result.exit_code == 0
-        assert "snapshot: cut short or damaged" in result.stderr
+        assert "snapshot: truncated or damaged" in result.stderr
 
 
-def test_a_pod_for_which_nodes_were_bought_in_vain_is_told_so(tmp_path: Path) -> None:
+def test_a_pod_whose_nodes_were_launched_in_vain_says_so(tmp_path: Path) -> None:
     (waiting,) = pods(shape())
     (first,) = decided([waiting])[0].nodes
     failed = replace(
@@ -312,7 +317,7 @@ def test_a_pod_for_which_nodes_were_bought_in_vain_is_told_so(tmp_path: Path) ->
     assert "tried again after 12:02:00 UTC" in told
 
 
-def test_ages_are_told_and_a_clock_that_was_ahead_makes_nothing_negative() -> None:
+def test_ages_are_shown_and_never_negative() -> None:
     _, written = decided(pods(shape()))
     search = Search("default/web-0000")
     search.look([written])
@@ -326,5 +331,5 @@ def test_ages_are_told_and_a_clock_that_was_ahead_makes_nothing_negative() -> No
     assert earlier["ageSeconds"] == 0
 
 
-def test_the_command_needs_no_snapshot_to_know_nobody() -> None:
-    assert nobody(Search("default/x"), None).endswith("pod default/x (0 looked at, newest first)")
+def test_an_unknown_pod_is_reported_without_a_snapshot() -> None:
+    assert nobody(Search("default/x"), None).endswith("pod default/x (0 searched, newest first)")

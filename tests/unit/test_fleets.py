@@ -1,4 +1,4 @@
-"""CreateFleet: what is asked, and what the answers mean."""
+"""CreateFleet: its arguments, and the interpretation of its responses."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_fleet_is_instant_for_one_instance_and_names_each_template_once() -> N
     } in overrides
 
 
-def test_spot_looks_at_price_and_depth_and_on_demand_at_price() -> None:
+def test_spot_is_allocated_by_price_and_capacity_and_on_demand_by_price() -> None:
     spot = fleet_request(REQUEST, "express")
     on_demand = fleet_request(plan("m5.large", capacity_type="on-demand")[0], "express")
     assert spot["SpotOptions"] == {"AllocationStrategy": "price-capacity-optimized"}
@@ -86,7 +86,7 @@ def test_fleet_instance_volume_and_interface_carry_the_claims_tags() -> None:
     assert {"Key": "karpenter.sh/nodeclaim", "Value": CLAIM.name} in specs["instance"]
 
 
-def test_a_claim_has_one_token_that_no_other_cluster_shares_and_ec2_takes() -> None:
+def test_a_claims_client_token_is_stable_unique_to_the_cluster_and_valid() -> None:
     token = client_token("express", "x" * 253)
     assert token == client_token("express", "x" * 253)
     assert token.isascii()
@@ -94,7 +94,7 @@ def test_a_claim_has_one_token_that_no_other_cluster_shares_and_ec2_takes() -> N
     assert token != client_token("other", "x" * 253)
 
 
-def test_an_instance_is_told_with_its_pool_subnet_and_image() -> None:
+def test_an_instance_has_its_pool_subnet_and_image() -> None:
     override = REQUEST.overrides[2]
     told = {"InstanceType": override.instance_type, "SubnetId": override.subnet_id}
     answer = {
@@ -113,7 +113,7 @@ def test_an_instance_is_told_with_its_pool_subnet_and_image() -> None:
     assert unknown.image_id == ""
 
 
-def test_an_answer_without_an_instance_tells_of_none() -> None:
+def test_a_response_without_an_instance_yields_none() -> None:
     assert fleet_instances(REQUEST, {"Instances": [], "FleetId": "fleet-1"}, {}, NOW) == []
     assert fleet_instances(REQUEST, {"Instances": [{"InstanceIds": []}]}, {}, NOW) == []
 
@@ -127,12 +127,12 @@ def test_an_answer_without_an_instance_tells_of_none() -> None:
         "ReservationCapacityExceeded",
     ],
 )
-def test_without_stock_exactly_the_pools_that_were_named_had_no_capacity(code: str) -> None:
+def test_exactly_the_named_pools_have_no_capacity(code: str) -> None:
     assert meaning(error_in(POOLS[1], code)) == NoCapacity(CLAIM.name, (Shortfall(POOLS[1], code),))
 
 
 @pytest.mark.parametrize("code", ["InsufficientFreeAddressesInSubnet", "InvalidSubnetID.NotFound"])
-def test_a_full_or_missing_subnet_condemns_the_subnet_and_no_instance_type(code: str) -> None:
+def test_a_full_or_missing_subnet_is_a_shortfall_of_the_subnet_not_of_the_instance_type(code: str) -> None:
     row = REQUEST.overrides[0]
     told = {"InstanceType": row.instance_type, "SubnetId": row.subnet_id}
     error = {"ErrorCode": code, "LaunchTemplateAndOverrides": {"Overrides": told}}
@@ -149,12 +149,12 @@ def test_a_full_or_missing_subnet_condemns_the_subnet_and_no_instance_type(code:
     ) == NoCapacity(CLAIM.name, (), subnets=(SubnetShortfall("subnet-0a1b", code),))
 
 
-def test_the_same_pool_is_told_once() -> None:
+def test_a_pool_is_reported_once() -> None:
     errors = fleet_errors(REQUEST, {"Errors": [error_in(POOLS[0], "InsufficientInstanceCapacity")] * 3})
     assert shortfalls(errors) == (Shortfall(POOLS[0], "InsufficientInstanceCapacity"),)
 
 
-def test_an_answer_with_nothing_in_it_means_that_no_pool_had_anything() -> None:
+def test_an_empty_response_means_that_no_pool_has_capacity() -> None:
     outcome = meaning()
     assert isinstance(outcome, NoCapacity)
     assert {s.offering for s in outcome.shortfalls} == set(POOLS)
@@ -170,7 +170,7 @@ def test_an_answer_with_nothing_in_it_means_that_no_pool_had_anything() -> None:
         "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
     ],
 )
-def test_the_accounts_limit_counts_for_every_pool_asked(code: str) -> None:
+def test_an_exceeded_quota_counts_for_every_requested_pool(code: str) -> None:
     outcome = meaning(error_in(POOLS[1], code), error_in(POOLS[0], "InsufficientInstanceCapacity"))
     assert isinstance(outcome, NoCapacity)
     assert outcome.quota
@@ -184,14 +184,14 @@ def test_the_accounts_limit_counts_for_every_pool_asked(code: str) -> None:
     "code", ["RequestLimitExceeded", "Throttling", "InternalError", "ServiceUnavailable"]
 )
 @pytest.mark.parametrize("prefix", ["", "Client.", "Server."])
-def test_an_answer_with_nothing_but_passing_errors_ends_the_claim_and_condemns_no_pool(
+def test_a_response_with_only_transient_errors_ends_the_claim_without_a_pool_shortfall(
     prefix: str, code: str
 ) -> None:
     found = meaning(error_in(POOLS[0], prefix + code), error_in(POOLS[1], prefix + code))
     assert found == Unfulfilled(CLAIM.name, code, "words")
 
 
-def test_a_passing_error_beside_a_shortage_condemns_the_short_pool_alone() -> None:
+def test_a_transient_error_next_to_a_shortfall_affects_only_the_short_pool() -> None:
     short = error_in(POOLS[0], "InsufficientInstanceCapacity")
     found = meaning(short, error_in(POOLS[1], "RequestLimitExceeded"))
     assert found == NoCapacity(CLAIM.name, (Shortfall(POOLS[0], "InsufficientInstanceCapacity"),))
@@ -208,7 +208,7 @@ def test_a_passing_error_beside_a_shortage_condemns_the_short_pool_alone() -> No
         "UnauthorizedOperation",
     ],
 )
-def test_an_error_that_names_a_pool_condemns_that_pool_and_not_the_nodepool(code: str) -> None:
+def test_an_error_that_names_a_pool_affects_that_pool_and_not_the_nodepool(code: str) -> None:
     short = [error_in(pool, "InsufficientInstanceCapacity") for pool in POOLS[1:]]
     outcome = meaning(error_in(POOLS[0], code), *short)
     assert isinstance(outcome, NoCapacity)
@@ -218,12 +218,12 @@ def test_an_error_that_names_a_pool_condemns_that_pool_and_not_the_nodepool(code
     }
 
 
-def test_a_launch_that_one_pool_refused_condemns_that_pool() -> None:
+def test_a_launch_reports_a_pool_that_refused_it() -> None:
     errors = fleet_errors(REQUEST, {"Errors": [error_in(POOLS[0], "Client.InvalidFleetConfiguration")]})
     assert shortfalls(errors) == (Shortfall(POOLS[0], "InvalidFleetConfiguration"),)
 
 
-def test_a_capacity_block_is_asked_for_without_an_allocation_strategy() -> None:
+def test_a_capacity_block_is_requested_without_an_allocation_strategy() -> None:
     asked = fleet_request(
         replace(REQUEST, capacity_type="reserved", reservations="capacity-block"), "express"
     )
@@ -234,7 +234,7 @@ def test_a_capacity_block_is_asked_for_without_an_allocation_strategy() -> None:
 @pytest.mark.parametrize(
     "code", ["InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"]
 )
-def test_a_missing_template_is_made_again_whatever_else_went_wrong(code: str) -> None:
+def test_a_missing_template_takes_precedence_over_other_errors(code: str) -> None:
     errors = [error_in(POOLS[0], "UnauthorizedOperation"), error_in(POOLS[1], code)]
     assert meaning(*errors) == TemplateMissing(CLAIM.name, is_answered=True)
     assert call_failure(REQUEST, FleetError(code, "words")) == TemplateMissing(CLAIM.name)
@@ -261,21 +261,21 @@ def test_a_missing_template_is_made_again_whatever_else_went_wrong(code: str) ->
         ("SomethingNew", "words", "LaunchFailed"),
     ],
 )
-def test_what_somebody_must_mend_is_refused_by_karpenters_reason(
+def test_an_error_that_users_must_fix_is_refused_with_karpenters_reason(
     code: str, message: str, reason: str
 ) -> None:
     assert refusal_reason(code, message) == reason
     assert meaning(error_in(POOLS[0], code, message)) == Refused(CLAIM.name, reason, f"{code}: {message}")
 
 
-def test_an_error_of_the_whole_call_concerns_every_pool() -> None:
+def test_an_error_of_the_whole_call_affects_every_pool() -> None:
     outcome = call_failure(REQUEST, FleetError("InsufficientInstanceCapacity", "words"))
     assert isinstance(outcome, NoCapacity)
     assert {s.offering for s in outcome.shortfalls} == set(POOLS)
     assert {s.code for s in outcome.shortfalls} == {"InsufficientInstanceCapacity"}
 
 
-def test_a_launch_template_is_asked_for_in_the_one_version_that_we_made() -> None:
+def test_a_launch_template_is_requested_in_version_one() -> None:
     request = LaunchRequest(
         "web-1", "spot", (Override("nodesmith/test/abc", "m5.large", "us-east-1a", "subnet-a", 0.1),), {}
     )

@@ -1,4 +1,4 @@
-"""How a function answers an event with hints for several clusters."""
+"""How a function handles an event with hints for several clusters."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def hints(*clusters: str, attempt: int = 0) -> Mapping[str, Any]:
 
 
 class Delayed:
-    """The queue of invocations that wait, as seconds and hint."""
+    """The queue of delayed invocations, as seconds and hint."""
 
     def __init__(self, *, away: bool = False) -> None:
         self.away = away
@@ -65,7 +65,7 @@ class Delayed:
 
 
 class RecordingTelemetry(Telemetry):
-    """Notes what a function says of clusters."""
+    """Records what a function logs about clusters."""
 
     def __init__(self, cluster: str = "", lines: list[str] | None = None) -> None:
         super().__init__("lifecycle", cluster)
@@ -83,7 +83,7 @@ class RecordingTelemetry(Telemetry):
 
 
 class Looks:
-    """A concern that notes whom it has looked at, fails for some, and has a part fail for others."""
+    """A concern that records the clusters that it served, and fails completely or partly for some."""
 
     def __init__(self, *parts: str, **errors: Exception) -> None:
         self.parts, self.errors = parts, errors
@@ -113,7 +113,7 @@ class Looks:
         return looking(made, self)
 
 
-def test_each_cluster_of_an_event_is_looked_at_once() -> None:
+def test_each_cluster_of_an_event_is_served_once() -> None:
     looks = Looks()
 
     looks.handler()(hints("east", "west", "east"), None)
@@ -123,7 +123,7 @@ def test_each_cluster_of_an_event_is_looked_at_once() -> None:
 
 
 @pytest.mark.parametrize("error", [Transient("EC2 is away"), RuntimeError("a bug")])
-def test_what_fails_for_one_cluster_is_tried_again_for_that_one_alone(error: Exception) -> None:
+def test_a_failure_for_one_cluster_is_retried_for_that_cluster_alone(error: Exception) -> None:
     looks = Looks(east=error)
 
     looks.handler()(hints("east", "west", "east"), None)
@@ -133,7 +133,7 @@ def test_what_fails_for_one_cluster_is_tried_again_for_that_one_alone(error: Exc
     assert looks.told.lines == [f"east failed: {error}"]
 
 
-def test_a_run_that_has_had_itself_woken_is_told_of_as_failed_and_not_tried_again() -> None:
+def test_a_run_that_scheduled_its_own_retry_is_logged_as_failed_and_not_retried() -> None:
     looks = Looks(east=PutOff("EC2 throttles"))
 
     looks.handler()(hints("east", "west"), None)
@@ -143,7 +143,7 @@ def test_a_run_that_has_had_itself_woken_is_told_of_as_failed_and_not_tried_agai
     assert looks.told.lines == ["east failed: EC2 throttles"]
 
 
-def test_a_run_of_which_a_part_failed_is_tried_again() -> None:
+def test_a_run_that_failed_in_part_is_retried() -> None:
     looks = Looks("west")
 
     looks.handler()(hints("east", "west"), None)
@@ -152,7 +152,7 @@ def test_a_run_of_which_a_part_failed_is_tried_again() -> None:
     assert looks.told.lines == []
 
 
-def test_the_more_often_a_run_has_failed_the_later_it_is_tried_again() -> None:
+def test_each_failure_of_a_run_delays_its_next_retry() -> None:
     looks = Looks(east=Transient("EC2 is away"))
     handle = looks.handler()
 
@@ -165,19 +165,21 @@ def test_the_more_often_a_run_has_failed_the_later_it_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("parts", [(), ("east",)])
-def test_an_event_that_has_had_its_attempts_fails_and_the_other_clusters_are_served(
+def test_an_event_without_attempts_left_fails_after_the_other_clusters_are_served(
     parts: tuple[str, ...],
 ) -> None:
     looks = Looks(*parts, **({} if parts else {"east": RuntimeError("a bug")}))
 
-    with pytest.raises((RuntimeError, Transient), match=r"a bug|a part fails every time for east"):
+    with pytest.raises(
+        (RuntimeError, Transient), match=r"a bug|a part of the work fails in every run for east"
+    ):
         looks.handler()(hints("east", "west", attempt=MOST_ATTEMPTS - 1), None)
 
     assert looks.seen == ["east", "west"]
     assert looks.delayed.put_off == []
 
 
-def test_an_event_whose_failures_cannot_be_put_off_fails_so_that_lambda_repeats_it() -> None:
+def test_an_event_whose_retries_cannot_be_queued_fails_so_that_lambda_repeats_it() -> None:
     looks = Looks(east=Transient("EC2 is away"))
     looks.delayed.away = True
 
@@ -186,7 +188,7 @@ def test_an_event_whose_failures_cannot_be_put_off_fails_so_that_lambda_repeats_
     assert looks.seen == ["east", "west"]
 
 
-def test_a_function_in_a_vpc_has_itself_invoked_again_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_in_a_vpc_schedules_retries_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VPC_NAME", "private")
     register(client, Registration("east", VPC, ("nodes",), "private"))
     looks = Looks(east=Transient("EC2 is away"))
@@ -197,7 +199,7 @@ def test_a_function_in_a_vpc_has_itself_invoked_again_and_no_other(monkeypatch: 
     assert (concern, vpc) == ("lifecycle", "private")
 
 
-def test_what_is_rejected_for_one_cluster_is_told_of_and_not_tried_again() -> None:
+def test_a_rejection_for_one_cluster_is_logged_and_not_retried() -> None:
     looks = Looks(east=Rejected("the snapshot is damaged"))
 
     looks.handler()(hints("east", "west"), None)
@@ -207,7 +209,7 @@ def test_what_is_rejected_for_one_cluster_is_told_of_and_not_tried_again() -> No
 
 
 @pytest.mark.parametrize("cluster", ["nobody", "x", "../east", "e" * 300])
-def test_a_message_for_an_unknown_cluster_is_told_of_and_dropped(cluster: str) -> None:
+def test_a_message_for_an_unknown_cluster_is_logged_and_dropped(cluster: str) -> None:
     looks = Looks()
 
     looks.handler()(hints(cluster, "east"), None)
@@ -217,7 +219,7 @@ def test_a_message_for_an_unknown_cluster_is_told_of_and_dropped(cluster: str) -
     assert f"cluster '{cluster[:100]}' is not registered" in line
 
 
-def test_a_registration_with_nonsense_in_it_keeps_its_cluster_waiting_and_no_other() -> None:
+def test_an_invalid_registration_affects_only_its_own_cluster() -> None:
     client("ssm").put_parameter(
         Name=parameter_name("east"), Value='{"format": 1}', Type="String", Overwrite=True
     )
@@ -230,7 +232,7 @@ def test_a_registration_with_nonsense_in_it_keeps_its_cluster_waiting_and_no_oth
     assert "vpcId: expected the id of the cluster's VPC, found None" in line
 
 
-def test_what_a_process_keeps_for_a_cluster_lasts_until_its_registration_changes() -> None:
+def test_a_process_keeps_the_parts_of_a_cluster_until_its_registration_changes() -> None:
     now = [builders.NOW]
     parts.set_clock(lambda: now[0])
     try:
@@ -249,7 +251,7 @@ def test_what_a_process_keeps_for_a_cluster_lasts_until_its_registration_changes
     assert looks.seen == ["east"] * 4
 
 
-def test_a_process_keeps_the_parts_of_the_clusters_that_it_served_last(
+def test_a_process_keeps_the_parts_of_the_most_recently_served_clusters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(handlers, "MOST_CLUSTERS", 2)
@@ -263,7 +265,7 @@ def test_a_process_keeps_the_parts_of_the_clusters_that_it_served_last(
 
 
 @pytest.mark.parametrize("event", [{}, {"messages": "east"}, {"messages": [7]}])
-def test_an_event_that_cannot_be_read_is_told_of_and_dropped(event: Mapping[str, Any]) -> None:
+def test_an_event_that_cannot_be_read_is_logged_and_dropped(event: Mapping[str, Any]) -> None:
     looks = Looks()
 
     looks.handler()(event, None)
@@ -273,7 +275,7 @@ def test_an_event_that_cannot_be_read_is_told_of_and_dropped(event: Mapping[str,
     assert " rejected: " in line
 
 
-def test_a_cluster_is_served_by_what_its_registration_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_is_served_with_the_settings_of_its_registration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VPC_NAME", "private")
     register(
         client,
@@ -308,12 +310,12 @@ def test_a_cluster_is_left_to_the_function_that_reaches_its_api_server(
     assert f"{function_name('lifecycle', there)} serves it" in line
 
 
-def test_only_what_talks_to_api_servers_runs_in_a_clusters_vpc() -> None:
+def test_only_functions_that_call_api_servers_run_in_a_clusters_vpc() -> None:
     assert function_vpc(Concern.LIFECYCLE, "private") == "private"
     assert function_vpc(Concern.PROVISIONING, "private") == ""
 
 
-def test_registrations_are_read_by_name_and_faults_are_told_apart() -> None:
+def test_registrations_are_read_by_name_and_faults_are_reported_separately() -> None:
     boto3.client("ssm", REGION).put_parameter(
         Name=parameter_name("broken"), Value="?", Type="String", Overwrite=True
     )
@@ -326,7 +328,7 @@ def test_registrations_are_read_by_name_and_faults_are_told_apart() -> None:
 
 
 class Invoked:
-    """Takes what is invoked; where there is no release on trial, nothing can be."""
+    """Records invocations, and fails them if there is no release on trial."""
 
     def __init__(self, *, missing: bool = False) -> None:
         self.missing = missing
@@ -353,7 +355,7 @@ def on_trial(*clusters: str) -> None:
     ("alias", "seen", "handed_over"),
     [("live", ["west"], ["east"]), ("canary", ["east", "west"], [])],
 )
-def test_a_release_on_trial_serves_its_clusters_and_the_other_release_all_others(
+def test_a_trial_release_serves_its_clusters_and_the_stable_one_all_others(
     alias: str, seen: list[str], handed_over: list[str]
 ) -> None:
     on_trial("east")
@@ -366,7 +368,7 @@ def test_a_release_on_trial_serves_its_clusters_and_the_other_release_all_others
 
 
 @pytest.mark.parametrize("value", ["?", '{"clusters": "east"}', '{"clusters": [7]}', '["east"]', None])
-def test_without_a_readable_list_of_clusters_on_trial_there_are_none(value: str | None) -> None:
+def test_without_a_readable_trial_no_cluster_is_on_trial(value: str | None) -> None:
     if value is not None:
         client("ssm").put_parameter(Name=CANARY_PARAMETER, Value=value, Type="String")
     looks, invoked = Looks(), Invoked()
@@ -376,7 +378,7 @@ def test_without_a_readable_list_of_clusters_on_trial_there_are_none(value: str 
     assert (looks.seen, invoked.events) == (["east"], [])
 
 
-def test_where_the_release_on_trial_is_gone_the_other_serves_its_clusters() -> None:
+def test_the_other_release_serves_the_clusters_of_a_trial_that_is_gone() -> None:
     on_trial("east")
     looks = Looks()
 

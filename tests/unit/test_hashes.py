@@ -1,4 +1,4 @@
-"""Hashes that objects state of themselves, and claims that were bought under other rules of hashing."""
+"""Hashes in the annotations of objects, and claims with hashes of another version."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def versions(claim: NodeClaim) -> tuple[str, str]:
     return claim.nodepool_hash_version, claim.nodeclass_hash_version
 
 
-def test_objects_are_told_their_hashes_once() -> None:
+def test_hashes_are_written_to_objects_once() -> None:
     cluster = FakeCluster(
         nodepools={"default": builders.nodepool_manifest()},
         nodeclasses={"default": builders.nodeclass_manifest()},
@@ -75,7 +75,7 @@ def test_objects_are_told_their_hashes_once() -> None:
     assert state() == ()
 
 
-def test_what_karpenter_has_stated_is_left_as_it_is() -> None:
+def test_hashes_that_karpenter_wrote_are_left_unchanged() -> None:
     stated = builders.nodeclass_manifest()
     stated["metadata"]["annotations"] = {
         CLASS_HASH: NODECLASS.hash_in(CA_BUNDLE),
@@ -86,11 +86,11 @@ def test_what_karpenter_has_stated_is_left_as_it_is() -> None:
     assert unstated(stated, NODECLASS, CA_BUNDLE) is not None
 
 
-def test_an_object_that_cannot_be_read_says_nothing() -> None:
+def test_an_object_that_cannot_be_read_gets_no_hash() -> None:
     assert unstated(builders.nodepool_manifest(), None, CA_BUNDLE) is None
 
 
-def test_claims_of_another_version_get_the_hashes_of_today_instead_of_drifting() -> None:
+def test_claims_with_hashes_of_another_version_get_current_ones_instead_of_drifting() -> None:
     (claim,) = renewed(OLD)
     assert (claim.nodepool_hash, claim.nodeclass_hash) == (pool().hash, NODECLASS.hash_in(CA_BUNDLE))
     assert versions(claim) == ("v3", "v5")
@@ -105,13 +105,13 @@ def test_only_the_hash_of_another_version_is_renewed() -> None:
     assert drifted(claim, today()) == "NodePoolDrifted", "the change of its NodePool is not forgotten"
 
 
-def test_what_had_drifted_before_stays_drifted() -> None:
+def test_a_claim_that_had_already_drifted_stays_drifted() -> None:
     (claim,) = renewed(replace(OLD, drift="NodePoolDrifted", drifted_at=NOW))
     assert versions(claim) == ("v3", "v5")
     assert drifted(claim, today()) == "NodePoolDrifted"
 
 
-def test_claims_that_end_are_left() -> None:
+def test_hashes_of_ending_claims_are_left_unchanged() -> None:
     assert renewed(OLD.terminating("Deleted", "by hand", NOW), replace(OLD, phase=Phase.PENDING)) == []
 
 
@@ -123,7 +123,7 @@ def test_claims_that_end_are_left() -> None:
         ({"default": pool()}, {}, [("v3", "nodesmith-v1")]),
     ],
 )
-def test_a_hash_whose_object_cannot_be_read_is_left(
+def test_a_hash_whose_object_cannot_be_read_is_left_unchanged(
     pools: dict[str, NodePool], nodeclasses: dict[str, EC2NodeClass], found: list[tuple[str, str]]
 ) -> None:
     claims = rehashed([OLD], pools, nodeclasses, CA_BUNDLE)
@@ -131,14 +131,14 @@ def test_a_hash_whose_object_cannot_be_read_is_left(
     assert rehashed(claims, pools, nodeclasses, CA_BUNDLE) == []
 
 
-def test_one_run_renews_so_many_and_the_next_ones_the_others() -> None:
+def test_one_run_renews_a_limited_number_and_later_runs_renew_the_others() -> None:
     claims = [replace(OLD, name=f"default-{n}") for n in range(hashes.MOST_AT_ONCE + 1)]
     first = renewed(*claims)
     assert len(first) == hashes.MOST_AT_ONCE
     assert [claim.name for claim in renewed(*first, *claims[len(first) :])] == [claims[-1].name]
 
 
-def test_ledger_and_object_say_the_new_hashes_and_a_claim_that_moved_on_keeps_no_other_from_it() -> None:
+def test_ledger_and_object_get_the_new_hashes_and_a_changed_claim_does_not_block_others() -> None:
     store, cluster = FakeStore(), FakeCluster()
     store.commit(0, [OLD, replace(OLD, name="default-x2")], "d")
     first, second = store.load().claims

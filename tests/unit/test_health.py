@@ -1,4 +1,4 @@
-"""What is wrong with a deployment, according to what its functions record."""
+"""Findings about a deployment, derived from the records of its functions."""
 
 from __future__ import annotations
 
@@ -49,18 +49,20 @@ def judged(records: Iterable[Record], since: datetime = LONG_AGO) -> list[tuple[
     return [(each.cluster, each.concern, each.kind) for each in found]
 
 
-def test_if_every_concern_had_a_successful_run_lately_nothing_is_wrong() -> None:
+def test_there_are_no_findings_if_every_concern_has_recently_succeeded() -> None:
     assert judged(well()) == []
 
 
 @pytest.mark.parametrize(("minutes", "is_found"), [(14, False), (16, True)])
-def test_a_concern_without_success_for_a_quarter_of_an_hour_is_found(minutes: int, is_found: bool) -> None:
+def test_a_concern_without_success_for_a_quarter_of_an_hour_is_a_finding(
+    minutes: int, is_found: bool
+) -> None:
     old = Record("east", "lifecycle", NOW - minutes * MINUTE, due=NOW - minutes * MINUTE)
 
     assert (judged(with_record(old)) == [("east", "lifecycle", "NoSuccess")]) is is_found
 
 
-def test_a_concern_that_is_not_due_has_fifteen_minutes_from_its_next_regular_look() -> None:
+def test_a_concern_has_a_quarter_of_an_hour_from_its_next_regular_run() -> None:
     def is_found(minutes: int, due: datetime | None) -> bool:
         return bool(judged(with_record(Record("east", "lifecycle", NOW - minutes * MINUTE, due=due))))
 
@@ -70,7 +72,7 @@ def test_a_concern_that_is_not_due_has_fifteen_minutes_from_its_next_regular_loo
     assert is_found(46, due=NOW + MINUTE)
 
 
-def test_a_concern_that_is_due_has_fifteen_minutes_from_then() -> None:
+def test_a_concern_has_a_quarter_of_an_hour_from_when_it_is_due() -> None:
     def is_found(minutes: int) -> bool:
         due = Record("east", "lifecycle", NOW - 20 * MINUTE, due=NOW - minutes * MINUTE)
         return bool(judged(with_record(due)))
@@ -79,7 +81,7 @@ def test_a_concern_that_is_due_has_fifteen_minutes_from_then() -> None:
     assert is_found(16)
 
 
-def test_a_concern_whose_runs_fail_is_found_after_fifteen_minutes() -> None:
+def test_a_concern_whose_runs_fail_is_a_finding_without_delay() -> None:
     fails_at_each_look = Record("east", "lifecycle", NOW - 16 * MINUTE, due=NOW - 16 * MINUTE)
     for minute in range(15, 0, -1):
         fails_at_each_look = fails_at_each_look.after(False, {}, NOW - minute * MINUTE)
@@ -91,20 +93,20 @@ def test_a_concern_whose_runs_fail_is_found_after_fifteen_minutes() -> None:
     assert judged(with_record(fails_since_a_look)) == [("east", "lifecycle", "NoSuccess")]
 
 
-def test_one_success_ends_a_finding() -> None:
+def test_one_success_ends_a_series_of_failures() -> None:
     record = Record("east", "lifecycle", NOW - 30 * MINUTE).after(False, {}, NOW - 20 * MINUTE)
 
     assert record.due == NOW - 20 * MINUTE
     assert record.after(True, {}, NOW, None).due is None
 
 
-def test_a_run_with_a_symptom_has_its_concern_look_again_so_that_the_symptom_can_recur() -> None:
+def test_a_run_with_a_symptom_makes_its_concern_due_again() -> None:
     record = Record("east", "lifecycle").after(True, {"Rejected": "why"}, NOW, None)
 
     assert record.is_due(NOW)
 
 
-def test_a_concern_that_does_not_report_when_to_look_again_is_due_at_once() -> None:
+def test_a_concern_without_a_due_time_is_due_at_once() -> None:
     assert Record("east", "lifecycle").after(True, {}, NOW).due == NOW
 
 
@@ -114,14 +116,14 @@ def test_a_concern_of_the_region_is_judged_by_its_schedule_alone() -> None:
     assert judged(with_record(old)) == [("", "routing", "NoSuccess")]
 
 
-def test_a_concern_that_looks_every_few_hours_has_an_hour_more_than_that() -> None:
+def test_a_concern_that_runs_every_few_hours_has_an_extra_hour() -> None:
     assert judged(with_record(Record("", Concern.CATALOG, NOW - (CATALOG + 59) * MINUTE))) == []
     assert judged(with_record(Record("", Concern.CATALOG, NOW - (CATALOG + 61) * MINUTE))) == [
         ("", "catalog", "NoSuccess")
     ]
 
 
-def test_a_new_cluster_has_no_findings_yet() -> None:
+def test_nothing_is_expected_of_a_new_cluster() -> None:
     assert judged([], since=NOW - 10 * MINUTE) == []
     assert ("east", "lifecycle", "NoSuccess") in judged([], since=NOW - 20 * MINUTE)
 
@@ -133,14 +135,14 @@ def test_a_cluster_that_is_no_longer_registered_has_no_findings() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SYMPTOMS))
-def test_a_symptom_is_a_finding_once_it_has_lasted(name: str) -> None:
+def test_a_lasting_symptom_is_a_finding(name: str) -> None:
     lasting = Record("east", "lifecycle", NOW, {name: Symptom(NOW - SYMPTOMS[name], NOW, "why")})
 
     assert judged(with_record(lasting)) == [("east", "lifecycle", name)]
     assert name in KINDS
 
 
-def test_a_symptom_that_the_next_runs_may_fix_is_not_a_finding_at_first() -> None:
+def test_a_symptom_that_later_runs_may_fix_is_not_a_finding_at_first() -> None:
     brief = Record("east", "lifecycle", NOW, {"Rejected": Symptom(NOW - 9 * MINUTE, NOW, "why")})
 
     assert judged(with_record(brief)) == []
@@ -152,7 +154,7 @@ def test_a_symptom_that_has_stopped_is_not_a_finding() -> None:
     assert judged(with_record(Record("east", "lifecycle", NOW, {"Rejected": over}))) == []
 
 
-def test_a_symptom_that_recurs_lasts_since_it_was_first_seen() -> None:
+def test_a_recurring_symptom_counts_from_when_it_was_first_seen() -> None:
     record = Record("east", "lifecycle")
     for minute in range(0, 20, 5):
         record = record.after(True, {"Rejected": f"at {minute}"}, NOW + minute * MINUTE)
@@ -161,13 +163,13 @@ def test_a_symptom_that_recurs_lasts_since_it_was_first_seen() -> None:
     assert record.after(True, {}, NOW + timedelta(hours=1)).symptoms == {}
 
 
-def test_a_run_that_fails_leaves_the_last_success_as_it_was() -> None:
+def test_a_failed_run_does_not_change_the_last_success() -> None:
     record = Record("east", "lifecycle", NOW).after(False, {}, NOW + MINUTE)
 
     assert record.succeeded_at == NOW
 
 
-def test_a_record_comes_back_as_it_was_written() -> None:
+def test_a_record_is_read_back_equal() -> None:
     record = Record("east", "lifecycle", NOW, {"Rejected": Symptom(LONG_AGO, NOW, "why")}, NOW + MINUTE)
 
     assert Record.from_document("east", "lifecycle", record.to_document()) == record
@@ -185,7 +187,7 @@ class PublishedEvents:
 
 
 class Waiting:
-    """A dead-letter queue with a number of messages that were given up."""
+    """A dead-letter queue with this many messages."""
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
@@ -195,7 +197,7 @@ class Waiting:
 
 
 class OnTrial:
-    """A release on trial, or none."""
+    """A trial release, or none."""
 
     def __init__(self, trial: Trial = NO_TRIAL) -> None:
         self.trial = trial
@@ -226,14 +228,14 @@ class Kept:
         self.since, self.found, self.writes = since, frozenset(found), self.writes + 1
 
 
-def test_a_look_at_a_region_in_which_all_is_well_writes_nothing() -> None:
+def test_checking_a_healthy_region_writes_nothing() -> None:
     kept, told = Kept(well()), PublishedEvents()
 
     assert check_health(HealthCheck(kept, Waiting(), told, OnTrial()), [EAST], {}, NOW) == []
     assert (kept.writes, told.changes) == (0, [])
 
 
-def test_new_and_resolved_findings_are_each_reported_once() -> None:
+def test_new_and_resolved_findings_are_reported_once() -> None:
     kept, told = Kept(with_record(Record("east", "lifecycle", LONG_AGO))), PublishedEvents()
     check = HealthCheck(kept, Waiting(), told, OnTrial())
     for _ in range(2):
@@ -246,7 +248,7 @@ def test_new_and_resolved_findings_are_each_reported_once() -> None:
     assert told.changes == [("unwell", *said), ("well", *said)]
 
 
-def test_messages_that_were_given_up_and_registrations_that_cannot_be_read_are_findings() -> None:
+def test_dead_letters_and_unreadable_registrations_are_findings() -> None:
     check = HealthCheck(Kept(well()), Waiting(2), PublishedEvents(), OnTrial())
 
     found = check_health(check, [EAST], {"west": "no JSON"}, NOW)
@@ -258,9 +260,7 @@ def test_messages_that_were_given_up_and_registrations_that_cannot_be_read_are_f
     assert found[0].said == "2 messages wait in nodesmith-dead"
 
 
-def test_a_cluster_is_known_from_the_first_look_that_finds_it_registered_and_forgotten_with_its_registration() -> (
-    None
-):
+def test_a_cluster_is_known_from_the_first_check_after_registration_until_it_is_deregistered() -> None:
     kept = Kept(well())
     kept.since = {"": LONG_AGO}
     check = HealthCheck(kept, Waiting(), PublishedEvents(), OnTrial())
@@ -271,7 +271,7 @@ def test_a_cluster_is_known_from_the_first_look_that_finds_it_registered_and_for
     assert kept.since == {"": LONG_AGO}
 
 
-def test_health_is_looked_at_every_five_minutes() -> None:
+def test_health_is_checked_every_five_minutes() -> None:
     minutes = [minute for minute in range(60) if is_due(NOW.replace(minute=minute))]
 
     assert minutes == list(range(0, 60, 5))
@@ -300,7 +300,7 @@ def written() -> list[Record]:
 
 
 class Process:
-    """A process that serves a cluster for a concern, and the number of its calls to DynamoDB."""
+    """A process that serves a cluster for a concern, and counts its DynamoDB calls."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock, dynamodb = clock, client("dynamodb")
@@ -309,7 +309,7 @@ class Process:
         self.writer = HealthWriter(dynamodb, TABLE_NAME, "east", "lifecycle", clock)
 
     def ran(self, due: datetime | None = None, *, succeeded: bool = True, **seen: str) -> Counter[str]:
-        """Run once; return the calls to DynamoDB."""
+        """Run once and return the calls that it made."""
         self.calls.clear()
         self.writer.ran(succeeded, seen, due)
         return Counter(self.calls)
@@ -354,9 +354,7 @@ def test_an_earlier_due_time_is_recorded_at_once(clock: Clock, process: Process)
         assert written()[0].due == max(due, clock.now)
 
 
-def test_a_later_due_time_is_recorded_when_the_recorded_one_has_passed(
-    clock: Clock, process: Process
-) -> None:
+def test_a_later_due_time_is_recorded_when_the_earlier_one_has_passed(clock: Clock, process: Process) -> None:
     process.ran(NOW + 2 * MINUTE)
     clock.now += MINUTE
     assert process.ran(NOW + 30 * MINUTE) == NOTHING
@@ -365,7 +363,7 @@ def test_a_later_due_time_is_recorded_when_the_recorded_one_has_passed(
     assert written()[0].due == NOW + 30 * MINUTE
 
 
-def test_a_concern_that_is_due_all_the_time_is_recorded_no_more_often_than_others(
+def test_a_concern_that_is_always_due_is_recorded_no_more_often_than_others(
     clock: Clock, process: Process
 ) -> None:
     process.ran(AT_ONCE)
@@ -377,7 +375,7 @@ def test_a_concern_that_is_due_all_the_time_is_recorded_no_more_often_than_other
     assert written()[0].is_due(clock.now + MINUTE)
 
 
-def test_that_nothing_is_due_any_more_is_recorded_twenty_seconds_after_the_last_write_at_the_earliest(
+def test_no_longer_being_due_is_recorded_at_least_twenty_seconds_after_the_last_write(
     clock: Clock, process: Process
 ) -> None:
     process.ran(AT_ONCE)
@@ -388,9 +386,7 @@ def test_that_nothing_is_due_any_more_is_recorded_twenty_seconds_after_the_last_
     assert written()[0].due is None
 
 
-def test_a_run_that_fails_is_recorded_at_once_and_so_is_the_next_that_succeeds(
-    clock: Clock, process: Process
-) -> None:
+def test_a_failed_run_and_the_next_success_are_recorded_at_once(clock: Clock, process: Process) -> None:
     process.ran()
     clock.now += timedelta(seconds=1)
     assert process.ran(succeeded=False) == WRITE
@@ -400,7 +396,7 @@ def test_a_run_that_fails_is_recorded_at_once_and_so_is_the_next_that_succeeds(
     assert written() == [Record("east", "lifecycle", clock.now)]
 
 
-def test_repeated_failures_keep_the_time_of_the_first_failure(clock: Clock, process: Process) -> None:
+def test_repeated_failures_keep_the_time_of_the_first_one(clock: Clock, process: Process) -> None:
     process.ran()
     began = clock.now + MINUTE
     for _ in range(5):
@@ -409,7 +405,7 @@ def test_repeated_failures_keep_the_time_of_the_first_failure(clock: Clock, proc
     assert written() == [Record("east", "lifecycle", NOW, due=began)]
 
 
-def test_a_failure_is_recorded_although_another_process_has_since_succeeded(
+def test_a_failure_is_recorded_even_if_another_process_has_succeeded_since(
     clock: Clock, process: Process
 ) -> None:
     other = Process(clock)
@@ -421,7 +417,7 @@ def test_a_failure_is_recorded_although_another_process_has_since_succeeded(
     assert written() == [Record("east", "lifecycle", NOW + MINUTE, due=clock.now)]
 
 
-def test_two_processes_of_a_concern_add_to_one_record(clock: Clock, process: Process) -> None:
+def test_two_processes_of_a_concern_share_a_record(clock: Clock, process: Process) -> None:
     other = Process(clock)
     process.ran(Rejected="why")
     clock.now += 5 * MINUTE
@@ -437,7 +433,7 @@ def test_two_processes_of_a_concern_add_to_one_record(clock: Clock, process: Pro
 
 
 @pytest.mark.parametrize("document", ['{"succeeded": "soon"}', "[]", "{"])
-def test_a_record_that_cannot_be_read_is_written_anew(clock: Clock, process: Process, document: str) -> None:
+def test_an_unreadable_record_is_rewritten(clock: Clock, process: Process, document: str) -> None:
     item = {"pk": {"S": "HEALTH#east"}, "sk": {"S": "lifecycle"}, "doc": {"S": document}}
     client("dynamodb").put_item(TableName=TABLE_NAME, Item=item)
     assert written() == [Record("east", "lifecycle")]
@@ -449,7 +445,7 @@ def test_a_record_that_cannot_be_read_is_written_anew(clock: Clock, process: Pro
 
 
 @pytest.mark.usefixtures("aws")
-def test_what_was_found_is_kept_for_the_next_look() -> None:
+def test_findings_are_stored_for_the_next_check() -> None:
     records = HealthRecords(client("dynamodb"), TABLE_NAME)
     assert records.state() == ({}, frozenset())
     found = frozenset({Finding("east", "lifecycle", "NoSuccess", "there was none yet")})
@@ -461,7 +457,7 @@ def test_what_was_found_is_kept_for_the_next_look() -> None:
 
 
 @pytest.mark.usefixtures("aws")
-def test_messages_that_were_given_up_are_counted_in_the_dead_letter_queue() -> None:
+def test_dead_letters_are_counted_in_the_dead_letter_queue() -> None:
     sqs = client("sqs")
     waiting, dead = (
         sqs.create_queue(QueueName=f"nodesmith-{name}")["QueueUrl"] for name in ("waiting", "dead")
@@ -501,7 +497,7 @@ def test_a_trial_ends_if_its_release_fails_for_a_cluster_and_is_reported_until_t
 
 
 @pytest.mark.usefixtures("aws")
-def test_a_trial_is_stored_where_functions_read_which_clusters_are_on_trial() -> None:
+def test_a_trial_is_stored_in_the_parameter_that_functions_read() -> None:
     trials = SsmTrials(lambda: client("ssm"))
     assert trials.current() == NO_TRIAL
 
@@ -522,7 +518,7 @@ class Bus:
         return {"FailedEntryCount": self.failed}
 
 
-def test_any_number_of_changes_goes_to_the_bus_with_the_region() -> None:
+def test_any_number_of_changes_is_sent_to_the_bus_with_the_region() -> None:
     bus = Bus()
 
     HealthEvents(bus, "eu-west-1").tell({"state": "unwell", "kind": str(n)} for n in range(23))
@@ -534,6 +530,6 @@ def test_any_number_of_changes_goes_to_the_bus_with_the_region() -> None:
     assert bus.entries[0]["Detail"] == '{"region": "eu-west-1", "state": "unwell", "kind": "0"}'
 
 
-def test_an_event_that_was_not_accepted_is_sent_again_with_the_next_look() -> None:
-    with pytest.raises(Transient, match="1 events were not taken"):
+def test_an_event_that_is_not_accepted_is_sent_again_by_the_next_check() -> None:
+    with pytest.raises(Transient, match="1 events were not accepted"):
         HealthEvents(Bus(failed=1), "eu-west-1").tell([{"state": "unwell"}])

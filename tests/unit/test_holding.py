@@ -1,4 +1,4 @@
-"""Nodes that are held for the pods of their DaemonSets: cordoned at registration, opened when those are bound."""
+"""Nodes held for their DaemonSets: cordoned at registration, and uncordoned once the DaemonSets' pods are bound."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def steps(
     return next_steps([claim], seen, {}, (), now)
 
 
-def test_a_node_is_cordoned_as_it_is_opened_and_its_pods_are_not_nominated_in_vain() -> None:
+def test_a_held_node_is_cordoned_when_it_is_opened_and_its_pods_are_not_nominated() -> None:
     opened, register = steps(LAUNCHED, node=NODE)
     assert isinstance(opened, Open)
     assert isinstance(register, Register)
@@ -72,7 +72,7 @@ def test_a_node_is_cordoned_as_it_is_opened_and_its_pods_are_not_nominated_in_va
     )
 
 
-def test_without_the_annotation_no_node_is_cordoned() -> None:
+def test_without_the_annotation_nodes_are_not_cordoned() -> None:
     nominate, opened, register = steps(LAUNCHED, node=NODE, pool=builders.nodepool_manifest())
     assert isinstance(nominate, Nominate)
     assert isinstance(opened, Open)
@@ -82,19 +82,19 @@ def test_without_the_annotation_no_node_is_cordoned() -> None:
     assert initialization_patch(register.claim).unschedulable is None
 
 
-def test_it_waits_for_each_daemonset_and_names_those_that_are_missing() -> None:
+def test_a_held_node_waits_for_each_daemonset_and_names_missing_ones() -> None:
     (wait,) = steps(HELD, *builders.bind(LOGS, "node-1"))
     assert isinstance(wait, Wait)
     assert wait.claim.reason == "DaemonSetPodsPending"
     assert wait.claim.message == "the Node is held for the pods of the DaemonSets kube-system/agent"
 
 
-def test_a_long_list_is_cut() -> None:
+def test_a_long_list_is_shortened() -> None:
     (wait,) = steps(HELD, daemonsets=[builders.daemon(f"d{n}") for n in range(8)])
     assert wait.claim.message.endswith("kube-system/d3, kube-system/d4 and 3 more")
 
 
-def test_once_all_are_bound_pods_are_nominated_and_then_the_node_is_opened() -> None:
+def test_once_all_are_bound_pods_are_nominated_and_the_node_is_uncordoned() -> None:
     nominate, initialize = steps(HELD, *builders.bind(LOGS, "node-1"), *builders.bind(AGENT, "node-1"))
     assert isinstance(nominate, Nominate)
     assert isinstance(initialize, Initialize)
@@ -108,18 +108,18 @@ def test_pods_of_daemonsets_on_other_nodes_do_not_count() -> None:
     assert "kube-system/logs" in wait.claim.message
 
 
-def test_a_node_does_not_wait_for_a_daemonset_that_does_not_run_there() -> None:
+def test_a_held_node_does_not_wait_for_a_daemonset_that_does_not_run_on_it() -> None:
     elsewhere = builders.daemon("gpu", nodeSelector={"gpu": "true"})
     dedicated = replace(CORDONED, taints=(*CORDONED.taints, Taint("team", "NoSchedule", "a")))
     assert isinstance(steps(HELD, daemonsets=[elsewhere])[-1], Initialize)
     assert isinstance(steps(HELD, daemonsets=[AGENT], node=dedicated)[-1], Initialize)
 
 
-def test_without_any_daemonset_a_node_is_opened_as_soon_as_it_is_ready() -> None:
+def test_without_daemonsets_a_node_is_uncordoned_as_soon_as_it_is_ready() -> None:
     assert isinstance(steps(HELD, daemonsets=())[-1], Initialize)
 
 
-def test_after_its_time_a_node_is_opened_whichever_pods_are_missing() -> None:
+def test_after_its_timeout_a_node_is_uncordoned_even_if_daemonsets_are_missing() -> None:
     assert isinstance(steps(HELD, now=NOW + timedelta(minutes=4))[-1], Wait)
     assert isinstance(steps(HELD, now=NOW + timedelta(minutes=5))[-1], Initialize)
 
@@ -129,7 +129,7 @@ def test_other_reasons_for_waiting_are_named_first() -> None:
     assert wait.claim.reason == "NodeNotReady"
 
 
-def test_a_held_node_has_room_for_pods_that_come_once_it_is_open() -> None:
+def test_a_held_node_has_capacity_for_pods_after_it_is_uncordoned() -> None:
     seen = builders.snapshot(nodes=(CORDONED,), daemonsets=(AGENT,))
     (existing,) = existing_nodes(seen, [HELD])
     assert existing.admits(WEB[0].shape)
@@ -140,21 +140,21 @@ def test_a_held_node_has_room_for_pods_that_come_once_it_is_open() -> None:
 @pytest.mark.parametrize(
     ("value", "seconds"), [("true", 300), ("false", 0), ("90s", 90), ("1h", 3600), ("10m", 600)]
 )
-def test_the_annotation_determines_whether_and_how_long_a_node_is_held(value: str, seconds: int) -> None:
+def test_the_annotation_enables_holding_and_sets_its_timeout(value: str, seconds: int) -> None:
     pool = parse_nodepool(holding(value))
     assert pool.value is not None
     assert (pool.value.options.daemonset_hold, pool.problems) == (timedelta(seconds=seconds), ())
 
 
 @pytest.mark.parametrize("value", ["", "yes", "True", "0s", "2h", "-1m"])
-def test_an_invalid_annotation_is_named_and_no_node_is_held(value: str) -> None:
+def test_an_invalid_annotation_is_reported_and_no_node_is_held(value: str) -> None:
     pool = parse_nodepool(holding(value))
     assert pool.value is not None
     assert pool.value.options.daemonset_hold == timedelta()
     assert "must be true, false, or the longest time a node may be held" in pool.problems[0].remedy
 
 
-def test_a_node_is_cordoned_and_opened_and_otherwise_left_as_it_is() -> None:
+def test_cordoning_and_uncordoning_a_node_changes_nothing_else() -> None:
     node: dict[str, Any] = {
         "metadata": {"name": "n"},
         "spec": {"providerID": "p", "taints": [{"key": "a", "effect": "NoSchedule"}]},

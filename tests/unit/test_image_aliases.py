@@ -1,4 +1,4 @@
-"""Where EKS, Bottlerocket and Windows publish their images."""
+"""The SSM parameters under which EKS, Bottlerocket and Windows publish their images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_al2023_has_five_images_and_the_newest_are_recommended() -> None:
     ]
 
 
-def test_a_pinned_release_has_its_own_leaf() -> None:
+def test_a_pinned_release_has_its_own_parameter() -> None:
     name = "amazon-eks-node-al2023-arm64-standard-1.32-v20240807"
     assert f"{EKS}/amazon-linux-2023/arm64/standard/{name}/image_id" in paths("al2023@v20240807")
     assert f"{EKS}/amazon-linux-2-arm64/amazon-eks-arm64-node-1.32-v20240807/image_id" in paths(
@@ -41,7 +41,7 @@ def test_bottlerocket_drops_the_v_of_a_version() -> None:
     ]
 
 
-def test_windows_names_the_year_and_the_build() -> None:
+def test_a_windows_image_requires_the_build_of_its_year() -> None:
     (parameter,) = alias_parameters("windows2022@latest", "1.32")
     name = "Windows_Server-2022-English-Core-EKS_Optimized-1.32"
     assert parameter.path == f"/aws/service/ami-windows-latest/{name}/image_id"
@@ -56,13 +56,13 @@ def test_windows_names_the_year_and_the_build() -> None:
         ("ubuntu@latest", "1.33", "unknown family 'ubuntu'"),
     ],
 )
-def test_an_alias_that_there_is_no_image_for_says_why(alias: str, kubernetes: str, said: str) -> None:
+def test_an_alias_without_an_image_is_refused_with_the_reason(alias: str, kubernetes: str, said: str) -> None:
     with pytest.raises(Unresolved, match=said) as caught:
         alias_parameters(alias, kubernetes)
     assert caught.value.reason == "UnsupportedAlias"
 
 
-def test_images_without_accelerators_are_kept_off_types_that_have_them() -> None:
+def test_images_without_accelerator_drivers_exclude_types_with_accelerators() -> None:
     standard, nvidia, neuron = (p.serves[0] for p in alias_parameters("al2023@latest", "1.33")[:3])
     gpu, accelerator = "karpenter.k8s.aws/instance-gpu-count", "karpenter.k8s.aws/instance-accelerator-count"
     assert standard[gpu].is_empty
@@ -84,7 +84,7 @@ def test_images_without_accelerators_are_kept_off_types_that_have_them() -> None
     ],
 )
 def test_a_version_that_no_image_can_have_is_refused_with_an_example(alias: str, example: str) -> None:
-    with pytest.raises(Unresolved, match=f"write latest or .* {example}") as caught:
+    with pytest.raises(Unresolved, match=f"use latest or .* {example}") as caught:
         alias_parameters(alias, "1.32")
     assert caught.value.reason == "AMINotFound"
     assert repr(alias.partition("@")[2]) in caught.value.message
@@ -100,5 +100,5 @@ def test_a_version_that_no_image_can_have_is_refused_with_an_example(alias: str,
         "al2023@latest",
     ],
 )
-def test_any_version_that_an_image_can_have_is_looked_up(alias: str) -> None:
+def test_any_valid_version_is_looked_up(alias: str) -> None:
     assert alias_parameters(alias, "1.32")

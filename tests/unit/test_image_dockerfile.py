@@ -59,7 +59,7 @@ def test_a_wheel_of_nodesmith_holds_what_the_image_is_built_by() -> None:
 
 
 def test_the_forwarders_pins_hold_on_every_machine() -> None:
-    """pip reads markers as of the machine that it runs on, not of the one that the image is for."""
+    """pip evaluates markers for the machine that it runs on, not for the image's platform."""
     pins = (ROOT / "requirements" / "forwarder.txt").read_text()
     assert "botocore==" in pins
     assert ";" not in pins

@@ -38,12 +38,12 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("public.ecr.aws", None),
     ],
 )
-def test_aws_credentials_are_for_ecr_at_awss_own_addresses(registry: str, found: Ecr | None) -> None:
+def test_aws_credentials_are_only_used_for_ecr_at_aws_addresses(registry: str, found: Ecr | None) -> None:
     assert ecr_of(Reference(registry, "x")) == found
 
 
 @pytest.mark.usefixtures("aws")
-def test_ecr_is_logged_into_with_a_token_of_aws() -> None:
+def test_ecr_logins_use_an_aws_token() -> None:
     found = credentials_for(parse_reference(f"123456789012.dkr.ecr.eu-west-1.amazonaws.com/{NAME}"))
     assert found is not None
     assert (found.username, found.origin) == ("AWS", "your AWS credentials")
@@ -51,7 +51,7 @@ def test_ecr_is_logged_into_with_a_token_of_aws() -> None:
 
 
 @pytest.mark.usefixtures("aws")
-def test_a_name_on_the_command_line_comes_before_aws() -> None:
+def test_a_user_name_on_the_command_line_takes_precedence_over_aws() -> None:
     given = Credentials("ci", "x", "--username ci")
     assert (
         credentials_for(parse_reference(f"123456789012.dkr.ecr.eu-west-1.amazonaws.com/{NAME}"), given)
@@ -60,7 +60,7 @@ def test_a_name_on_the_command_line_comes_before_aws() -> None:
 
 
 @pytest.mark.usefixtures("aws")
-def test_a_missing_repository_is_made_once() -> None:
+def test_a_missing_repository_is_created_once() -> None:
     assert ensure_repository(MINE, NAME)
     assert not ensure_repository(MINE, NAME)
     (made,) = boto3.client("ecr", MINE.region).describe_repositories()["repositories"]
@@ -68,7 +68,7 @@ def test_a_missing_repository_is_made_once() -> None:
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, **errors: str) -> None:
-    """Let ECR answer with these errors, in this order."""
+    """Make ECR respond with these errors, in this order."""
     client = boto3.client("ecr", MINE.region, aws_access_key_id="none", aws_secret_access_key="none")
     stubber = Stubber(client)
     for operation, code in errors.items():
@@ -77,38 +77,38 @@ def answering(monkeypatch: pytest.MonkeyPatch, **errors: str) -> None:
     monkeypatch.setattr(ecr, "aws_client", lambda _service, _region: client)
 
 
-def test_a_missing_right_is_told_with_all_that_a_push_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_permission_is_reported_with_all_that_a_push_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, get_authorization_token="AccessDeniedException")
     with pytest.raises(Rejected, match="User ci is not authorized; a push needs ecr:GetAuthorizationToken"):
         ecr.ecr_login(MINE)
 
 
-def test_who_may_not_make_the_repository_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_permission_to_create_the_repository_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     answering(
         monkeypatch,
         describe_repositories="RepositoryNotFoundException",
         create_repository="AccessDeniedException",
     )
-    with pytest.raises(Rejected, match="to make the repository also ecr:CreateRepository"):
+    with pytest.raises(Rejected, match="creating the repository also needs ecr:CreateRepository"):
         ensure_repository(MINE, NAME)
 
 
-def test_who_may_not_look_for_the_repository_may_still_push(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_push_works_without_permission_to_describe_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, describe_repositories="AccessDeniedException")
     assert not ensure_repository(MINE, NAME)
 
 
-def test_without_aws_credentials_the_ways_to_give_them_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_aws_credentials_the_ways_to_set_them_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HOME", "/nonexistent")
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    with pytest.raises(Rejected, match="there are no AWS credentials: aws configure, or set AWS_PROFILE"):
+    with pytest.raises(Rejected, match="no AWS credentials found: run aws configure, or set AWS_PROFILE"):
         ecr.ecr_login(MINE)
 
 
-def test_an_ecr_that_is_unwell_may_be_asked_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ecr_failure_is_transient(monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, get_authorization_token="ServerException")
     with pytest.raises(Transient, match="ecr:GetAuthorizationToken: ServerException"):
         ecr.ecr_login(MINE)

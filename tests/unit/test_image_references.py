@@ -21,7 +21,7 @@ DIGEST = f"sha256:{'0a' * 32}"
         (f"a.example/b/c:d@{DIGEST}", Reference("a.example", "b/c", "d", DIGEST), "a.example"),
     ],
 )
-def test_a_name_is_read_as_docker_reads_it(text: str, reference: Reference, host: str) -> None:
+def test_a_reference_is_parsed_like_in_docker(text: str, reference: Reference, host: str) -> None:
     assert parse_reference(text) == reference
     assert reference.host == host
     assert parse_reference(str(reference)) == reference
@@ -33,22 +33,22 @@ def test_a_name_is_read_as_docker_reads_it(text: str, reference: Reference, host
         ("https://ghcr.io/org/x", "did you mean 'ghcr.io/org/x'"),
         ("ghcr.io/Org/X", "did you mean ghcr.io/org/x?"),
         ("ghcr.io/", "the repository's name is missing"),
-        ("ghcr.io/a//b", "is no repository's name"),
-        ("ghcr.io/org/x:", "'' is no tag"),
-        ("ghcr.io/org/x:-v", "'-v' is no tag"),
-        ("ghcr.io/org/x@sha256:12", "after @ comes a digest"),
-        ("gh_cr.io:x/org", "is no registry's address"),
+        ("ghcr.io/a//b", "is not a repository"),
+        ("ghcr.io/org/x:", "'' is not a tag"),
+        ("ghcr.io/org/x:-v", "'-v' is not a tag"),
+        ("ghcr.io/org/x@sha256:12", "expected a digest after @"),
+        ("gh_cr.io:x/org", "is not a registry address"),
         (f"ghcr.io/{'x' * 255}", "255 characters"),
         ("", "is missing"),
     ],
 )
-def test_a_name_that_is_none_is_refused_with_what_would_be_one(text: str, says: str) -> None:
+def test_an_invalid_reference_is_refused_with_a_hint(text: str, says: str) -> None:
     with pytest.raises(Rejected) as refused:
         parse_reference(text)
     assert says in str(refused.value)
 
 
-def test_where_to_push_has_a_tag_of_its_own_or_the_version() -> None:
+def test_the_tag_of_a_target_defaults_to_the_version() -> None:
     assert parse_target("ghcr.io/org/x", "0.1.0").tag == "0.1.0"
     assert parse_target("ghcr.io/org/x:v1", "0.1.0").tag == "v1"
 
@@ -56,12 +56,12 @@ def test_where_to_push_has_a_tag_of_its_own_or_the_version() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("nodesmith-forwarder", "names no registry: write it in front, such as 111122223333.dkr.ecr"),
-        ("org/x", "names no registry: did you mean docker.io/org/x?"),
-        (f"ghcr.io/org/x@{DIGEST}", "is pushed under a tag"),
+        ("nodesmith-forwarder", "has no registry: prepend one, as in 111122223333.dkr.ecr"),
+        ("org/x", "has no registry: did you mean docker.io/org/x?"),
+        (f"ghcr.io/org/x@{DIGEST}", "is pushed by tag"),
     ],
 )
-def test_where_to_push_names_a_registry_and_no_digest(text: str, says: str) -> None:
+def test_a_target_needs_a_registry_and_must_not_have_a_digest(text: str, says: str) -> None:
     with pytest.raises(Rejected) as refused:
         parse_target(text, "0.1.0")
     assert says in str(refused.value)

@@ -57,7 +57,7 @@ def kube_reserved_mib(name: str, configuration: NodeConfiguration, settings: Nod
         ("m8id.16xlarge", 1010, 63770, 231018),
     ],
 )
-def test_a_type_leaves_to_pods_what_karpenters_table_says(
+def test_the_allocatable_of_a_type_matches_karpenters_table(
     name: str, pods: int, cpu_milli: int, memory_mib: int
 ) -> None:
     left = left_for_pods(name)
@@ -65,7 +65,7 @@ def test_a_type_leaves_to_pods_what_karpenters_table_says(
     assert left.of("ephemeral-storage") == 17 * GIB
 
 
-def test_an_m5_xlarge_keeps_80_milli_cores_and_993_mib_for_itself() -> None:
+def test_an_m5_xlarge_reserves_80_milli_cores_and_993_mib() -> None:
     kept = overhead(ec2("m5.xlarge"), AL2023, capacity(ec2("m5.xlarge"), AL2023, DEFAULTS))
     assert (kept.cpu_milli, kept.memory_bytes) == (80, 993 * MIB)
 
@@ -73,24 +73,22 @@ def test_an_m5_xlarge_keeps_80_milli_cores_and_993_mib_for_itself() -> None:
 @pytest.mark.parametrize(
     ("name", "volumes"),
     [
-        ("m5.large", 25),  # 27 shared with interfaces, less a spare one and the root volume
-        ("m5d.24xlarge", 21),  # four NVMe disks take places of the 27
+        ("m5.large", 25),  # 27 shared with interfaces, minus a spare one and the root volume
+        ("m5d.24xlarge", 21),  # four NVMe disks count against the 27
         ("g5.48xlarge", 7),
         ("d3.8xlarge", 1),
-        ("m7i.large", 31),  # 32 of their own
+        ("m7i.large", 31),  # 32 for volumes alone
         ("m7i.48xlarge", 127),
         ("m4.large", 38),  # 39 on Xen
         ("m5.metal", 29),
     ],
 )
-def test_a_new_node_attaches_as_many_volumes_as_its_type_leaves_beside_its_own(
-    name: str, volumes: int
-) -> None:
+def test_a_new_node_attaches_the_limit_of_its_type_less_its_own_volumes(name: str, volumes: int) -> None:
     assert capacity(ec2(name), AL2023, DEFAULTS).of(EBS) == volumes
     assert left_for_pods(name).of(EBS) == volumes
 
 
-def test_every_volume_that_a_node_is_launched_with_takes_a_place() -> None:
+def test_every_volume_of_the_node_itself_uses_an_attachment() -> None:
     two = tuple(BlockDeviceMapping(name, BlockDevice()) for name in ("/dev/xvda", "/dev/xvdb"))
     launched = {
         "AL2023": EC2NodeClass("a"),
@@ -104,12 +102,12 @@ def test_every_volume_that_a_node_is_launched_with_takes_a_place() -> None:
     assert left == {"AL2023": 31, "Bottlerocket": 30, "two": 30}
 
 
-def test_a_type_of_which_ec2_states_no_limit_is_taken_for_a_usual_one() -> None:
+def test_a_type_without_a_stated_limit_gets_the_usual_one() -> None:
     facts = replace(ec2("m7i.large"), ebs_attachments=None, ebs_attachments_shared=False)
     assert capacity(facts, AL2023, DEFAULTS).of(EBS) == 25
 
 
-def test_devices_are_counted_by_their_resource_names() -> None:
+def test_devices_count_under_their_resource_names() -> None:
     p5, inf2 = (capacity(ec2(name), AL2023, DEFAULTS) for name in ("p5.48xlarge", "inf2.48xlarge"))
     assert {name: p5[name] for name in p5 if "/" in name} == {
         "nvidia.com/gpu": 8,
@@ -148,7 +146,7 @@ def test_max_pods_changes_the_reserved_memory_of_bottlerocket_and_windows_only(
     assert kube_reserved_mib("t3.large", configuration) == kube_mib
 
 
-def test_more_reserved_interfaces_than_there_are_leave_no_pods() -> None:
+def test_reserving_more_interfaces_than_exist_leaves_no_pods() -> None:
     assert pods(ec2("t3.large"), AL2023, NodeSettings(reserved_enis=9)) == 0
 
 
@@ -161,7 +159,7 @@ def test_pods_per_core_caps_the_pods_but_not_on_bottlerocket() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"), [("m5.large", 110), ("m5.24xlarge", 250), ("t3.nano", 34), ("m4.large", 20)]
 )
-def test_prefix_delegation_gives_more_pods_on_nitro_up_to_a_ceiling(name: str, expected: int) -> None:
+def test_prefix_delegation_allows_more_pods_on_nitro_up_to_a_limit(name: str, expected: int) -> None:
     assert pods(ec2(name), AL2023, NodeSettings(prefix_delegation=True)) == expected
 
 
@@ -183,7 +181,7 @@ def test_arm64_has_64_mib_less() -> None:
     assert capacity(ec2("c6g.large"), AL2023, settings).memory_bytes == (4096 - 64) * MIB
 
 
-def test_reservations_of_the_user_replace_those_of_kube_and_add_to_those_of_the_system() -> None:
+def test_users_reservations_replace_kube_reserved_and_add_to_system_reserved() -> None:
     kubelet = KubeletConfiguration(
         kube_reserved=Resources({"cpu": 500}), system_reserved=Resources({"cpu": 200, "memory": 100 * MIB})
     )
@@ -211,29 +209,29 @@ def test_hard_eviction_of_storage_replaces_the_ten_percent() -> None:
     assert left.of("ephemeral-storage") == 20 * GIB - GIB - 5 * GIB
 
 
-def test_soft_eviction_never_counts() -> None:
+def test_soft_eviction_thresholds_are_ignored() -> None:
     kubelet = KubeletConfiguration(eviction_soft={"memory.available": "50%"})
     assert left_for_pods("m5.large", NodeConfiguration(kubelet=kubelet)) == left_for_pods("m5.large")
 
 
-def test_raid0_makes_the_instance_store_the_pods_storage_where_there_is_one() -> None:
+def test_raid0_makes_an_instance_store_the_pods_ephemeral_storage() -> None:
     raid = NodeConfiguration(instance_store_policy="RAID0")
     assert capacity(ec2("m5d.large"), raid, DEFAULTS).of("ephemeral-storage") == 75 * 10**9
     assert capacity(ec2("m5.large"), raid, DEFAULTS).of("ephemeral-storage") == 20 * GIB
 
 
-def test_windows_nodes_offer_private_addresses_as_a_resource() -> None:
+def test_windows_nodes_have_private_addresses_as_a_resource() -> None:
     room = capacity(ec2("m5.large"), NodeConfiguration("Windows2022"), DEFAULTS)
     assert room["vpc.amazonaws.com/PrivateIPv4Address"] == 9
 
 
-def test_a_node_that_keeps_more_than_it_has_takes_no_pods() -> None:
+def test_a_node_whose_overhead_exceeds_its_capacity_takes_no_pods() -> None:
     kubelet = KubeletConfiguration(system_reserved=Resources({"memory": 100 * GIB}))
     left = left_for_pods("m5.large", NodeConfiguration(kubelet=kubelet))
     assert (left.memory_bytes, left.pods) == (0, 0)
 
 
-def test_a_node_class_gives_its_part_of_the_arithmetic() -> None:
+def test_the_node_class_determines_its_part_of_the_capacity() -> None:
     volume = BlockDeviceMapping("/dev/xvda", BlockDevice(volume_size="100Gi"))
     nodeclass = EC2NodeClass(
         "default",

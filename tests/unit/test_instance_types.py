@@ -44,7 +44,7 @@ def embedded() -> dict[str, InstanceType]:
     return {one.name: one for one in instance_types(embedded_catalog(), NodeConfiguration())}
 
 
-def test_an_m5_large_carries_karpenters_labels(embedded: dict[str, InstanceType]) -> None:
+def test_an_m5_large_has_karpenters_labels(embedded: dict[str, InstanceType]) -> None:
     assert embedded["m5.large"].labels == {
         "node.kubernetes.io/instance-type": "m5.large",
         "kubernetes.io/arch": "amd64",
@@ -66,7 +66,7 @@ def test_an_m5_large_carries_karpenters_labels(embedded: dict[str, InstanceType]
     }
 
 
-def test_every_type_says_of_every_instance_label_what_it_is_or_that_it_is_absent(
+def test_every_type_has_a_requirement_for_every_instance_label(
     embedded: dict[str, InstanceType],
 ) -> None:
     keys = {key for key in AWS_KEYS if "/instance-" in key}
@@ -104,13 +104,13 @@ def test_a_gpu_is_named_in_lower_kebab_case(embedded: dict[str, InstanceType]) -
     assert aws(p4d, "local-nvme") == "8000"
 
 
-def test_two_kinds_of_gpu_leave_the_gpu_labels_absent() -> None:
+def test_types_with_two_kinds_of_gpu_have_no_gpu_labels() -> None:
     one = resolve(replace(PLAIN, gpus=(Accelerator("A", "NVIDIA", 1), Accelerator("B", "NVIDIA", 2))))
     assert aws(one, "gpu-name") is None
     assert one.capacity["nvidia.com/gpu"] == 3
 
 
-def test_neuron_devices_are_the_accelerator_even_where_ec2_lists_them_twice() -> None:
+def test_neuron_devices_are_the_accelerator_even_if_ec2_lists_them_twice() -> None:
     listed = (Accelerator("Inferentia", "AWS", 4),)
     one = resolve(
         replace(PLAIN, inference_accelerators=listed, neuron_devices=(NeuronDevice("Inferentia2", 6, 2),))
@@ -122,7 +122,7 @@ def test_neuron_devices_are_the_accelerator_even_where_ec2_lists_them_twice() ->
     assert aws(other, "accelerator-name") == "qualcomm-ai100"
 
 
-def test_zones_and_capacity_types_come_from_what_can_be_bought() -> None:
+def test_zones_and_capacity_types_come_from_the_offerings() -> None:
     one = resolve(PLAIN)
     assert one.requirements[ZONE].values == {"us-east-1a", "us-east-1b"}
     assert one.requirements[ZONE_ID].values == {"use1-az6", "use1-az1"}
@@ -130,17 +130,17 @@ def test_zones_and_capacity_types_come_from_what_can_be_bought() -> None:
     assert {ZONE, ZONE_ID, CAPACITY_TYPE}.isdisjoint(one.labels)
 
 
-def test_offerings_are_cheapest_first_and_without_those_that_are_not_available() -> None:
+def test_available_offerings_are_sorted_by_price() -> None:
     assert resolve(PLAIN).offerings == (OFFERINGS[1], OFFERINGS[0])
 
 
-def test_a_type_in_one_zone_does_not_label_its_nodes_with_it() -> None:
+def test_a_type_in_a_single_zone_has_no_zone_label() -> None:
     one = resolve(PLAIN, offerings=OFFERINGS[:1])
     assert ZONE not in one.labels
     assert one.requirements[ZONE].values == {"us-east-1b"}
 
 
-def test_a_type_without_a_price_stays_known_but_fits_no_zone(embedded: dict[str, InstanceType]) -> None:
+def test_a_type_without_a_price_is_known_but_fits_no_zone(embedded: dict[str, InstanceType]) -> None:
     unpriced = embedded["r9g.large"]
     assert unpriced.offerings == ()
     assert unpriced.requirements[ZONE].operator is Operator.DOES_NOT_EXIST
@@ -162,13 +162,13 @@ def test_a_type_without_a_price_stays_known_but_fits_no_zone(embedded: dict[str,
         ),
     ],
 )
-def test_a_type_on_which_the_node_class_cannot_run_has_no_offerings(
+def test_a_type_that_the_nodeclass_cannot_run_on_has_no_offerings(
     facts: InstanceFacts, configuration: NodeConfiguration
 ) -> None:
     assert resolve(facts, configuration).offerings == ()
 
 
-def test_a_node_class_that_any_type_can_run_keeps_the_offerings() -> None:
+def test_a_nodeclass_that_runs_on_any_type_keeps_all_offerings() -> None:
     assert (
         len(resolve(replace(PLAIN, name="a1.large", arch="arm64"), NodeConfiguration("AL2")).offerings) == 2
     )
@@ -176,7 +176,7 @@ def test_a_node_class_that_any_type_can_run_keeps_the_offerings() -> None:
     assert len(resolve(nested, NodeConfiguration(nested_virtualization=True)).offerings) == 2
 
 
-def test_windows_families_pin_os_and_build_and_linux_ones_forbid_the_build() -> None:
+def test_windows_families_require_os_and_build_and_linux_families_exclude_the_build() -> None:
     windows = resolve(PLAIN, NodeConfiguration("Windows2019"))
     assert (windows.labels[OS], windows.labels[WINDOWS_BUILD]) == ("windows", "10.0.17763")
     assert resolve(PLAIN).requirements[WINDOWS_BUILD].is_empty
@@ -187,7 +187,7 @@ def test_dedicated_tenancy_is_possible_on_every_type(embedded: dict[str, Instanc
     assert embedded["m5.large"].requirements.conflict(wanted) is None
 
 
-def test_a_pod_that_must_not_have_a_gpu_goes_with_a_type_without_one(
+def test_a_pod_that_excludes_gpus_is_compatible_with_a_type_without_one(
     embedded: dict[str, InstanceType],
 ) -> None:
     wanted = Requirements.of(requirement("karpenter.k8s.aws/instance-gpu-count", "DoesNotExist"))
@@ -203,5 +203,5 @@ def test_the_same_arguments_give_the_same_objects_and_other_settings_do_not() ->
     assert other is not instance_types(catalog, NodeConfiguration())
 
 
-def test_types_come_in_the_order_of_their_names(embedded: dict[str, InstanceType]) -> None:
+def test_types_are_sorted_by_name(embedded: dict[str, InstanceType]) -> None:
     assert list(embedded) == sorted(embedded)

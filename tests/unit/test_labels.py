@@ -22,7 +22,7 @@ from nodesmith.model.apimachinery.spelling import did_you_mean
         ("example.com/zone", "example.com/zone"),
     ],
 )
-def test_old_keys_are_read_as_those_of_today(old: str, new: str) -> None:
+def test_old_keys_are_read_as_current_ones(old: str, new: str) -> None:
     assert normalised(old) == new
 
 
@@ -36,7 +36,7 @@ def test_old_keys_are_read_as_those_of_today(old: str, new: str) -> None:
         ("karpenter.sh.example.com/x", "karpenter.sh", False),
     ],
 )
-def test_a_domain_holds_its_own_keys_and_those_of_its_sub_domains(
+def test_a_domain_includes_its_own_keys_and_those_of_its_sub_domains(
     key: str, domain: str, belongs: bool
 ) -> None:
     assert in_domain(key, domain) is belongs
@@ -57,7 +57,7 @@ def test_keys_of_other_domains_are_free_to_use(key: str) -> None:
 @pytest.mark.parametrize(
     ("key", "why"),
     [
-        ("kubernetes.io/hostname", "kubernetes.io/hostname is given by the node itself: leave it out"),
+        ("kubernetes.io/hostname", "kubernetes.io/hostname is set by the node itself: leave it out"),
         ("karpenter.sh/initialized", "the domain karpenter.sh is reserved"),
         ("a.karpenter.sh/x", "the domain karpenter.sh is reserved"),
         (
@@ -85,7 +85,7 @@ def test_the_kubelet_may_not_set_labels_of_kubernetes_own_domains(key: str, may:
     assert kubelet_may_set(key) is may
 
 
-def test_the_closest_known_word_is_suggested_and_nothing_far_off() -> None:
+def test_the_closest_known_word_is_suggested_if_it_is_close_enough() -> None:
     assert did_you_mean("Inn", ("In", "NotIn")) == ", did you mean 'In'?"
     assert did_you_mean("Sometimes", ("In", "NotIn")) == ""
     assert did_you_mean("x" * 1_000_000, ("x" * 1_000_000,)) == ""

@@ -1,4 +1,4 @@
-"""What nodes show is believed from the first one on, for their type and image, within reason."""
+"""What nodes report is learned from the first node on, for its type and image, within bounds."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def taught(*claims: NodeClaim) -> Offered | None:
     return known
 
 
-def test_the_first_node_teaches_all_that_it_shows() -> None:
+def test_everything_is_learned_from_the_first_node() -> None:
     offered = taught(shows())
     assert offered is not None
     assert offered.memory_bytes == SHOWN
@@ -65,18 +65,18 @@ def test_the_first_node_teaches_all_that_it_shows() -> None:
     assert dict(offered.allocatable) == {STATUS.hash: Resources(left)}
 
 
-def test_the_same_again_teaches_nothing_and_is_not_written() -> None:
+def test_an_equal_observation_is_not_written() -> None:
     assert learned(taught(shows()), shows(), GUESS, CA_BUNDLE) is None
 
 
-def test_of_several_values_the_smallest_is_kept() -> None:
+def test_the_smallest_of_several_values_is_kept() -> None:
     offered = taught(shows(SHOWN), shows(SHOWN - MIB, left=SHOWN), shows(SHOWN + MIB, left=SHOWN - 900 * MIB))
     assert offered is not None
     assert offered.memory_bytes == SHOWN - MIB
     assert offered.allocatable[STATUS.hash].memory_bytes == SHOWN - 900 * MIB
 
 
-def test_what_is_left_to_pods_is_learned_for_each_nodeclass_the_last_sixteen_of_them() -> None:
+def test_allocatable_is_learned_for_the_last_sixteen_nodeclasses() -> None:
     nodeclasses = [(str(n), hash_in_cluster(str(n), CA_BUNDLE)) for n in range(20)]
     offered = taught(*(shows(nodeclass_hash=hash_, left=SHOWN - int(n)) for n, hash_ in nodeclasses))
     assert offered is not None
@@ -86,7 +86,7 @@ def test_what_is_left_to_pods_is_learned_for_each_nodeclass_the_last_sixteen_of_
 @pytest.mark.parametrize(
     ("hash_", "version"), [("0a1b2c3d4e5f6071", "v5"), ("123", "nodesmith-v1"), ("", "v5")]
 )
-def test_a_node_whose_nodeclass_is_known_by_other_rules_teaches_nothing(hash_: str, version: str) -> None:
+def test_nothing_is_learned_from_a_node_with_a_hash_of_another_version(hash_: str, version: str) -> None:
     assert taught(shows(nodeclass_hash=hash_, nodeclass_hash_version=version)) is None
 
 
@@ -96,23 +96,23 @@ def test_clusters_of_an_account_learn_from_each_other() -> None:
 
 
 @pytest.mark.parametrize("memory", [0, 1, int(0.79 * GUESS), int(1.11 * GUESS), 2**60, -1])
-def test_a_node_that_shows_what_its_type_cannot_have_teaches_nothing(memory: int) -> None:
+def test_nothing_is_learned_from_a_node_with_impossible_memory(memory: int) -> None:
     assert learned(None, shows(memory), GUESS, CA_BUNDLE) is None
     assert learned(Offered(SHOWN), shows(memory), GUESS, CA_BUNDLE) is None
 
 
 @pytest.mark.parametrize("missing", ["instance_type", "image_id"])
-def test_a_node_of_which_type_or_image_are_not_known_teaches_nothing(missing: str) -> None:
+def test_nothing_is_learned_from_a_node_of_unknown_type_or_image(missing: str) -> None:
     assert boot_of(shows()) == BOOT
     assert boot_of(replace(shows(), **{missing: ""})) is None  # type: ignore[arg-type]
 
 
-def test_until_a_node_has_told_memory_is_a_guess() -> None:
+def test_memory_is_an_estimate_until_a_node_has_reported_it() -> None:
     assert resolved({}).capacity.memory_bytes == GUESS
     assert resolved({Boot("m5.xlarge", IMAGE): Offered(2 * SHOWN)}).capacity.memory_bytes == GUESS
 
 
-def test_afterwards_it_is_what_was_shown_and_what_is_reserved_is_counted_from_there() -> None:
+def test_afterwards_reported_memory_is_used_and_overhead_is_calculated_from_it() -> None:
     guessed, known = resolved({}), resolved({BOOT: Offered(SHOWN)})
     assert known.capacity.memory_bytes == SHOWN
     assert known.allocatable.memory_bytes == guessed.allocatable.memory_bytes + SHOWN - GUESS
@@ -120,7 +120,7 @@ def test_afterwards_it_is_what_was_shown_and_what_is_reserved_is_counted_from_th
     assert known.labels == guessed.labels
 
 
-def test_where_the_nodeclass_is_the_same_what_is_left_to_pods_is_what_was_shown() -> None:
+def test_reported_allocatable_is_used_for_the_same_nodeclass() -> None:
     left = Resources({"cpu": 1800, MEMORY: 6800 * MIB, "ephemeral-storage": 15 * 10**9})
     same, other = Offered(SHOWN, {STATUS.hash: left}), Offered(SHOWN, {"another": left})
     assert {name: resolved({BOOT: same}).allocatable.of(name) for name in left} == dict(left)
@@ -128,24 +128,24 @@ def test_where_the_nodeclass_is_the_same_what_is_left_to_pods_is_what_was_shown(
     assert resolved({BOOT: same}).allocatable.pods == resolved({}).allocatable.pods
 
 
-def test_a_new_image_starts_with_the_guess_again() -> None:
+def test_a_new_image_starts_with_the_estimate_again() -> None:
     images = tuple(replace(image, id=f"{image.id}-v2") for image in STATUS.images)
     assert (
         resolved({BOOT: Offered(SHOWN)}, status=replace(STATUS, images=images)).capacity.memory_bytes == GUESS
     )
 
 
-def test_what_is_known_of_another_architectures_image_says_nothing() -> None:
+def test_observations_of_another_architectures_image_are_not_used() -> None:
     assert resolved({Boot(TYPE, "ami-arm64"): Offered(SHOWN)}).capacity.memory_bytes == GUESS
 
 
 @pytest.mark.parametrize("memory", [1, NOMINAL * 3 // 4 - 1, NOMINAL + 1, 2**60])
-def test_what_another_cluster_wrote_is_not_believed_beyond_what_the_type_has(memory: int) -> None:
+def test_memory_reported_by_another_cluster_is_not_accepted_beyond_the_types(memory: int) -> None:
     assert resolved({BOOT: Offered(memory)}) == resolved({})
 
 
 @pytest.mark.parametrize("left", [{MEMORY: 1}, {"cpu": 0}, {MEMORY: SHOWN + 1}, {"cpu": 2001}])
-def test_what_another_cluster_wrote_of_room_for_pods_is_not_believed_where_it_cannot_be(
+def test_impossible_allocatable_from_another_cluster_is_not_accepted(
     left: dict[str, int],
 ) -> None:
     sound = resolved({BOOT: Offered(SHOWN)})
@@ -154,7 +154,7 @@ def test_what_another_cluster_wrote_of_room_for_pods_is_not_believed_where_it_ca
     assert resolved({BOOT: offered}) == sound
 
 
-def test_the_same_knowledge_gives_the_same_types() -> None:
+def test_equal_observations_give_the_same_types() -> None:
     configuration = NodeConfiguration.of(builders.nodeclass())
     one, two = (
         known_types(CATALOG, configuration, NodeSettings(), STATUS, {BOOT: Offered(SHOWN)}) for _ in range(2)
@@ -162,8 +162,8 @@ def test_the_same_knowledge_gives_the_same_types() -> None:
     assert one is two
 
 
-def test_a_decision_buys_by_what_is_known() -> None:
-    """One pod that the guess leaves no room for on the type, and what nodes have shown does."""
+def test_a_decision_uses_what_was_learned() -> None:
+    """One pod that does not fit on the type by the estimate, but fits by what nodes have reported."""
     pool = builders.nodepool_manifest(
         requirements=[builders.expression("node.kubernetes.io/instance-type", "In", TYPE, "m5.xlarge")]
     )

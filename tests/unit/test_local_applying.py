@@ -43,7 +43,7 @@ def test_a_namespace_that_is_missing_is_named_with_the_remedy() -> None:
         (fault,) = apply_documents(server.store, [document("ConfigMap", namespace="nowhere")])
 
     assert fault.field == "metadata.namespace"
-    assert fault.message == 'namespaces "nowhere" not found: add a Namespace of that name'
+    assert fault.message == 'namespaces "nowhere" not found: add a Namespace with that name'
 
 
 def test_defaults_stand_in_for_objects_that_are_missing_or_of_an_unserved_version() -> None:
@@ -62,7 +62,7 @@ def test_defaults_stand_in_for_objects_that_are_missing_or_of_an_unserved_versio
     ]
 
 
-def test_what_a_fault_of_the_file_says_is_not_said_again_as_a_problem() -> None:
+def test_a_problem_that_a_fault_reports_is_not_reported_again() -> None:
     problems = (
         "NodePool/a: spec.weight is 0: must be 1 to 100",
         "NodePool/b: spec.limits is []: must be a map",

@@ -1,4 +1,4 @@
-"""Asynchronous invocations as Lambda runs them: again where the function fails, until they are given up."""
+"""Asynchronous invocations as Lambda runs them: retried if the function fails, until they are given up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)
 
 
 class Spy:
-    """A function that remembers when it ran for what, fails as often as told, and takes its time."""
+    """A function that records its runs with their times, fails as often as configured, and takes a configured time."""
 
     concern = "lifecycle"
 
@@ -50,14 +50,14 @@ class Spy:
 
 
 class Hand:
-    """Moves a clock that stands still otherwise."""
+    """Moves a clock that otherwise stands still."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.clock = LocalClock(start=NOON, monotonic=lambda: self.seconds)
 
     def live(self, invocations: AsyncInvocations, seconds: int) -> None:
-        """Let time pass, second by second, and all run that is due."""
+        """Let time pass second by second, and run what is due."""
         for _ in range(seconds):
             while invocations.poll():
                 pass
@@ -65,7 +65,7 @@ class Hand:
 
 
 class Buried(list[dict[str, Any]]):
-    """What went to the destination on failure."""
+    """Messages to the destination on failure."""
 
     def __call__(self, arn: str, body: str) -> None:
         assert arn == DEAD
@@ -106,7 +106,9 @@ def test_a_function_that_fails_runs_again_after_a_minute_and_after_two_more(hand
 
 
 @pytest.mark.parametrize("retries", [0, 1, 2])
-def test_what_fails_to_the_end_goes_to_the_destination_as_lambda_writes_it(hand: Hand, retries: int) -> None:
+def test_an_event_that_keeps_failing_goes_to_the_destination_in_lambdas_format(
+    hand: Hand, retries: int
+) -> None:
     spy, buried = Spy(hand.clock, failures=9), Buried()
     invocations = made(spy, hand.clock, buried, retries=retries)
 
@@ -145,7 +147,7 @@ def test_an_event_that_has_grown_too_old_is_not_run_again(hand: Hand) -> None:
     assert record["requestContext"]["approximateInvokeCount"] == 2
 
 
-def test_without_a_destination_what_is_given_up_is_lost(hand: Hand) -> None:
+def test_without_a_destination_a_given_up_event_is_lost(hand: Hand) -> None:
     buried = Buried()
     invocations = AsyncInvocations(
         ARN, Spy(hand.clock, failures=9), hand.clock, InvokeConfig(retries=0), buried
@@ -158,7 +160,7 @@ def test_without_a_destination_what_is_given_up_is_lost(hand: Hand) -> None:
 
 
 class SelfInvoker(Spy):
-    """A function that invokes itself in each run, with the trace header of the invocation, as an SDK does in Lambda."""
+    """A function that invokes itself in each run, with the invocation's trace header, as an SDK does in Lambda."""
 
     invocations: AsyncInvocations
 
@@ -184,7 +186,7 @@ def test_a_function_that_invokes_itself_is_stopped_as_lambda_stops_it(
     )
 
 
-def test_a_retry_is_no_further_run_of_the_chain(hand: Hand) -> None:
+def test_a_retry_does_not_count_as_another_run_in_the_chain(hand: Hand) -> None:
     spy = Spy(hand.clock, failures=2)
     invocations = made(spy, hand.clock)
 
@@ -197,7 +199,7 @@ def test_a_retry_is_no_further_run_of_the_chain(hand: Hand) -> None:
 
 
 @pytest.mark.parametrize("allowed", [1, 3])
-def test_no_more_invocations_are_under_way_than_are_allowed(allowed: int) -> None:
+def test_parallel_invocations_stay_within_the_limit(allowed: int) -> None:
     clock, stopping = LocalClock(), threading.Event()
     spy = Spy(clock, takes_seconds=0.1)
     invocations = made(spy, clock, concurrency=allowed)
@@ -213,7 +215,7 @@ def test_no_more_invocations_are_under_way_than_are_allowed(allowed: int) -> Non
     assert spy.most_at_once == allowed
 
 
-def test_at_the_end_what_is_under_way_is_finished_and_nothing_is_begun() -> None:
+def test_closing_finishes_running_invocations_and_starts_none() -> None:
     clock, stopping = LocalClock(), threading.Event()
     spy = Spy(clock, takes_seconds=0.3)
     invocations = made(spy, clock)
@@ -231,7 +233,7 @@ def test_at_the_end_what_is_under_way_is_finished_and_nothing_is_begun() -> None
     assert (len(spy.ran), spy.ended) == (1, 1)
 
 
-def test_whoever_waits_for_events_hears_at_once_that_it_is_to_stop() -> None:
+def test_closing_wakes_a_waiting_poll_at_once() -> None:
     clock, stopping = LocalClock(), threading.Event()
     feeds = Feeds({"lifecycle": made(Spy(clock), clock, concurrency=2)}, (), clock, stopping)
     feeds.start()
@@ -243,7 +245,7 @@ def test_whoever_waits_for_events_hears_at_once_that_it_is_to_stop() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_whoever_waits_wakes_when_a_retry_is_due_on_a_faster_clock() -> None:
+def test_a_waiting_poll_wakes_when_a_retry_is_due_on_a_faster_clock() -> None:
     clock, stopping = LocalClock(600), threading.Event()
     spy = Spy(clock, failures=1)
     invocations = made(spy, clock)
@@ -259,7 +261,7 @@ def test_whoever_waits_wakes_when_a_retry_is_due_on_a_faster_clock() -> None:
     assert second - first >= 60
 
 
-def test_an_event_may_come_more_than_once_and_out_of_turn(hand: Hand) -> None:
+def test_an_event_may_come_more_than_once_and_out_of_order(hand: Hand) -> None:
     spy = Spy(hand.clock)
     invocations = AsyncInvocations(
         ARN,

@@ -1,4 +1,4 @@
-"""Nodes that come, fall silent and go, and what becomes of their pods; budgets; the loop itself."""
+"""Nodes that appear, fall silent and go, their pods, disruption budgets, and the loop itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ready(obj: View) -> str | None:
     return str(condition["status"]) if condition else None
 
 
-def test_a_ready_node_loses_the_taint_it_was_born_with_and_keeps_its_own() -> None:
+def test_a_ready_node_loses_its_initial_taint_and_keeps_its_own() -> None:
     world = StandIns()
     world.add_node("n1", taints=[{"key": "team", "effect": "NoSchedule"}])
     assert ("not-ready", "NoSchedule") in taints(world, "n1")
@@ -34,7 +34,7 @@ def test_a_ready_node_loses_the_taint_it_was_born_with_and_keeps_its_own() -> No
     assert taints(world, "n1") == [("team", "NoSchedule")]
 
 
-def test_a_taint_that_somebody_takes_away_meanwhile_is_not_put_back() -> None:
+def test_a_taint_that_is_removed_meanwhile_is_not_put_back() -> None:
     world = StandIns()
     world.add_node("n1", taints=[{"key": "team", "effect": "NoSchedule"}], ready=False)
     mirrors = Mirrors(world.store, lambda: None)
@@ -49,7 +49,7 @@ def test_a_taint_that_somebody_takes_away_meanwhile_is_not_put_back() -> None:
     assert sorted(taints(world, "n1")) == [("not-ready", "NoExecute"), ("not-ready", "NoSchedule")]
 
 
-def test_a_cordoned_node_is_tainted_as_long_as_it_is() -> None:
+def test_a_node_is_tainted_while_it_is_cordoned() -> None:
     world = StandIns()
     world.add_node("n1")
     world.store.patch("nodes", "n1", {"spec": {"unschedulable": True}})
@@ -89,7 +89,7 @@ def test_pods_do_not_start_before_their_node_is_ready() -> None:
     assert world.phases() == ["Running"]
 
 
-def test_a_deletion_is_done_when_the_pod_has_stopped_at_the_latest_when_its_grace_ends() -> None:
+def test_a_deleted_pod_goes_when_it_has_stopped_or_its_grace_has_ended() -> None:
     world = StandIns()
     world.add_node("n1")
     world.store.create(
@@ -137,13 +137,13 @@ def test_a_silent_node_becomes_unknown_then_unreachable_and_its_pods_are_evicted
     world.pass_time(298)
     assert "deletionTimestamp" not in world.pod("p")["metadata"]
     world.pass_time(3)
-    # Nobody is there to stop it: the pod stays until somebody forces it or the node object goes.
+    # No kubelet is left to stop it: the pod stays until it is deleted by force or the node object goes.
     assert "deletionTimestamp" in world.pod("p")["metadata"]
     world.pass_time(600)
     assert list(world.places()) == ["p"]
 
 
-def test_a_node_that_speaks_again_is_trusted_again_only_when_its_kubelet_says_ready() -> None:
+def test_a_silent_node_that_returns_is_ready_only_when_its_kubelet_says_so() -> None:
     world = StandIns()
     world.add_node("n1")
     world.pass_time(51)
@@ -157,7 +157,7 @@ def test_a_node_that_speaks_again_is_trusted_again_only_when_its_kubelet_says_re
     assert taints(world, "n1") == []
 
 
-def test_a_no_execute_taint_drives_off_those_who_do_not_tolerate_it_at_once() -> None:
+def test_a_no_execute_taint_evicts_pods_without_a_toleration_at_once() -> None:
     world = StandIns(node_grace_seconds=3600)
     world.add_node("n1")
     world.add_pod("p")
@@ -173,7 +173,7 @@ def test_a_no_execute_taint_drives_off_those_who_do_not_tolerate_it_at_once() ->
     assert sorted(world.places()) == ["tough"]
 
 
-def test_pods_of_a_node_that_is_gone_follow_after_the_quarantine() -> None:
+def test_pods_of_a_deleted_node_are_deleted_after_the_quarantine() -> None:
     world = StandIns()
     world.add_node("n1")
     world.add_workload("deployments", replicas=1)
@@ -190,7 +190,7 @@ def test_pods_of_a_node_that_is_gone_follow_after_the_quarantine() -> None:
     assert world.places()[second] == ""
 
 
-def test_a_budget_counts_what_may_go() -> None:
+def test_a_budget_counts_how_many_pods_may_be_evicted() -> None:
     world = StandIns()
     world.add_node("n1")
     world.add_workload("deployments", replicas=3)
@@ -214,7 +214,7 @@ def test_a_budget_counts_what_may_go() -> None:
     assert allowed == {"least": 1, "most": 2, "share": 1, "none": 0}
 
 
-def test_a_budget_counts_what_its_owner_asks_for_not_what_is_there() -> None:
+def test_a_budget_counts_the_owners_desired_replicas_not_the_existing_pods() -> None:
     world = StandIns()
     world.add_node("n1", cpu="2")
     world.add_workload("deployments", replicas=4)
@@ -229,7 +229,7 @@ def test_a_budget_counts_what_its_owner_asks_for_not_what_is_there() -> None:
     assert status["disruptionsAllowed"] == 0
 
 
-def test_events_are_forgotten_an_hour_after_they_came_last() -> None:
+def test_events_expire_an_hour_after_their_last_occurrence() -> None:
     world = StandIns()
     world.add_pod("p")
     world.settle()
@@ -241,7 +241,7 @@ def test_events_are_forgotten_an_hour_after_they_came_last() -> None:
     assert not world.store.list("events")
 
 
-def test_at_rest_a_step_does_nothing_and_writes_nothing() -> None:
+def test_a_step_of_a_settled_cluster_writes_nothing() -> None:
     world = StandIns()
     world.add_node("n1")
     world.add_workload("deployments", replicas=3)
@@ -254,7 +254,7 @@ def test_at_rest_a_step_does_nothing_and_writes_nothing() -> None:
     assert world.store.history.revision == revision
 
 
-def test_the_loop_runs_by_itself_and_faster_than_the_wall_clock_when_told() -> None:
+def test_the_loop_runs_by_itself_and_faster_than_real_time_on_request() -> None:
     begin, speed = time.monotonic(), 100.0
     store = Store(
         lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=speed * (time.monotonic() - begin))

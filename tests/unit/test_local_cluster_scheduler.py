@@ -1,4 +1,4 @@
-"""The scheduler's stand-in: what it allows, what it prefers, and what it says when there is no node."""
+"""The scheduler's stand-in: its filters, its preferences, and its reasons if no node fits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def pod_affinity(kind: str, key: str = ZONE, app: str = "web") -> dict[str, Any]
     return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
-def test_without_nodes_a_pod_waits_and_says_so() -> None:
+def test_without_nodes_a_pod_waits_with_a_reason() -> None:
     world = StandIns()
     world.add_pod("p")
 
@@ -95,7 +95,7 @@ def test_room_that_becomes_free_is_used() -> None:
     assert world.places() == {"second": "n1"}
 
 
-def test_a_node_is_never_filled_beyond_what_it_offers() -> None:
+def test_a_node_is_never_filled_beyond_its_allocatable() -> None:
     world = StandIns()
     world.add_node("n1", cpu="3500m")
     world.add_workload("deployments", replicas=9)
@@ -148,7 +148,7 @@ def test_selectors_and_node_affinity_choose_the_node(spec: dict[str, Any], place
         ({"key": "team", "operator": "Exists", "effect": "NoExecute"}, False),
     ],
 )
-def test_taints_keep_away_those_who_do_not_tolerate_them(toleration: dict[str, str], placed: bool) -> None:
+def test_taints_repel_pods_that_do_not_tolerate_them(toleration: dict[str, str], placed: bool) -> None:
     world = StandIns()
     world.add_node("n1", taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}])
     world.add_pod("p", tolerations=[toleration])
@@ -196,7 +196,7 @@ def test_soft_spreading_spreads_and_never_waits() -> None:
     assert zones(world) == {"a": 4, "b": 4, "c": 1}
 
 
-def test_a_domain_too_few_keeps_the_minimum_at_zero() -> None:
+def test_too_few_domains_keep_the_minimum_at_zero() -> None:
     world = StandIns()
     for zone in "ab":
         world.add_node(f"n-{zone}", zone, cpu="10")
@@ -207,7 +207,7 @@ def test_a_domain_too_few_keeps_the_minimum_at_zero() -> None:
     assert zones(world) == {"a": 1, "b": 1}
 
 
-def test_a_node_without_the_spread_label_is_told_apart() -> None:
+def test_a_node_without_the_spread_label_has_its_own_reason() -> None:
     world = StandIns()
     world.add_node("n1")
     world.add_pod("p", labels={"app": "web"}, **spread("DoNotSchedule", key="rack"))
@@ -238,7 +238,7 @@ def test_anti_affinity_keeps_pods_apart_both_ways() -> None:
     assert world.store.get("nodes", place)["metadata"]["labels"][ZONE] == hermit
 
 
-def test_one_pod_a_node_by_anti_affinity_to_itself() -> None:
+def test_anti_affinity_to_itself_allows_one_pod_per_node() -> None:
     world = StandIns()
     world.add_node("n1")
     world.add_node("n2")
@@ -253,7 +253,7 @@ def test_one_pod_a_node_by_anti_affinity_to_itself() -> None:
     ) or "existing pods" in world.why(waiting)
 
 
-def test_affinity_waits_for_company_and_the_first_of_its_kind_need_not() -> None:
+def test_affinity_waits_for_a_matching_pod_unless_the_pod_matches_itself() -> None:
     world = StandIns()
     world.add_node("n1", "a")
     world.add_node("n2", "b")
@@ -267,7 +267,7 @@ def test_affinity_waits_for_company_and_the_first_of_its_kind_need_not() -> None
     assert world.places() == {"follower": "n2", "web": "n2"}
 
 
-def test_host_ports_are_taken_once_a_node() -> None:
+def test_a_host_port_is_used_once_per_node() -> None:
     world = StandIns()
     world.add_node("n1")
     port = {"name": "c", "image": "i:1", "ports": [{"containerPort": 80, "hostPort": 80}]}
@@ -280,7 +280,7 @@ def test_host_ports_are_taken_once_a_node() -> None:
     assert "didn't have free ports" in world.why("two")
 
 
-def test_sidecars_take_host_ports_too_and_init_containers_that_end_do_not() -> None:
+def test_sidecars_use_host_ports_and_ordinary_init_containers_do_not() -> None:
     world = StandIns()
     world.add_node("n1")
     app = {"name": "c", "image": "i:1"}
@@ -325,7 +325,7 @@ def test_a_pod_goes_to_the_node_that_it_is_nominated_for_though_another_is_empti
     assert world.places() == {"p": "small"}
 
 
-def test_where_a_nominated_pod_does_not_fit_it_goes_elsewhere_or_is_nominated_no_longer() -> None:
+def test_a_nominated_pod_that_does_not_fit_goes_elsewhere_or_loses_its_nomination() -> None:
     world = StandIns()
     wait_with_a_nomination(world, "p", "small", cpu="3")
     wait_with_a_nomination(world, "q", "small", cpu="3")
@@ -340,7 +340,7 @@ def test_where_a_nominated_pod_does_not_fit_it_goes_elsewhere_or_is_nominated_no
 
 
 @pytest.mark.parametrize(("priority", "there"), [(1000, "promised"), (-1, "promised"), (1001, "other")])
-def test_room_is_held_for_a_nominated_pod_against_those_of_no_higher_priority(
+def test_room_is_reserved_for_a_nominated_pod_against_pods_without_higher_priority(
     priority: int, there: str
 ) -> None:
     world = StandIns()
@@ -355,7 +355,7 @@ def test_room_is_held_for_a_nominated_pod_against_those_of_no_higher_priority(
     assert world.places() == {"promised": "", "other": "", there: "n"}
 
 
-def test_room_that_was_held_in_vain_is_given_to_others() -> None:
+def test_room_that_a_nominated_pod_does_not_use_goes_to_others() -> None:
     world = StandIns()
     world.add_pod("other", cpu="2")
     wait_with_a_nomination(world, "promised", "n", cpu="2", nodeSelector={"disk": "none"})
@@ -505,7 +505,7 @@ def test_a_volume_is_only_made_where_its_class_allows() -> None:
     assert world.places() == {"p": "n2"}
 
 
-def test_a_pod_follows_its_volume_into_the_volume_s_zone() -> None:
+def test_a_pod_goes_to_its_volumes_zone() -> None:
     world = StandIns()
     world.add_node("n1", zone="us-east-1a")
     in_b = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["us-east-1b"]}]}

@@ -1,4 +1,4 @@
-"""Volumes in the cluster of stand-ins: made where their pod went, attached before it starts, detached at its end."""
+"""Volumes in the stand-in cluster: created in the pod's zone, attached before it starts, detached after its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLASSES, ATTACHMENTS = "storageclasses.storage.k8s.io", "volumeattachments.stora
 
 
 class Volumes(StandIns):
-    """A node in each of two zones, and the claim `data` on a volume that is still to be made, or on a given one."""
+    """A node in each of two zones, and the claim `data` for a volume that is created later, or for a given one."""
 
     def __init__(self, given: dict[str, Any] | None = None) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Volumes(StandIns):
         self.add_pod(pod, volumes=mounting("data"), **spec)
 
     def attachments(self) -> list[tuple[str, bool]]:
-        """Return the node of each attachment, and whether the volume is there by now."""
+        """Return the node of each attachment, and whether the volume is attached."""
         found: list[View] = list(self.store.list(ATTACHMENTS))
         return sorted((each["spec"]["nodeName"], bool(dig(each, "status", "attached"))) for each in found)
 
@@ -51,7 +51,7 @@ class Volumes(StandIns):
         return self.store.get(VOLUMES, name)
 
 
-def test_a_volume_is_made_in_the_zone_of_the_claims_first_pod_and_goes_with_the_claim() -> None:
+def test_a_volume_is_created_in_the_zone_of_the_claims_first_pod_and_deleted_with_the_claim() -> None:
     world = Volumes()
     world.settle()
     assert world.store.list(VOLUMES) == []
@@ -91,7 +91,7 @@ def test_a_volume_is_detached_soon_after_the_last_pod_that_mounts_it() -> None:
     assert world.attachments() == [("n1", True)]
     world.store.delete("pods", "backup", "default")
     world.pass_time(5)
-    assert world.attachments() == [("n1", True)]  # it took a second to end, and five to let go
+    assert world.attachments() == [("n1", True)]  # the pod took a second to stop, the detachment five
     world.pass_time(2)
     assert world.attachments() == []
 
@@ -108,14 +108,14 @@ def test_a_volume_for_one_node_is_not_attached_to_another_before_it_is_free() ->
     assert (world.attachments(), world.phase("next")) == ([("n2", True)], "Running")
 
 
-def test_a_volume_whose_node_died_is_taken_from_it_after_six_minutes() -> None:
+def test_a_volume_is_detached_from_a_dead_node_after_six_minutes() -> None:
     world = Volumes(volume("shared", claim="default/data"))
     world.mount("db", nodeName="n1")
     world.pass_time(5)
     world.lose_kubelet("n1")
     world.store.delete("pods", "db", "default")
     world.pass_time(60)
-    assert world.pod("db")["metadata"]["deletionTimestamp"]  # nobody there to end it
+    assert world.pod("db")["metadata"]["deletionTimestamp"]  # no kubelet is left to stop it
     world.store.delete("nodes", "n1")
     world.pass_time(60)
     assert world.places() == {}
@@ -124,7 +124,7 @@ def test_a_volume_whose_node_died_is_taken_from_it_after_six_minutes() -> None:
     assert world.attachments() == []
 
 
-def test_volumes_that_nobody_attaches_hold_no_pod_up() -> None:
+def test_volumes_that_need_no_attachment_do_not_delay_pods() -> None:
     local = volume("disk", claim="default/data", csi=None, hostPath={"path": "/data"})
     world = Volumes({**local, "spec": {key: value for key, value in local["spec"].items() if value}})
     world.mount("db", nodeName="n1")

@@ -1,4 +1,4 @@
-"""The controllers' stand-ins: pods appear, are counted, are replaced and go away."""
+"""The controllers' stand-ins: pods are created, counted, replaced and deleted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_deployment_becomes_running_pods_and_says_so() -> None:
     assert labels_of(world.pods()[0])["pod-template-hash"] in owner["name"]
 
 
-def test_scaling_down_gives_up_pods_that_have_no_node_first() -> None:
+def test_scaling_down_deletes_pods_without_a_node_first() -> None:
     world = StandIns()
     world.add_node("n1", cpu="2")
     world.add_workload("deployments", replicas=4)
@@ -81,7 +81,7 @@ def test_a_new_template_rolls_out_without_falling_below_what_must_be_ready() -> 
     assert sorted(dig(each, "spec", "replicas") for each in world.store.list("replicasets")) == [0, 3]
 
 
-def test_deleting_a_deployment_deletes_all_that_is_its() -> None:
+def test_deleting_a_deployment_deletes_its_dependents() -> None:
     world = StandIns()
     world.add_node("n1")
     world.add_workload("deployments", replicas=2)
@@ -94,7 +94,7 @@ def test_deleting_a_deployment_deletes_all_that_is_its() -> None:
     assert list(world.store.list("replicasets")) == []
 
 
-def test_a_pod_that_the_server_refuses_is_told_in_an_event_and_hurts_nobody_else() -> None:
+def test_a_refused_pod_leads_to_an_event_and_does_not_affect_others() -> None:
     world = StandIns()
     world.add_node("n1")
     world.add_workload("deployments", "bad", replicas=1, pod={"priorityClassName": "nobody"})
@@ -107,7 +107,7 @@ def test_a_pod_that_the_server_refuses_is_told_in_an_event_and_hurts_nobody_else
     assert "no PriorityClass with name nobody was found" in failed[0]["message"]
 
 
-def test_a_limit_range_gives_pods_the_requests_that_they_do_not_say() -> None:
+def test_a_limit_range_sets_missing_requests_of_pods() -> None:
     world = StandIns()
     world.add_node("n1")
     limits = [{"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "300m"}}]
@@ -135,7 +135,7 @@ def test_a_stateful_set_makes_its_pods_one_after_the_other() -> None:
     assert list(world.places()) == ["db-0"]
 
 
-def test_a_stateful_set_waits_with_the_next_pod_until_this_one_is_ready() -> None:
+def test_a_stateful_set_creates_the_next_pod_when_the_last_one_is_ready() -> None:
     world = StandIns()
     world.add_workload("statefulsets", "db", replicas=3, serviceName="db")
 
@@ -155,7 +155,7 @@ def test_a_stateful_set_claims_a_volume_for_each_pod() -> None:
     }
     world.add_workload("statefulsets", "db", replicas=2, serviceName="db", volumeClaimTemplates=[claim])
 
-    world.pass_time(10)  # the second comes when the first is ready, with its volume
+    world.pass_time(10)  # the second pod is created, with its volume, when the first is ready
 
     assert [name_of(each) for each in world.store.list("persistentvolumeclaims")] == [
         "data-db-0",
@@ -210,7 +210,7 @@ def test_a_job_runs_to_its_completions_and_is_complete() -> None:
     assert [(each["type"], each["status"]) for each in job["status"]["conditions"]] == [("Complete", "True")]
 
 
-def test_a_pod_may_say_how_long_it_runs() -> None:
+def test_an_annotation_sets_how_long_a_pod_runs() -> None:
     world = StandIns(node_grace_seconds=3600)
     world.add_node("n1")
     long = {"local.nodesmith/run-seconds": "600"}

@@ -46,7 +46,7 @@ def unplaced(pod: str, reason: str) -> list[dict[str, Any]]:
     return [{"pods": [pod], "reason": reason}]
 
 
-def test_each_decision_is_told_once() -> None:
+def test_each_decision_appears_once() -> None:
     objects, timeline = Objects(), Timeline()
     decisions = Decisions(objects, "shop", timeline)
     first = objects.decide(0, unplaced=unplaced("default/a", "too big"))
@@ -59,7 +59,7 @@ def test_each_decision_is_told_once() -> None:
     ]
 
 
-def test_the_last_word_about_a_pod_counts() -> None:
+def test_the_last_decision_about_a_pod_counts() -> None:
     objects = Objects()
     decisions = Decisions(objects, "shop", Timeline())
     objects.decide(
@@ -80,13 +80,11 @@ def test_the_last_word_about_a_pod_counts() -> None:
     ("beat", "changed", "known"),
     [
         ("07:40", "07:00", "07:40"),  # nothing has changed until then
-        ("08:30", "07:00", "08:00"),  # it was decided before
+        ("08:30", "07:00", "08:00"),  # the decision was made earlier
         ("07:40", "07:20", "07:00"),  # there is a newer snapshot
     ],
 )
-def test_a_refused_pod_was_looked_at_as_late_as_the_forwarder_vouches_for_the_snapshot(
-    beat: str, changed: str, known: str
-) -> None:
+def test_a_heartbeat_extends_the_time_of_a_refusals_snapshot(beat: str, changed: str, known: str) -> None:
     def at(time: str) -> datetime:
         return datetime.fromisoformat(f"2026-11-21T{time}:00+00:00")
 
@@ -109,7 +107,7 @@ def test_a_record_is_kept_with_its_snapshot(tmp_path: Any) -> None:
     assert kept == {f"{decision}.json.gz", f"{decision}.snapshot.json.gz"}
 
 
-def test_a_decision_to_buy_is_told_once_it_is_carried_out() -> None:
+def test_a_decision_to_buy_appears_once_it_is_carried_out() -> None:
     objects, timeline = Objects(), Timeline()
     decisions = Decisions(objects, "shop", timeline)
     buying = objects.decide(0, nodes=[{"claim": {"name": "a"}, "estimated": False}], boundHourlyUsd=0.0)
@@ -123,7 +121,7 @@ def test_a_decision_to_buy_is_told_once_it_is_carried_out() -> None:
     assert [e.object for e in timeline.entries] == [f"Decision/{buying}"]
 
 
-def test_a_decision_that_another_run_forestalled_is_not_told() -> None:
+def test_a_superseded_decision_does_not_appear() -> None:
     objects, timeline = Objects(), Timeline()
     decisions = Decisions(objects, "shop", timeline)
     lost = objects.decide(0, unplaced=unplaced("default/a", "too big"))

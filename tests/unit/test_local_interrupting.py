@@ -1,4 +1,4 @@
-"""How the demo draws an interruption."""
+"""The demo's chart of an interruption."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_nodes_are_drawn_on_one_scale_from_the_notice_to_its_end() -> None:
     assert taken == "  ip-10-0-0-4  " + "█" * 18 + "▒" * 6 + " " * 24 + "  gone at 60 s"
     assert bought == "  ip-10-0-0-5  " + " " * 4 + "░" * 12 + "█" * 32 + "  ready at 40 s"
     assert "serves" in legend
-    assert pods == "  2 pods came anew on other nodes: the longest for 3.5 s, 4 pod-seconds in all"
+    assert pods == "  2 pods were recreated on other nodes: the longest waited 3.5 s, 4 pod-seconds in total"
 
 
 def test_a_node_that_is_still_there_and_one_that_never_served_are_drawn_to_the_end() -> None:

@@ -41,12 +41,12 @@ def client(service: str) -> Any:
 
 
 @pytest.fixture
-def deployment(clock: LocalClock) -> Deployment:  # noqa: ARG001 - moto must be there first
+def deployment(clock: LocalClock) -> Deployment:  # noqa: ARG001 - moto must start first
     return deploy(client, "us-east-1")
 
 
 class Spy:
-    """A function that remembers its batches, answers as told and may raise."""
+    """A function that records its batches, answers as configured and may raise."""
 
     def __init__(self, fails: Sequence[str] = (), raises: bool = False) -> None:
         self.fails = fails
@@ -76,7 +76,7 @@ def waiting(url: str) -> int:
     return sum(int(found[name]) for name in names)
 
 
-def test_what_a_function_handled_is_deleted(deployment: Deployment) -> None:
+def test_messages_that_a_function_handled_are_deleted(deployment: Deployment) -> None:
     spy = Spy()
     send(deployment, "a", "b")
 
@@ -86,7 +86,7 @@ def test_what_a_function_handled_is_deleted(deployment: Deployment) -> None:
     assert waiting(deployment.queue_url) == 0
 
 
-def test_only_the_failed_message_of_a_batch_comes_again_after_its_visibility_timeout(
+def test_only_the_failed_message_of_a_batch_is_redelivered_after_its_visibility_timeout(
     clock: LocalClock, deployment: Deployment
 ) -> None:
     spy = Spy(fails=["bad"])
@@ -130,7 +130,7 @@ def test_a_local_function_that_wakes_itself_is_stopped_as_lambda_stops_it(
     assert waiting(deployment.dead_letters_url) == (0 if runs == 30 else 1)
 
 
-def test_a_function_that_gives_back_what_it_never_got_gets_its_whole_batch_again(
+def test_reporting_an_unknown_message_as_failed_redelivers_the_whole_batch(
     clock: LocalClock, deployment: Deployment
 ) -> None:
     batches: list[int] = []
@@ -149,7 +149,7 @@ def test_a_function_that_gives_back_what_it_never_got_gets_its_whole_batch_again
     assert batches == [2, 2]
 
 
-def test_a_function_that_raises_gets_its_whole_batch_again_and_the_invoker_lives(
+def test_a_function_that_raises_gets_its_whole_batch_again_and_the_invoker_goes_on(
     clock: LocalClock, deployment: Deployment
 ) -> None:
     spy = Spy(raises=True)
@@ -192,7 +192,7 @@ def test_a_delayed_message_comes_when_its_delay_has_passed_on_the_clock(
 
 
 class Running:
-    """The functions of a deployment, awake. `run` is what each handler does."""
+    """The functions of a deployment, running. `run` is what each handler does."""
 
     def __init__(self, deployment: Deployment, clock: LocalClock) -> None:
         self._deployment, self._clock = deployment, clock
@@ -203,7 +203,7 @@ class Running:
 
     @contextmanager
     def functions(self, *concerns: str, fails: Callable[[int], bool] = lambda _: False) -> Iterator[None]:
-        """Let functions remember their events; those whose number `fails` is true of raise."""
+        """Let functions record their events; those with a number for which `fails` is true raise."""
 
         def remembering(concern: str) -> Function:
             seen = self.events.setdefault(concern, [])
@@ -231,7 +231,7 @@ def running(deployment: Deployment, clock: LocalClock) -> Running:
     return Running(deployment, clock)
 
 
-def test_news_of_an_instance_that_ends_are_routed_and_no_other(running: Running) -> None:
+def test_only_events_about_ending_instances_are_routed(running: Running) -> None:
     detail = {"instance-id": "i-1", "state": "stopping"}
     entry = {
         "Source": "aws.ec2",
@@ -260,7 +260,7 @@ def test_a_function_is_invoked_by_its_name_and_alias(running: Running) -> None:
         eventually(lambda: running.events["provisioning"] == [hints])
 
 
-def test_what_has_waited_is_handed_to_dispatch(running: Running, deployment: Deployment) -> None:
+def test_messages_that_have_waited_go_to_dispatch(running: Running, deployment: Deployment) -> None:
     with running.functions("dispatch"):
         send(deployment, "later")
         told = running.events["dispatch"]
@@ -270,7 +270,7 @@ def test_what_has_waited_is_handed_to_dispatch(running: Running, deployment: Dep
     assert [record["body"] for record in batch] == ["later"]
 
 
-def test_what_a_function_never_manages_ends_among_the_dead_letters(
+def test_an_event_that_always_fails_ends_in_the_dead_letters(
     running: Running, deployment: Deployment
 ) -> None:
     with running.functions("repair", fails=lambda _: True):
@@ -287,7 +287,7 @@ def test_what_a_function_never_manages_ends_among_the_dead_letters(
     assert context["condition"] == "RetriesExhausted"
 
 
-def test_dispatch_is_invoked_at_once_and_then_for_every_minute_and_nobody_else_is_but_the_catalogue(
+def test_only_dispatch_and_the_catalogue_are_scheduled_dispatch_at_once_and_every_minute(
     running: Running, clock: LocalClock
 ) -> None:
     begun = clock.now()
@@ -300,7 +300,7 @@ def test_dispatch_is_invoked_at_once_and_then_for_every_minute_and_nobody_else_i
     assert running.events["routing"] == []
 
 
-def test_a_tick_that_fails_is_run_again_by_lambda_and_the_next_comes_all_the_same(running: Running) -> None:
+def test_lambda_retries_a_failed_tick_and_the_next_tick_still_comes(running: Running) -> None:
     with running.functions("dispatch", fails=lambda number: number == 2):
         eventually(lambda: len(running.events["dispatch"]) >= 6)
 

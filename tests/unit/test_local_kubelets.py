@@ -1,4 +1,4 @@
-"""Instances that boot, join and go, by the clock and without waiting for it."""
+"""Instances that boot, join and leave, by the clock and without waiting."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def booting(claim: NodeClaim = CLAIM, **changes: Any) -> Machine:
 
 @dataclass
 class Region:
-    """EC2, as far as machines see it."""
+    """EC2 as the machines see it."""
 
     machines: list[Machine] = field(default_factory=list)
 
@@ -90,12 +90,15 @@ class World:
         return str(next(c["status"] for c in conditions if c["type"] == "Ready"))
 
     def be_found_silent(self) -> None:
-        """Do the node lifecycle controller's part."""
+        """Do the node lifecycle controller's part for a silent node."""
         unknown = [{**each, "status": "Unknown"} for each in self.node()["status"]["conditions"]]
         self.store.patch("nodes", NAME, {"status": {"conditions": unknown}}, subresource="status")
 
     def taints(self) -> set[str]:
-        """Those that are the kubelet's affair: what follows from conditions is the node lifecycle controller's."""
+        """Return the taints that the kubelet handles.
+
+        Those that follow from conditions belong to the node lifecycle controller.
+        """
         taints = {f"{t['key']}:{t['effect']}" for t in self.node()["spec"].get("taints", [])}
         return taints - {NOT_READY}
 
@@ -119,7 +122,7 @@ def test_an_instance_runs_registers_and_becomes_ready_in_its_time() -> None:
     assert world.taints() == {"karpenter.sh/unregistered:NoExecute"}
 
 
-def test_a_node_that_was_given_up_on_is_ready_again_at_the_next_heartbeat() -> None:
+def test_a_node_marked_unknown_is_ready_again_at_the_next_heartbeat() -> None:
     world = World(booting())
     world.after(0)
     world.after(60)
@@ -130,7 +133,7 @@ def test_a_node_that_was_given_up_on_is_ready_again_at_the_next_heartbeat() -> N
     assert world.ready() == "True"
 
 
-def test_one_late_look_finds_everything_done_with_the_times_at_which_it_was_due() -> None:
+def test_one_late_step_does_everything_with_the_times_at_which_it_was_due() -> None:
     world = World(booting())
     world.after(0)
     world.after(600)
@@ -141,7 +144,7 @@ def test_one_late_look_finds_everything_done_with_the_times_at_which_it_was_due(
     assert "2026-11-21T08:00:26Z" <= since <= "2026-11-21T08:00:36Z"
 
 
-def test_instances_differ_a_little_and_each_is_always_the_same() -> None:
+def test_delays_differ_between_instances_and_are_constant_for_each() -> None:
     delays = Delays()
     taken = [delays.until(Stage.REGISTERED, f"i-{number}").total_seconds() for number in range(200)]
     assert all(15 * 0.85 <= seconds <= 15 * 1.15 for seconds in taken)
@@ -199,7 +202,7 @@ def test_the_node_registers_with_the_claims_taints() -> None:
     assert world.taints() == {"karpenter.sh/unregistered:NoExecute", "team:NoSchedule", "cni:NoExecute"}
 
 
-def test_a_real_node_has_all_that_was_planned_with_and_a_little_more_memory() -> None:
+def test_a_real_node_has_the_planned_resources_and_a_little_more_memory() -> None:
     ((kind, _),) = options(["m5.large"], zones=["us-east-1a"])
     world = World(booting())
     world.after(0)
@@ -213,7 +216,7 @@ def test_a_real_node_has_all_that_was_planned_with_and_a_little_more_memory() ->
         assert found.pods == planned.pods
 
 
-def test_the_kubelets_own_reservations_and_the_volume_reduce_what_is_left() -> None:
+def test_the_kubelets_own_reservations_and_the_volume_reduce_allocatable() -> None:
     nodeclass = replace(NODECLASS, kubelet=replace(NODECLASS.kubelet, kube_reserved=Resources({"cpu": 500})))
     text = user_data(CLAIM, "spot", 10, nodeclass, CLUSTER)
     world = World(booting(user_data=text, root_volume_bytes=100 * GIB))
@@ -246,7 +249,7 @@ def test_every_change_of_state_is_announced_once() -> None:
 
 
 @pytest.mark.parametrize("kwok", [False, True])
-def test_the_kubelet_goes_with_its_instance_and_its_node_when_that_is_found_not_ready(kwok: bool) -> None:
+def test_the_kubelet_ends_with_its_instance_and_its_node_once_that_is_not_ready(kwok: bool) -> None:
     world = World(booting(), kwok=kwok)
     world.after(0)
     world.after(60)
@@ -314,7 +317,7 @@ def test_the_node_of_a_new_instance_with_an_old_address_is_left_alone_when_the_o
     assert world.node()["spec"]["providerID"].endswith("i-0bbb")
 
 
-def test_a_node_that_somebody_deleted_stays_deleted() -> None:
+def test_a_deleted_node_stays_deleted() -> None:
     world = World(booting())
     world.after(0)
     world.after(28)
@@ -325,7 +328,7 @@ def test_a_node_that_somebody_deleted_stays_deleted() -> None:
     assert world.kubelets.troubles() == {}
 
 
-def test_a_node_is_kwoks_from_the_beginning_lease_and_pods() -> None:
+def test_kwok_handles_a_nodes_lease_and_pods_from_the_start() -> None:
     world = World(booting(), kwok=True)
     world.after(0)
     world.after(27)
@@ -337,7 +340,7 @@ def test_a_node_is_kwoks_from_the_beginning_lease_and_pods() -> None:
     assert world.store.find("leases", NAME, "kube-node-lease") is None
 
 
-def test_a_taint_that_comes_while_the_cloud_controller_looks_is_kept(
+def test_a_taint_added_while_the_cloud_controller_works_is_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     busy = Busy(lambda: START)
@@ -348,11 +351,11 @@ def test_a_taint_that_comes_while_the_cloud_controller_looks_is_kept(
     keys = {taint["key"] for taint in busy.get("nodes", NAME)["spec"]["taints"]}
     assert "just-now" in keys
     assert "node.cloudprovider.kubernetes.io/uninitialized" not in keys
-    assert caplog.records == []  # to be outrun is no trouble
+    assert caplog.records == []  # losing a race is not a problem
 
 
 class Busy(Store):
-    """Somebody taints a node right after it was looked at, once."""
+    """A store in which a node gets a taint right after it is first read."""
 
     tainted = False
 
@@ -365,7 +368,7 @@ class Busy(Store):
         return found
 
 
-def test_what_the_api_server_misses_while_it_is_away_is_made_up_for(
+def test_writes_that_fail_while_the_api_server_is_away_are_made_up_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = Store(lambda: START)
@@ -377,7 +380,9 @@ def test_what_the_api_server_misses_while_it_is_away_is_made_up_for(
         world.after(27)
     for second in range(40, 60):
         world.after(second)
-    assert [record.levelname for record in caplog.records] == ["WARNING"]  # once, however long it takes
+    assert [record.levelname for record in caplog.records] == [
+        "WARNING"
+    ]  # one warning, however long it takes
     with ApiServer(port, now=lambda: START, store=store):
         world.after(61)
         assert condition_of(store.get("nodes", NAME), "Ready")["status"] == "True"  # type: ignore[index]
@@ -401,7 +406,7 @@ def test_what_the_api_server_misses_while_it_is_away_is_made_up_for(
             "apiServerEndpoint",
         ),
         ("apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\n  bad: - indent", "not YAML"),
-        ("apiVersion: v1\nkind: Pod\n", "no NodeConfig"),
+        ("apiVersion: v1\nkind: Pod\n", "not a NodeConfig"),
     ],
 )
 def test_an_instance_with_unusable_user_data_never_joins_and_says_why(text: str, why: str) -> None:
@@ -423,7 +428,7 @@ def test_an_instance_that_calls_another_api_server_never_joins_ours() -> None:
     assert "https://elsewhere" in world.kubelets.troubles()["i-0aaa"]
 
 
-def test_an_instance_of_a_type_that_nobody_sells_stays_outside() -> None:
+def test_an_instance_of_an_unknown_type_never_joins() -> None:
     world = World(booting(instance_type="z9.mega"))
     world.after(0)
     world.after(600)

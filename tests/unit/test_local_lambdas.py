@@ -31,7 +31,7 @@ NEWS = {
 
 
 class Spy:
-    """A handler that remembers its events, and raises if told."""
+    """A handler that records its events and raises on request."""
 
     def __init__(self) -> None:
         self.events: list[Mapping[str, Any]] = []
@@ -103,11 +103,11 @@ def test_an_asynchronous_invocation_is_accepted_and_run_later(
     ids=["another function", "another alias", "no alias"],
 )
 @pytest.mark.usefixtures("invocations")
-def test_what_is_not_known_is_not_found(named: dict[str, Any]) -> None:
+def test_an_unknown_function_is_not_found(named: dict[str, Any]) -> None:
     assert code(**named) == ("ResourceNotFoundException", 404)
 
 
-def test_an_event_may_have_a_mebibyte_and_no_more(invocations: AsyncInvocations) -> None:
+def test_an_event_has_at_most_one_mebibyte(invocations: AsyncInvocations) -> None:
     text = json.dumps("x" * (LARGEST_EVENT_BYTES - 2))
     invoke(Payload=text)
 
@@ -116,7 +116,7 @@ def test_an_event_may_have_a_mebibyte_and_no_more(invocations: AsyncInvocations)
 
 
 @pytest.mark.usefixtures("invocations")
-def test_an_event_that_is_no_json_is_refused() -> None:
+def test_an_event_that_is_not_json_is_refused() -> None:
     assert code(Payload=b"{") == ("InvalidRequestContentException", 400)
 
 
@@ -126,7 +126,7 @@ def test_a_dry_run_runs_nothing(invocations: AsyncInvocations) -> None:
 
 
 @pytest.mark.usefixtures("invocations")
-def test_a_synchronous_invocation_is_answered_with_what_the_function_returns_or_raises(spy: Spy) -> None:
+def test_a_synchronous_invocation_returns_the_functions_result_or_error(spy: Spy) -> None:
     answer = invoke(InvocationType="RequestResponse", Payload=json.dumps(EVENT))
     spy.raises = True
     failed = invoke(InvocationType="RequestResponse")
@@ -189,7 +189,7 @@ def test_a_rule_hands_a_function_the_whole_event(invocations: AsyncInvocations, 
     ]
 
 
-def test_a_rule_invokes_no_function_whose_policy_does_not_let_it(
+def test_a_rule_does_not_invoke_a_function_whose_policy_forbids_it(
     lambdas: Lambdas, invocations: AsyncInvocations
 ) -> None:
     asked: list[tuple[str, str]] = []
@@ -208,7 +208,7 @@ def test_a_rule_invokes_no_function_whose_policy_does_not_let_it(
     assert lambdas.undelivered == [f"{arn} cannot invoke {ARN}: its policy does not allow it"]
 
 
-def test_a_rule_cannot_invoke_a_function_that_is_not_there(lambdas: Lambdas) -> None:
+def test_a_rule_cannot_invoke_a_function_that_does_not_exist(lambdas: Lambdas) -> None:
     arn = rule({"source": ["aws.ec2"]})
 
     client("events").put_events(Entries=[NEWS])

@@ -1,4 +1,4 @@
-"""Where the functions of a local system say what they did."""
+"""Log output of the functions of a local system."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodesmith.telemetry import Telemetry
 from nodesmith_cli.local.logs import logs_to
 
 
-def test_the_functions_of_each_system_of_a_process_speak_into_its_own_file(tmp_path: Path) -> None:
+def test_the_functions_of_each_system_in_a_process_log_to_its_own_file(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("first.log", "second.log")]
     for path in files:
         with logs_to(path) as file, redirect_stdout(file):

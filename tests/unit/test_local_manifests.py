@@ -32,7 +32,7 @@ def write(folder: Path, name: str, text: str) -> str:
     return str(path)
 
 
-def test_a_broken_document_takes_no_other_with_it_and_is_named_by_file_and_line(tmp_path: Path) -> None:
+def test_a_broken_document_does_not_affect_others_and_is_named_by_file_and_line(tmp_path: Path) -> None:
     file = write(
         tmp_path, "mixed.yaml", f"{GOOD}---\nkind: [\n---\n{GOOD.replace('name: default', 'name: other')}"
     )
@@ -64,7 +64,7 @@ def test_a_fault_reads_as_file_line_document_object_field_and_message(tmp_path: 
     )
 
 
-def test_a_key_given_twice_is_refused_instead_of_half_lost(tmp_path: Path) -> None:
+def test_a_duplicate_key_is_refused(tmp_path: Path) -> None:
     file = write(tmp_path, "pod.yaml", "kind: Pod\napiVersion: v1\nmetadata:\n  name: a\n  name: b\n")
 
     (fault,) = load_manifests([file]).faults
@@ -121,7 +121,7 @@ def test_standard_input_is_read_for_a_dash(monkeypatch: pytest.MonkeyPatch) -> N
         ("apiVersion: v1\nkind: Pod\nmetadata: {labels: {}}", "metadata.name"),
     ],
 )
-def test_what_is_no_object_is_said_with_the_field_that_is_missing(
+def test_a_value_that_is_not_an_object_is_reported_with_the_missing_field(
     tmp_path: Path, text: str, field: str
 ) -> None:
     manifests = load_manifests([write(tmp_path, "x.yaml", text)])
@@ -131,7 +131,7 @@ def test_what_is_no_object_is_said_with_the_field_that_is_missing(
 
 
 @pytest.mark.parametrize("name", ["missing.yaml", "empty.yaml", "binary.yaml", "folder"])
-def test_a_file_that_cannot_be_used_is_a_fault_and_no_crash(tmp_path: Path, name: str) -> None:
+def test_a_file_that_cannot_be_used_is_a_fault_not_a_crash(tmp_path: Path, name: str) -> None:
     write(tmp_path, "empty.yaml", "# nothing\n")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "folder").mkdir()
@@ -153,7 +153,7 @@ def test_a_file_that_is_not_there_is_not_taken_for_an_empty_folder(tmp_path: Pat
     assert fault.message == "No such file or directory"
 
 
-def test_items_that_are_no_list_are_a_fault_of_the_list(tmp_path: Path) -> None:
+def test_items_that_are_not_a_list_are_a_fault_of_the_list(tmp_path: Path) -> None:
     text = "apiVersion: v1\nkind: List\nitems: {a: b}\n"
 
     (fault,) = load_manifests([write(tmp_path, "list.yaml", text)]).faults
@@ -162,7 +162,7 @@ def test_items_that_are_no_list_are_a_fault_of_the_list(tmp_path: Path) -> None:
     assert "must be a list of objects" in fault.message
 
 
-def test_the_items_of_a_podlist_are_pods_without_saying_so(tmp_path: Path) -> None:
+def test_the_items_of_a_podlist_need_no_kind(tmp_path: Path) -> None:
     text = "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n- {kind: A, metadata: {name: b}}\n"
 
     manifests = load_manifests([write(tmp_path, "list.yaml", text)])
@@ -173,7 +173,7 @@ def test_the_items_of_a_podlist_are_pods_without_saying_so(tmp_path: Path) -> No
     ]
 
 
-def test_an_object_given_twice_is_named_with_both_places_and_the_last_holds(tmp_path: Path) -> None:
+def test_an_object_given_twice_is_named_with_both_places_and_the_last_one_counts(tmp_path: Path) -> None:
     file = write(tmp_path, "pools.yaml", f"{GOOD}---\n{GOOD}  weight: 7\n")
 
     manifests = load_manifests([file])
@@ -181,10 +181,13 @@ def test_an_object_given_twice_is_named_with_both_places_and_the_last_holds(tmp_
     (document,) = manifests.documents
     assert document.manifest["spec"]["weight"] == 7
     (fault,) = manifests.faults
-    assert str(fault) == f"{file}:1 (document 1, NodePool/default): is given again in {file}:14, which holds"
+    assert (
+        str(fault)
+        == f"{file}:1 (document 1, NodePool/default): is given again in {file}:14, which takes precedence"
+    )
 
 
-def test_generated_names_and_other_namespaces_are_other_objects(tmp_path: Path) -> None:
+def test_generated_names_and_other_namespaces_make_distinct_objects(tmp_path: Path) -> None:
     pods = [
         "{apiVersion: v1, kind: Pod, metadata: {generateName: a-}}",
         "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
@@ -219,7 +222,7 @@ def large_list(items: list[dict[str, Any]], more: str = "") -> str:
     return f'{{"apiVersion": "v1", "kind": "List", "note": {padding}, {more}"items": {json.dumps(items)}}}'
 
 
-def test_a_large_file_in_json_gives_its_items_and_names_each_in_faults(tmp_path: Path) -> None:
+def test_a_large_json_file_yields_its_items_and_faults_name_each(tmp_path: Path) -> None:
     pods: list[dict[str, Any]] = [
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}},
         {"apiVersion": "v1", "kind": "Pod"},
@@ -243,7 +246,7 @@ def test_a_large_file_in_json_gives_its_items_and_names_each_in_faults(tmp_path:
         ("[" * 200_000, "nested too deeply"),
     ],
 )
-def test_a_large_file_in_json_that_is_wrong_is_one_fault(tmp_path: Path, text: str, message: str) -> None:
+def test_a_large_invalid_json_file_is_one_fault(tmp_path: Path, text: str, message: str) -> None:
     (fault,) = load_manifests([write(tmp_path, "dump.json", text)]).faults
 
     assert message in fault.message

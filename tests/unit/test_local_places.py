@@ -76,7 +76,7 @@ def selecting(subnets: dict[str, str], groups: dict[str, str] | None = None) -> 
     )
 
 
-def test_the_network_has_the_tags_that_classes_select_it_by_of_each_key_the_first() -> None:
+def test_the_network_has_the_first_value_of_each_tag_that_classes_select_by() -> None:
     first = selecting({"team": "blue", "Name": "blue-private-*"}, {"kubernetes.io/cluster/blue": "owned"})
     second = selecting({"team": "red", "tier": "?"})
     assert selected_tags([first, second]) == (
@@ -85,7 +85,7 @@ def test_the_network_has_the_tags_that_classes_select_it_by_of_each_key_the_firs
     )
 
 
-def test_what_nobody_has_filled_in_and_the_clusters_name_are_none_of_these_tags() -> None:
+def test_unfilled_variables_and_the_clusters_name_are_not_among_these_tags() -> None:
     unfilled = selecting({"team": "${TEAM}", "karpenter.sh/discovery": "blue"})
     broken = {**selecting({"tier": "a"}), "spec": "nothing"}
     assert selected_tags([unfilled, broken]) == ({}, {})

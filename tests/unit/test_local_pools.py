@@ -1,4 +1,4 @@
-"""Emptying pools of capacity on purpose."""
+"""Deliberately empty pools of capacity."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_pattern_is_read_by_what_its_parts_look_like(text: str, parsed: PoolPa
 
 
 @pytest.mark.parametrize("text", ["", "m5.large:c5.large", "m5.large:", "spot:spot", "us-east-1a:us-east-1b"])
-def test_a_pattern_that_makes_no_sense_is_quoted_with_the_grammar(text: str) -> None:
+def test_an_invalid_pattern_is_quoted_with_the_grammar(text: str) -> None:
     with pytest.raises(Rejected, match=r"write \[spot\|on-demand:\]\[TYPE:\]\[ZONE\]"):
         parse_pattern(text)
 
@@ -55,9 +55,9 @@ def test_a_pool_that_no_pattern_matches_has_capacity(text: str) -> None:
     assert Pools([text]).has(SPOT_M5)
 
 
-def test_a_pattern_for_what_the_region_does_not_sell_is_a_mistake() -> None:
+def test_a_pattern_that_matches_no_offering_of_the_region_is_refused() -> None:
     catalog = embedded_catalog("us-east-1")
     Pools(["m5.large:us-east-1a"], catalog)
     for text in ("m5.lareg", "us-west-2a", "spot:mac2.metal"):
-        with pytest.raises(Rejected, match="sold in us-east-1"):
+        with pytest.raises(Rejected, match="no offering in us-east-1 matches it"):
             Pools([text], catalog)

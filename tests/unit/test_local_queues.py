@@ -1,4 +1,4 @@
-"""Polling in process gives what polling over HTTP gives, and takes messages away as that does."""
+"""Polling in process returns what polling over HTTP returns, and removes messages in the same way."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def url(sqs: Any) -> str:
 
 
 def known(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message but for what is new each time."""
+    """Return a message without the fields that differ each time."""
     attributes = {n: v for n, v in message["Attributes"].items() if not n.endswith("Timestamp")}
     return {**message, "MessageId": "", "ReceiptHandle": "", "Attributes": attributes}
 
 
-def test_a_message_has_the_fields_that_a_client_is_given(sqs: Any, url: str) -> None:
+def test_a_message_has_the_fields_that_boto3_returns(sqs: Any, url: str) -> None:
     sqs.send_message(QueueUrl=url, MessageBody="look")
     (over_http,) = sqs.receive_message(QueueUrl=url, AttributeNames=["All"])["Messages"]
     sqs.delete_message(QueueUrl=url, ReceiptHandle=over_http["ReceiptHandle"])
@@ -44,7 +44,7 @@ def test_a_message_has_the_fields_that_a_client_is_given(sqs: Any, url: str) -> 
     assert in_process["Attributes"].keys() == over_http["Attributes"].keys()
 
 
-def test_what_was_received_is_hidden_and_what_was_deleted_is_gone(sqs: Any, url: str) -> None:
+def test_received_messages_are_hidden_and_deleted_ones_are_gone(sqs: Any, url: str) -> None:
     polled = PolledQueues(REGION)
     sqs.send_message(QueueUrl=url, MessageBody="look")
     (message,) = polled.receive(url, 10)
@@ -55,7 +55,7 @@ def test_what_was_received_is_hidden_and_what_was_deleted_is_gone(sqs: Any, url:
     assert found == dict.fromkeys(names, "0")
 
 
-def test_a_receipt_that_is_not_known_keeps_no_other_message(sqs: Any, url: str) -> None:
+def test_an_unknown_receipt_does_not_keep_other_messages_from_being_deleted(sqs: Any, url: str) -> None:
     polled = PolledQueues(REGION)
     sqs.send_message(QueueUrl=url, MessageBody="look")
     (message,) = polled.receive(url, 10)
@@ -64,7 +64,7 @@ def test_a_receipt_that_is_not_known_keeps_no_other_message(sqs: Any, url: str) 
     assert sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"] == {names[0]: "0"}
 
 
-def test_each_call_is_told_with_its_queue(sqs: Any, url: str) -> None:
+def test_each_call_is_reported_with_its_queue(sqs: Any, url: str) -> None:
     told: list[tuple[str, str]] = []
     polled = PolledQueues(REGION, lambda *call: told.append(call))
     sqs.send_message(QueueUrl=url, MessageBody="look")

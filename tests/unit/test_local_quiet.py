@@ -8,7 +8,7 @@ import pytest
 from nodesmith_cli.local.quiet import FOR_GOOD, Scene, undecided_nodepools, unrest
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
-HELPED = "Pod/default/a may be helped by what has just happened"
+HELPED = "Pod/default/a may benefit from the latest change"
 
 
 def ago(seconds: float) -> datetime:
@@ -56,10 +56,10 @@ def test_a_cluster_with_running_pods_and_initialized_claims_is_quiet_at_once() -
 @pytest.mark.parametrize(
     ("objects", "said"),
     [
-        ({"workloads": {"deployments": [deployment(3, 2)]}}, "Deployment/web has not all its pods"),
+        ({"workloads": {"deployments": [deployment(3, 2)]}}, "Deployment/web does not have all its pods yet"),
         (
             {"workloads": {"deployments": [deployment(0, 0, observed=0)]}},
-            "Deployment/web has not all its pods",
+            "Deployment/web does not have all its pods yet",
         ),
         ({"nodeclaims": [claim("Unknown")]}, "NodeClaim/c is on its way"),
         ({"nodeclaims": [claim("True", DisruptionReason="True")]}, "NodeClaim/c is being disrupted"),
@@ -81,13 +81,13 @@ def test_what_is_under_way_is_unrest_however_long_it_takes(objects: dict[str, An
         (20, FOR_GOOD, ""),
     ],
 )
-def test_a_pending_pod_is_stuck_when_who_looked_after_the_last_change_had_settled_refused_it(
+def test_a_pending_pod_is_stuck_if_a_decision_after_the_last_change_settled_refused_it(
     changed: float, refused: datetime | None, said: str
 ) -> None:
     assert unrest(scene(changed, refused, pods=[pod()])) == said
 
 
-def test_a_statefulset_whose_first_pod_is_stuck_makes_no_more_and_is_not_waited_for() -> None:
+def test_a_statefulset_whose_first_pod_is_stuck_is_not_waited_for() -> None:
     db = deployment(3, 1) | {"kind": "StatefulSet"}
     db["metadata"] |= {"uid": "u1"}
     stuck = pod()
@@ -95,7 +95,7 @@ def test_a_statefulset_whose_first_pod_is_stuck_makes_no_more_and_is_not_waited_
     sets = {"statefulsets": [db]}
 
     assert unrest(scene(60, NOW, pods=[stuck], workloads=sets)) == ""
-    assert unrest(scene(60, NOW, workloads=sets)) == "StatefulSet/web has not all its pods"
+    assert unrest(scene(60, NOW, workloads=sets)) == "StatefulSet/web does not have all its pods yet"
 
 
 def test_pods_that_have_ended_do_not_disturb() -> None:
@@ -117,5 +117,5 @@ def test_a_refused_pod_is_not_stuck_while_a_nodepool_or_its_class_is_still_undec
 
     said = unrest(scene(3600, NOW, pods=[pod()], nodepools=[new]))
 
-    assert said == f"{kind}/new is not known to be ready or not"
+    assert said == f"{kind}/new has no known readiness yet"
     assert unrest(scene(3600, nodepools=[new])) == ""

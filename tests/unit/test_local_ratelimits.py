@@ -1,4 +1,4 @@
-"""Token buckets: how many calls EC2's API takes at once, and how fast it takes more."""
+"""Token buckets: the burst of EC2's API calls, and the rate at which it refills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodesmith brings into a cluster of Kubernetes' own parts: its kinds, its rights, and who its functions are."""
+"""Additions to a cluster of Kubernetes' own parts: CRDs, permissions, and the functions' identity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nodesmith_cli.local.real import functions_of, grant_rights, install_crds
 from tests.served import now
 
 
-def test_a_token_tells_whose_key_signed_it() -> None:
+def test_a_token_contains_the_access_key_that_signed_it() -> None:
     token = eks_token(Credentials("AKIAEXAMPLE", "secret"), "express", "eu-west-1")
     assert access_key_of(token) == "AKIAEXAMPLE"
 
@@ -23,11 +23,11 @@ def test_a_token_tells_whose_key_signed_it() -> None:
 @pytest.mark.parametrize(
     "token", ["", "local", "k8s-aws-v1.", "k8s-aws-v1.%%%", "k8s-aws-v1.aGVsbG8", "k8s-aws-v2.a"]
 )
-def test_what_is_no_token_of_eks_was_signed_by_nobody(token: str) -> None:
+def test_a_text_that_is_not_an_eks_token_has_no_access_key(token: str) -> None:
     assert access_key_of(token) == ""
 
 
-def test_the_functions_are_known_by_their_key_and_nobody_else_is() -> None:
+def test_only_the_functions_key_is_accepted() -> None:
     authenticate = functions_of("local", "express")
     user = authenticate(eks_token(Credentials("local", "local"), "express", "us-east-1"))
     assert user is not None
@@ -39,7 +39,7 @@ def test_the_functions_are_known_by_their_key_and_nobody_else_is() -> None:
 def test_the_functions_of_a_cluster_get_the_rights_of_the_deployments_manifests() -> None:
     store = Store(now)
     grant_rights(store, "express")
-    grant_rights(store, "express")  # as often as one likes
+    grant_rights(store, "express")  # may be repeated
     subjects = {
         binding["metadata"]["name"]: {subject["name"] for subject in binding["subjects"]}
         for kind in ("clusterrolebindings", "rolebindings")
@@ -59,7 +59,7 @@ def test_the_crds_are_served_once_they_are_installed() -> None:
     assert [list(store.list(kind)) for kind in ("nodepools", "nodeclaims", "ec2nodeclasses")] == [[], [], []]
 
 
-def test_kubernetes_own_parts_cannot_be_hurried() -> None:
+def test_a_real_control_plane_runs_in_real_time_only() -> None:
     with pytest.raises(Rejected, match=r"--speed 10: .*--control-plane embedded"):
         place_of(Manifests(), "us-east-1", 10, control_plane="real")
     assert place_of(Manifests(), "us-east-1", 1, control_plane="real").control_plane == "real"

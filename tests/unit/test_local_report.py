@@ -107,13 +107,13 @@ def test_pods_that_have_ended_take_no_room_and_are_not_pending() -> None:
     assert report.pending == ()
 
 
-def test_the_schedulers_verdict_stands_in_where_no_decision_gave_a_reason() -> None:
+def test_the_schedulers_message_is_used_where_no_decision_gave_a_reason() -> None:
     report = report_of([pod("c", message="0/1 nodes are available")], [])
 
     assert report.pending[0].reason == "0/1 nodes are available"
 
 
-def test_a_node_without_a_known_price_is_priced_none_and_left_out_of_the_sum() -> None:
+def test_a_node_with_an_unknown_price_has_no_price_and_is_left_out_of_the_sum() -> None:
     strange = node("n2")
     strange["metadata"]["labels"]["node.kubernetes.io/instance-type"] = "t1.strange"
 
@@ -166,7 +166,7 @@ def test_a_nodepool_that_is_not_ready_says_why_once_per_reason() -> None:
     assert list(milestones(bad, pool("True", ""))) == [("ready", "")]
 
 
-def test_a_listener_hears_each_milestone_as_it_comes() -> None:
+def test_a_listener_receives_each_milestone_as_it_comes() -> None:
     heard: list[Entry] = []
 
     Timeline(heard.append).observe(at(0), None, pod("a"))

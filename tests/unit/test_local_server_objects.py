@@ -1,4 +1,4 @@
-"""Objects over HTTP are the same as those in process: what is written there, asked there and followed there."""
+"""Objects over HTTP behave like those in process: writes, reads and watches."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pod(name: str, **metadata: Any) -> dict[str, Any]:
 
 
 def upcoming(watcher: Watcher, count: int) -> list[tuple[str, str, Any]]:
-    """Return the next changes: what happened, to which object, and the label `step` it had before."""
+    """Return the next changes: verb, name, and the earlier value of the label `step`."""
     try:
         changes = [watcher.queue.get(timeout=60) for _ in range(count)]
     except Empty:
@@ -54,7 +54,7 @@ def _told(change: Change) -> tuple[str, str, Any]:
     return change.verb, f"{change.after.object['kind']} {change.after.object['metadata']['name']}", before
 
 
-def test_what_is_written_over_http_is_what_the_store_holds(server: ApiServer, objects: Objects) -> None:
+def test_objects_written_over_http_are_in_the_store(server: ApiServer, objects: Objects) -> None:
     created = objects.create("pods", pod("web", labels={"app": "web"}))
     assert created == server.store.get("pods", "web", "default")
     objects.patch("pods", "web", {"metadata": {"labels": {"app": None, "tier": "front"}}}, "default")
@@ -65,7 +65,7 @@ def test_what_is_written_over_http_is_what_the_store_holds(server: ApiServer, ob
     assert server.store.find("pods", "web", "default") is objects.find("pods", "web", "default") is None
 
 
-def test_a_list_is_the_same_as_in_process_kinds_and_all(server: ApiServer, objects: Objects) -> None:
+def test_a_list_is_the_same_as_in_process_including_kinds(server: ApiServer, objects: Objects) -> None:
     for name, namespace, app in (("b", "default", "x"), ("a", "kube-system", "x"), ("c", "default", "y")):
         server.store.create("pods", pod(name, namespace=namespace, labels={"app": app}))
     for asked in ({}, {"namespace": "default"}, {"labels": "app=x"}, {"fields": "metadata.name=c"}):
@@ -110,7 +110,7 @@ def test_a_refusal_is_the_same_error_as_in_process(
     assert refusals[0]["code"] == (422 if namespace == "default" else 404)
 
 
-def test_applying_a_field_that_no_schema_knows_is_refused(server: ApiServer, objects: Objects) -> None:
+def test_applying_an_unknown_field_is_refused(server: ApiServer, objects: Objects) -> None:
     manifest = {**builders.nodepool_manifest("general"), "metadata": {"name": "general"}, "sepc": {}}
     for each in (objects, server.store):
         with pytest.raises(ApiError, match=r"\.sepc: field not declared in schema"):
@@ -126,7 +126,7 @@ def test_a_field_of_another_manager_is_taken_only_by_force(server: ApiServer, ob
     assert objects.get("pods", "web", "default")["metadata"]["labels"] == {"app": "other"}
 
 
-def test_who_follows_is_told_what_happens_from_then_on_with_what_was_before(
+def test_a_watch_reports_changes_from_its_start_with_the_earlier_states(
     server: ApiServer, objects: Objects
 ) -> None:
     store = server.store
@@ -145,7 +145,7 @@ def test_who_follows_is_told_what_happens_from_then_on_with_what_was_before(
     assert watchers[0].queue.get(timeout=60) is None
 
 
-def test_who_follows_misses_nothing_while_the_server_is_away_and_forgets(server: ApiServer) -> None:
+def test_a_watch_misses_nothing_while_the_server_is_away_and_forgets(server: ApiServer) -> None:
     store, port = server.store, int(server.url.rpartition(":")[2])
     for name in ("stays", "changes", "goes"):
         store.create("pods", pod(name, labels={"step": "1"}))
@@ -168,6 +168,6 @@ def test_who_follows_misses_nothing_while_the_server_is_away_and_forgets(server:
     watcher.close()
 
 
-def test_a_store_can_stand_wherever_objects_are_asked_for() -> None:
+def test_a_store_satisfies_the_objects_protocol() -> None:
     objects: Objects = Store(now)
     assert objects.get("namespaces", "default")["kind"] == "Namespace"

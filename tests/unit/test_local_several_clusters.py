@@ -1,4 +1,4 @@
-"""What `local up` says and writes where it runs several clusters, and that it stays as it was for one."""
+"""Output and files of `local up` with several clusters, unchanged for a single one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOTHING = Report((), ())
 
 
 def kubeconfig(server: str) -> dict[str, Any]:
-    """Return a kubeconfig as an API server gives it."""
+    """Return a kubeconfig in the form of an API server's."""
     name = "nodesmith-local"
     return {
         "clusters": [{"name": name, "cluster": {"server": server}}],
@@ -69,19 +69,19 @@ def greeted(*names: str) -> Sequence[str]:
 
 
 @pytest.mark.parametrize("count", ["0", "6"])
-def test_a_number_of_clusters_that_no_machine_runs_is_refused_with_the_bounds(count: str) -> None:
+def test_an_invalid_number_of_clusters_is_refused_with_the_bounds(count: str) -> None:
     ran = CliRunner().invoke(app, ["local", "up", "--clusters", count])
     assert ran.exit_code != 0
-    assert f"--clusters {count}: one machine runs 1 to 5" in str(ran.exception) + ran.output
+    assert f"--clusters {count}: must be between 1 and 5" in str(ran.exception) + ran.output
 
 
-def test_ports_that_there_are_not_are_refused() -> None:
+def test_ports_out_of_range_are_refused() -> None:
     ran = CliRunner().invoke(app, ["local", "up", "--clusters", "2", "--port", "65535"])
     assert ran.exit_code != 0
     assert "65535 is the last" in str(ran.exception) + ran.output
 
 
-def test_clusters_are_numbered_and_their_names_stay_such_as_clusters_may_have() -> None:
+def test_clusters_are_numbered_and_their_names_stay_valid() -> None:
     assert Place("us-east-1", "web", clusters=3).names == ("web", "web-2", "web-3")
     longest = "c" * 64
     assert CLUSTER_NAME.fullmatch(numbered(longest, 2))
@@ -101,7 +101,7 @@ def test_a_kubeconfig_of_several_clusters_has_a_context_for_each_and_the_first_i
     assert merged([kubeconfig("http://1")]) == kubeconfig("http://1")
 
 
-def test_the_kubeconfig_goes_with_the_clusters_also_where_kubectl_has_chosen_another_context(
+def test_the_kubeconfig_is_removed_even_if_kubectl_has_chosen_another_context(
     tmp_path: Path,
 ) -> None:
     second = renamed(kubeconfig("http://127.0.0.1:9"), "nodesmith-local-2")
@@ -111,7 +111,7 @@ def test_the_kubeconfig_goes_with_the_clusters_also_where_kubectl_has_chosen_ano
     assert not path.exists()
 
 
-def test_where_a_folder_keeps_decisions_of_several_clusters_it_is_said_whose_are_told(
+def test_the_cluster_that_decided_last_is_named_when_a_folder_keeps_several(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for age, name in enumerate(("web", "web-2")):
@@ -120,7 +120,9 @@ def test_where_a_folder_keeps_decisions_of_several_clusters_it_is_said_whose_are
         os.utime(folder, (1_000_000 - age,) * 2)
         records, _ = Where(keep=tmp_path).records()
         assert records.cluster == "web"
-    assert capsys.readouterr().err == ("of cluster web, which decided last; --cluster names another: web-2\n")
+    assert capsys.readouterr().err == (
+        "showing cluster web, which decided last; use --cluster for another: web-2\n"
+    )
     assert Where("web-2", keep=tmp_path).records()[0].cluster == "web-2"
     assert capsys.readouterr().err == ""
 
@@ -151,7 +153,7 @@ def test_the_greeting_of_one_cluster_names_no_context_and_that_of_several_each()
     assert "metrics for Prometheus of web-2 at http://web-2/metrics" in both
 
 
-def test_manifests_for_the_first_cluster_become_those_of_another_and_what_names_others_stays() -> None:
+def test_manifests_for_the_first_cluster_are_adapted_to_another_unless_they_name_others() -> None:
     documents = load_manifests([str(EXPRESS / "nodeclass.yaml")]).documents
     (own,) = of_cluster(documents, "web-2", "nodesmith-local")
     assert own.manifest["spec"]["role"] == "KarpenterNodeRole-web-2"

@@ -1,4 +1,4 @@
-"""Requests of a moto service that wait for each other."""
+"""Serialized requests of a moto service."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nodesmith_cli.local.cloud.turns import in_turns
 
 
 class Responses:
-    """Notices when two requests are inside at once."""
+    """Notices when two requests run at once."""
 
     def __init__(self, patience_seconds: float) -> None:
         self.inside = 0
@@ -34,17 +34,17 @@ def two_requests(responses: Responses) -> None:
 
 
 def test_requests_meet_unless_they_take_turns() -> None:
-    free = Responses(patience_seconds=30)  # they meet at once, however busy the machine
+    free = Responses(patience_seconds=30)  # they meet at once, however busy the machine is
     two_requests(free)
 
-    in_order = Responses(patience_seconds=0.3)  # they never meet: this is waited for
+    in_order = Responses(patience_seconds=0.3)  # they never meet, so this time passes
     with in_turns(Responses):
         two_requests(in_order)
 
     assert (free.most, in_order.most) == (2, 1)
 
 
-def test_the_class_is_as_it_was_afterwards() -> None:
+def test_the_class_is_restored_afterwards() -> None:
     before = Responses.call_action
 
     with in_turns(Responses):

@@ -74,7 +74,7 @@ def test_a_node_is_shown_with_its_price_marked_where_it_is_an_estimate_and_with_
 
 
 @pytest.mark.parametrize("width", [80, 90, 100, 120, 200])
-def test_nothing_but_a_node_s_name_is_ever_cut_short(width: int) -> None:
+def test_only_a_nodes_name_is_ever_cut_short(width: int) -> None:
     large = replace(node("ip-10-0-100-100", Price(12.5, estimated=True), ready=False), zone="us-east-1a")
     large = replace(large, instance_type="c6gn.16xlarge", capacity_type="on-demand")
     console = Console(file=io.StringIO(), width=width, markup=False)
@@ -89,7 +89,7 @@ def test_nothing_but_a_node_s_name_is_ever_cut_short(width: int) -> None:
         assert whole in shown
 
 
-def test_pending_pods_are_shown_by_reason_brackets_and_all() -> None:
+def test_pending_pods_are_shown_by_reason_including_brackets() -> None:
     alike = tuple(PendingPod(f"default/p{n}", "needs [spot], spec.x[0]") for n in range(12))
 
     shown = drawn(screen(Report((), (*alike, PendingPod("default/z", "too big"))))).splitlines()
@@ -115,7 +115,7 @@ def test_without_a_terminal_each_stage_and_each_finished_step_is_a_line() -> Non
         for name in ("a", "b", "c"):
             progress.entry(Entry(now, "pending", f"Pod/default/{name}"))
         progress.entry(Entry(now, "decided", "Decision/1", "2 nodes at $0.1/hour for 3 pods"))
-        progress.entry(Entry(now, "decided", "Decision/2", "3 waiting for nodes on their way"))
+        progress.entry(Entry(now, "decided", "Decision/2", "3 waiting for in-flight nodes"))
         for name in ("a", "b"):
             progress.entry(Entry(now + timedelta(seconds=4), "launched", f"NodeClaim/{name}"))
         progress.entry(Entry(now, "not ready", "NodePool/p", "because"))
@@ -132,7 +132,7 @@ def test_without_a_terminal_each_stage_and_each_finished_step_is_a_line() -> Non
     ]
 
 
-def test_the_kubeconfig_is_there_for_its_owner_as_long_as_the_cluster_is(tmp_path: Path) -> None:
+def test_the_kubeconfig_exists_for_its_owner_while_the_cluster_runs(tmp_path: Path) -> None:
     path = tmp_path / "new" / "config"
 
     with kubeconfig_at(path, KUBECONFIG):
@@ -146,7 +146,7 @@ def test_a_kubeconfig_of_another_cluster_is_never_overwritten(tmp_path: Path) ->
     path = tmp_path / "config"
     path.write_text("contexts: [{name: production}]")
 
-    with pytest.raises(Rejected, match="is left alone"), kubeconfig_at(path, KUBECONFIG):
+    with pytest.raises(Rejected, match="stays untouched"), kubeconfig_at(path, KUBECONFIG):
         pass
 
     assert path.read_text() == "contexts: [{name: production}]"

@@ -1,4 +1,4 @@
-"""How long a local run is waited for: as long as something happens in it, for a busy machine is slow at everything."""
+"""The patience of a local run: it lasts while something happens, since a busy machine is slow at everything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECOND = timedelta(seconds=1)
 
 
 class Run:
-    """A system of which each look takes a second of its time. `changes` are the seconds at which something happens."""
+    """A system in which each check takes a second of its time. `changes` are the seconds with a change."""
 
     def __init__(self, *changes: int) -> None:
         self.now = BEGAN
@@ -29,7 +29,7 @@ class Run:
             yield "a node is on its way"
 
     def waited(self, still: Callable[[], str], patience_seconds: float) -> tuple[str, float]:
-        """Return what was still under way, and after how many seconds it was given up, or done."""
+        """Return what was still under way, and the seconds until the wait ended."""
         system = SimpleNamespace(
             clock=SimpleNamespace(now=lambda: self.now),
             decisions=SimpleNamespace(collect=lambda: None),
@@ -58,5 +58,5 @@ def test_a_run_in_which_nothing_happens_is_given_up_after_patience() -> None:
     assert outcome(Run(8), takes_seconds=30, patience_seconds=10) == ("a node is on its way", 19)
 
 
-def test_a_run_in_which_something_happens_for_ever_is_given_up_after_ten_patiences() -> None:
+def test_a_run_in_which_something_happens_forever_is_given_up_after_ten_patiences() -> None:
     assert outcome(Run(*range(300)), takes_seconds=300, patience_seconds=10) == ("a node is on its way", 101)

@@ -29,7 +29,7 @@ HEAVY = frozenset({"boto3", "botocore", "flask", "highspy", "kubernetes", "moto"
 
 
 def imported_by(*arguments: str) -> tuple[str, frozenset[str]]:
-    """Run a command in a process of its own; give what it says, and the packages that it has imported."""
+    """Run a command in its own process, and return its output and the packages that it imported."""
     code = f"""
 import sys
 sys.argv = {["nodesmith", *arguments]!r}
@@ -57,43 +57,41 @@ print("imported:", *sys.modules)
         (["local", "--help"], "interrupt"),
         (["plan", "--help"], "--filename"),
         (["image", "push", "--help"], "--password-stdin"),
-        (["local", "interrupt", "any"], "nothing runs"),
-        (["explain", "pod", "any"], "no decisions are kept"),
+        (["local", "interrupt", "any"], "no local system runs"),
+        (["explain", "pod", "any"], "no decisions found"),
         (["validate", "-f", "nothing.yaml"], "No such file"),
-        (["convert", "-f", "nothing.yaml"], "nothing to convert: nothing.yaml hold no object"),
+        (["convert", "-f", "nothing.yaml"], "nothing to convert: nothing.yaml: no readable object"),
         (["convert", "-f", EXAMPLE], "kind: NodePool"),
-        (["plan"], "nothing to read: name files with -f"),
+        (["plan"], "nothing to read: use -f FILE"),
         (["plan", "-f", "nothing.yaml"], "nothing.yaml: No such file"),
         (["plan", "--kubeconfig"], "there is no kubeconfig at ~/.kube/config"),
         (["plan", "-f", EXAMPLE, "--region", "us-east-9"], "did you mean"),
         (["status"], "there is no kubeconfig at ~/.kube/config"),
-        (["status", "--cluster", "prod"], "--cluster goes with --bucket or --keep"),
-        (["explain", "node", "--keep", "nowhere"], "no decisions are kept in nowhere"),
-        (["explain", "nodepool"], "no decisions are kept"),
-        (["check-cluster", "--kubeconfig", "prod"], "'prod' is no file, and there is no kubeconfig"),
-        (["uninstall", "--timeout", "soon"], "write a duration such as"),
+        (["status", "--cluster", "prod"], "--cluster requires --bucket or --keep"),
+        (["explain", "node", "--keep", "nowhere"], "no decisions found in nowhere"),
+        (["explain", "nodepool"], "no decisions found"),
+        (["check-cluster", "--kubeconfig", "prod"], "'prod' is not a file, and there is no kubeconfig"),
+        (["uninstall", "--timeout", "soon"], "expected a duration such as"),
         (["uninstall"], "there is no kubeconfig"),
         (["catalog", "--region", "us-east-9"], "did you mean"),
         (["catalog", "m5.large", "-o", "json"], '"name": "m5.large"'),
         (["local", "run", "-f", "nothing.yaml"], "nothing.yaml: No such file"),
-        (["local", "run", "-f", EXAMPLE, "--for", "soon"], "write a duration such as"),
+        (["local", "run", "-f", EXAMPLE, "--for", "soon"], "expected a duration such as"),
         (["local", "up", "--speed", "0"], "must be positive"),
         (["local", "up", "--region", "us-east-9"], "did you mean"),
         (["demo", "--speed", "0"], "must be positive"),
         (["hash", "-f", "examples/express-test"], "EC2NodeClass"),
         (["connect", "--help"], "Connect an EKS cluster"),
-        (["connect", "web", "--vpc", "Shared!"], "write the name that `vpcs` of cdk.json gives it"),
+        (["connect", "web", "--vpc", "Shared!"], "expected a name in `vpcs` of cdk.json"),
         (["connect", "web", "--setting", "RESERVED_ENI=1"], "did you mean 'RESERVED_ENIS'?"),
-        (["connect", "web", "--image", "forwarder"], "write an image with its tag or digest"),
-        (["connect", "web", "--image", "a:1", "--push", "a"], "--image and --push: give one of them"),
-        (["connect", "web", "--timeout", "soon"], "write a duration such as"),
-        (["disconnect", "web", "--timeout", "soon"], "write a duration such as"),
+        (["connect", "web", "--image", "forwarder"], "expected an image with a tag or digest"),
+        (["connect", "web", "--image", "a:1", "--push", "a"], "--image and --push are mutually exclusive"),
+        (["connect", "web", "--timeout", "soon"], "expected a duration such as"),
+        (["disconnect", "web", "--timeout", "soon"], "expected a duration such as"),
     ],
     ids=" ".join,
 )
-def test_a_command_that_needs_nothing_that_is_slow_imports_nothing_that_is_slow(
-    arguments: list[str], says: str
-) -> None:
+def test_a_quick_command_imports_nothing_slow(arguments: list[str], says: str) -> None:
     said, packages = imported_by(*arguments)
     assert says in said
     assert packages & HEAVY == set()
@@ -112,16 +110,16 @@ def test_every_command_is_listed() -> None:
 
 
 @pytest.mark.parametrize("group", [[], ["explain"], ["image"], ["local"]])
-def test_what_a_command_does_fits_into_its_line(group: list[str]) -> None:
+def test_short_help_fits_on_one_line(group: list[str]) -> None:
     assert "..." not in CliRunner().invoke(app, [*group, "--help"]).stdout.replace("[ARGS]...", "")
 
 
-def test_the_version_is_the_packages() -> None:
+def test_the_version_is_that_of_the_package() -> None:
     for asked in ("version", "--version"):
         assert CliRunner().invoke(app, [asked]).stdout == f"{__version__}\n"
 
 
-def test_files_of_which_nothing_can_be_used_end_with_status_two_and_say_why(tmp_path: Path) -> None:
+def test_unusable_files_exit_with_status_two_and_a_reason(tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text("kind: [\n")
 
@@ -139,12 +137,12 @@ def test_files_of_which_nothing_can_be_used_end_with_status_two_and_say_why(tmp_
     ("zones", "options", "said"),
     [
         ("us-east-1a, eu-west-1a", [], "choose one with --region"),
-        ("us-east-1a", ["--for", "soon"], "write a duration such as 90s, 5m or 1h30m"),
+        ("us-east-1a", ["--for", "soon"], "expected a duration such as 90s, 5m or 1h30m"),
         ("us-east-1a", ["--speed", "0"], "must be positive"),
         ("us-east-1a", ["--region", "us-east-9"], "did you mean"),
     ],
 )
-def test_an_option_that_makes_no_sense_is_refused_with_what_would(
+def test_an_invalid_option_is_refused_with_a_hint(
     tmp_path: Path, zones: str, options: list[str], said: str
 ) -> None:
     file = tmp_path / "pool.yaml"
@@ -156,7 +154,7 @@ def test_an_option_that_makes_no_sense_is_refused_with_what_would(
     assert said in str(result.exception)
 
 
-def test_an_error_on_purpose_is_one_line_and_status_two(
+def test_an_expected_error_is_one_line_and_status_two(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["nodesmith", "explain", "decision", "--keep", str(tmp_path)])
@@ -166,13 +164,13 @@ def test_an_error_on_purpose_is_one_line_and_status_two(
 
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("nodesmith: no decisions are kept in")
+    assert line.startswith("nodesmith: no decisions found in")
 
 
 @pytest.mark.parametrize(
     ("command", "settings", "said"),
     [
-        (("pause", "--cluster", "a"), {}, "no AWS region is known: give --region, or set AWS_REGION"),
+        (("pause", "--cluster", "a"), {}, "no AWS region is set: use --region, or set AWS_REGION"),
         (
             ("resume", "--cluster", "a"),
             {"AWS_REGION": "us-east-1"},
@@ -186,11 +184,11 @@ def test_an_error_on_purpose_is_one_line_and_status_two(
         (
             ("status", "--cluster", "a", "--bucket", "b"),
             {"AWS_PROFILE": "nobody"},
-            "AWS settings: The config",
+            "AWS configuration: The config",
         ),
     ],
 )
-def test_aws_settings_that_do_not_do_are_one_line_and_status_two(
+def test_incomplete_aws_configuration_is_one_line_and_status_two(
     command: tuple[str, ...],
     settings: dict[str, str],
     said: str,
@@ -216,22 +214,20 @@ def test_aws_settings_that_do_not_do_are_one_line_and_status_two(
 
 @pytest.mark.parametrize("command", [["status"], ["explain", "node"]])
 @pytest.mark.parametrize("option", [["--cluster", "prod"], ["--region", "us-east-1"]])
-def test_a_cluster_by_name_is_not_answered_with_the_one_that_kubectl_is_at(
-    command: list[str], option: list[str]
-) -> None:
+def test_a_cluster_name_requires_a_bucket_or_a_folder(command: list[str], option: list[str]) -> None:
     result = CliRunner().invoke(app, [*command, *option])
 
     assert isinstance(result.exception, Rejected)
-    assert str(result.exception).startswith(
-        f"{option[0]} goes with --bucket or --keep: a cluster as it is now"
-    )
+    assert str(result.exception).startswith(f"{option[0]} requires --bucket or --keep; use --kubeconfig")
 
 
 @pytest.mark.parametrize(
     ("pending", "faults", "status"),
     [(0, 0, OK), (1, 0, PODS_PENDING), (0, 1, BAD_INPUT), (1, 1, PODS_PENDING)],
 )
-def test_the_exit_status_tells_pending_pods_before_bad_input(pending: int, faults: int, status: int) -> None:
+def test_pending_pods_take_precedence_over_bad_input_in_the_exit_status(
+    pending: int, faults: int, status: int
+) -> None:
     report = Report((), (PendingPod("default/a", "none"),) * pending)
 
     assert exit_status(Outcome(report, (), (Fault("bad", "x.yaml"),) * faults)) == status

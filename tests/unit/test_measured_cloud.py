@@ -1,4 +1,4 @@
-"""Calls to EC2 as Karpenter measures those of its CloudProvider: by controller and method, with what came of them."""
+"""Metrics of EC2 calls, as Karpenter records them for its CloudProvider: by controller, method and error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Seconds:
 
 
 class Ec2:
-    """Answers launches as told, and takes two seconds for each call."""
+    """A Cloud that returns given outcomes and takes two seconds per call."""
 
     def __init__(self, seconds: Seconds, *outcomes: LaunchOutcome) -> None:
         self.seconds, self.outcomes, self.fails = seconds, list(outcomes), False
@@ -60,7 +60,7 @@ def requests(number: int) -> list[LaunchRequest]:
     return [LaunchRequest(f"c{n}", "spot", (), {}) for n in range(number)]
 
 
-def test_each_launch_of_a_call_counts_and_what_came_to_nothing_is_an_error() -> None:
+def test_each_launch_of_a_call_counts_and_failed_ones_are_errors() -> None:
     outcomes: list[LaunchOutcome] = [
         Launched("c0", cast("Any", None)),
         NoCapacity("c1", ()),
@@ -78,7 +78,7 @@ def test_each_launch_of_a_call_counts_and_what_came_to_nothing_is_an_error() -> 
     }
 
 
-def test_methods_are_karpenters() -> None:
+def test_methods_have_karpenters_names() -> None:
     cloud, _, metrics = measured()
     cloud.owned_instances()
     cloud.terminate(["i-1", "i-2"])
@@ -86,7 +86,7 @@ def test_methods_are_karpenters() -> None:
     assert durations(metrics) == {"List": (1, 2), "Delete": (2, 4), "Get": (1, 2)}
 
 
-def test_a_call_that_fails_is_timed_and_counted() -> None:
+def test_a_failing_call_is_timed_and_counted() -> None:
     cloud, ec2, metrics = measured()
     ec2.fails = True
     with pytest.raises(Transient):
@@ -96,7 +96,7 @@ def test_a_call_that_fails_is_timed_and_counted() -> None:
     assert len(recorded.histograms["cloudprovider_duration_seconds"]) == 1
 
 
-def test_what_asks_for_nothing_is_no_call() -> None:
+def test_an_empty_request_does_not_count_as_a_call() -> None:
     cloud, _, metrics = measured()
     cloud.launch([])
     cloud.terminate([])

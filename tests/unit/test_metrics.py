@@ -1,4 +1,4 @@
-"""What functions count and measure before it is written: names, labels, buckets, and sums of several processes."""
+"""Metrics before they are written: names, labels, buckets, and sums over several processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Stopwatch:
         return self.seconds
 
 
-def test_what_is_counted_is_there_once_and_then_taken() -> None:
+def test_counts_are_taken_once() -> None:
     metrics = Metrics()
     metrics.count(DECISIONS, **EMPTY)
     metrics.count(DECISIONS, 2, **EMPTY)
@@ -32,7 +32,7 @@ def test_what_is_counted_is_there_once_and_then_taken() -> None:
     assert metrics.take() == Recorded()
 
 
-def test_a_block_is_timed_for_each_of_its_parts_also_where_it_fails() -> None:
+def test_a_block_is_timed_for_each_of_its_parts_even_if_it_fails() -> None:
     stopwatch = Stopwatch()
     metrics = Metrics(stopwatch)
 
@@ -52,12 +52,12 @@ def test_a_block_is_timed_for_each_of_its_parts_also_where_it_fails() -> None:
     ("name", "labels"),
     [("decisions_total", EMPTY), (DECISIONS, {"reason": "empty"}), (DECISIONS, {**EMPTY, "nodepool": "web"})],
 )
-def test_what_nobody_would_be_answered_with_is_not_counted(name: str, labels: dict[str, str]) -> None:
+def test_unknown_series_and_labels_are_refused(name: str, labels: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="no series"):
         Metrics().count(name, **labels)
 
 
-def test_what_waits_is_as_urgent_as_the_most_urgent_of_it() -> None:
+def test_the_shortest_patience_of_the_recorded_metrics_applies() -> None:
     metrics = Metrics()
     assert metrics.patience is None
     metrics.show(ELIGIBLE, {labelled(reason="empty"): 1}, NOW)
@@ -66,7 +66,7 @@ def test_what_waits_is_as_urgent_as_the_most_urgent_of_it() -> None:
     assert metrics.patience == AT_ONCE
 
 
-def test_a_launch_is_written_at_once_and_a_look_at_what_runs_may_wait() -> None:
+def test_a_launch_is_written_immediately_and_a_description_may_wait() -> None:
     metrics = Metrics()
     for method, patience in (("List", SELDOM), ("Create", AT_ONCE)):
         about = {"controller": "disruption", "provider": "aws"}
@@ -74,7 +74,7 @@ def test_a_launch_is_written_at_once_and_a_look_at_what_runs_may_wait() -> None:
         assert metrics.patience == patience
 
 
-def test_sums_of_processes_have_all_counts_and_the_newest_gauges() -> None:
+def test_adding_processes_keeps_all_counts_and_the_newest_gauges() -> None:
     older, newer = Metrics(), Metrics()
     for metrics, at, nodes in ((older, NOW, 5), (newer, NOW + timedelta(seconds=1), 3)):
         metrics.count(DECISIONS, **EMPTY)
@@ -88,7 +88,7 @@ def test_sums_of_processes_have_all_counts_and_the_newest_gauges() -> None:
     assert sum_.size == 3
 
 
-def test_a_copy_does_not_grow_with_what_it_was_taken_of() -> None:
+def test_a_copy_does_not_change_with_its_original() -> None:
     metrics = Metrics()
     metrics.observe(SCHEDULING, 0.2, controller="disruption")
     recorded = metrics.take()
@@ -106,7 +106,7 @@ def test_the_last_bucket_of_a_histogram_has_no_end(name: str) -> None:
     assert list(histogram.ends) == sorted(histogram.ends)
 
 
-def test_names_of_series_end_as_prometheus_wants_them_to() -> None:
+def test_names_of_series_follow_the_conventions_of_prometheus() -> None:
     for name, series in SERIES.items():
         assert name.endswith("_total") or series.kind != "counter", name
         assert name.endswith("_seconds") or series.kind != "histogram", name

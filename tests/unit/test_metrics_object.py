@@ -1,4 +1,4 @@
-"""The object with a function's metrics: what is written is read again, and nothing in it is taken for granted."""
+"""The object with a function's metrics: it is read as it was written, and all of its content is validated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read(**content: Any) -> MetricsObject:
     return MetricsObject.from_bytes(json.dumps({**NOTHING, **content}).encode())
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_written_data_is_read_back_unchanged() -> None:
     assert MetricsObject.from_bytes(full().to_bytes()) == full()
 
 
@@ -75,24 +75,24 @@ def test_metrics_and_labels_of_another_version_are_left_out() -> None:
         json.dumps(NOTHING).replace("{}", "NaN").encode(),
     ],
 )
-def test_anything_else_is_refused(data: bytes) -> None:
+def test_invalid_data_is_refused(data: bytes) -> None:
     with pytest.raises(Rejected, match="metrics:"):
         MetricsObject.from_bytes(data)
 
 
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
-def test_no_bytes_at_all_crash_a_reader(data: bytes) -> None:
+def test_no_bytes_crash_the_reader(data: bytes) -> None:
     with pytest.raises(Rejected):
         MetricsObject.from_bytes(data)
 
 
-def test_more_series_than_anybody_has_are_refused() -> None:
+def test_too_many_series_are_refused() -> None:
     series = [[{**EMPTY, "reason": f"r{n}"}, 1] for n in range(2_001)]
     with pytest.raises(Rejected, match="2001 series"):
         read(counters={DECISIONS: series})
 
 
-def test_the_writers_that_wrote_last_are_kept() -> None:
+def test_the_most_recent_writers_are_kept() -> None:
     written = MetricsObject()
     for number in range(MOST_WRITERS + 5):
         written.writers = written.noted(f"w{number}", 1)

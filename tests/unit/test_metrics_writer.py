@@ -1,4 +1,4 @@
-"""Adding a function's metrics to what is there: nothing lost, nothing doubled, few writes."""
+"""Adding a function's metrics to an object: nothing lost, nothing duplicated, few writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EMPTY = {"decision": "delete", "reason": "empty", "consolidation_type": "empty"}
 
 
 class Bucket(FakeBlobs):
-    """A bucket that counts what it is asked for. `loses` answers of writes get lost, `refuses` so many first."""
+    """A bucket that counts requests, refuses the first `refuses` writes, and loses the responses of `loses` writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Bucket(FakeBlobs):
 
 
 class Process:
-    """A warm process of a function, in which runs count and then write."""
+    """A warm process of a function, whose runs count and then write."""
 
     def __init__(self, bucket: Bucket, name: str = "p1", now: datetime = NOW) -> None:
         self.now, self.metrics = now, Metrics()
@@ -74,14 +74,14 @@ class Process:
         self.writer.write()
 
 
-def test_a_run_that_counts_nothing_asks_s3_for_nothing() -> None:
+def test_a_run_without_metrics_makes_no_s3_request() -> None:
     bucket = Bucket()
     process = Process(bucket)
     process.write()
     assert (bucket.reads, bucket.writes) == (0, 0)
 
 
-def test_what_a_cold_process_counts_comes_on_top_of_what_is_there() -> None:
+def test_a_cold_process_adds_to_the_existing_counts() -> None:
     bucket = Bucket()
     Process(bucket, "p1").decide(3).write()
     Process(bucket, "p2").decide(2).write()
@@ -96,7 +96,7 @@ def test_a_warm_process_writes_without_reading_again() -> None:
     assert (bucket.reads, bucket.writes, bucket.decisions()) == (1, 5, 5)
 
 
-def test_two_processes_that_write_in_turns_lose_nothing() -> None:
+def test_two_processes_that_alternate_lose_nothing() -> None:
     bucket = Bucket()
     one, other = Process(bucket, "p1"), Process(bucket, "p2")
     for _ in range(4):
@@ -105,7 +105,7 @@ def test_two_processes_that_write_in_turns_lose_nothing() -> None:
     assert bucket.decisions() == 44
 
 
-def test_a_write_whose_answer_was_lost_is_not_repeated() -> None:
+def test_a_write_whose_response_was_lost_is_not_repeated() -> None:
     bucket = Bucket()
     process = Process(bucket)
     bucket.loses = 1
@@ -118,7 +118,7 @@ def test_a_write_whose_answer_was_lost_is_not_repeated() -> None:
     assert bucket.decisions() == 5
 
 
-def test_a_write_that_did_not_come_through_is_repeated_though_others_have_written() -> None:
+def test_a_failed_write_is_repeated_even_if_others_have_written() -> None:
     bucket = Bucket()
     process, other = Process(bucket), Process(bucket, "p2")
     bucket.down = True
@@ -131,7 +131,7 @@ def test_a_write_that_did_not_come_through_is_repeated_though_others_have_writte
     assert bucket.decisions() == 4
 
 
-def test_while_s3_is_away_it_is_not_asked_with_each_run() -> None:
+def test_while_s3_is_unavailable_not_every_run_sends_a_request() -> None:
     bucket = Bucket()
     bucket.down = True
     process = Process(bucket)
@@ -145,11 +145,11 @@ def test_while_s3_is_away_it_is_not_asked_with_each_run() -> None:
     assert bucket.decisions() == 2
 
 
-def test_where_others_are_always_first_it_is_given_up_for_this_run() -> None:
+def test_a_write_that_always_conflicts_is_postponed_to_a_later_run() -> None:
     bucket = Bucket()
     process = Process(bucket)
     bucket.refuses = TRIES
-    with pytest.raises(Transient, match="others wrote it"):
+    with pytest.raises(Transient, match="other writers won"):
         process.decide().write()
     assert bucket.writes == TRIES
     process.now += SOON
@@ -157,7 +157,7 @@ def test_where_others_are_always_first_it_is_given_up_for_this_run() -> None:
     assert bucket.decisions() == 1
 
 
-def test_what_may_wait_shares_a_write() -> None:
+def test_metrics_that_are_not_urgent_share_a_write() -> None:
     bucket = Bucket()
     process = Process(bucket)
     for _ in range(60):
@@ -169,7 +169,7 @@ def test_what_may_wait_shares_a_write() -> None:
     assert sum(histogram.counts) == 46, "those of the last seconds wait"
 
 
-def test_an_eviction_is_written_before_the_run_ends_for_the_process_may_not_be_used_again() -> None:
+def test_an_eviction_is_written_before_the_run_ends() -> None:
     bucket = Bucket()
     for number in range(5):
         process = Process(bucket, f"p{number}")
@@ -189,7 +189,7 @@ def test_evictions_that_a_budget_refuses_for_an_hour_are_written_once_a_minute()
     assert bucket.writes == 60
 
 
-def test_what_an_idle_cluster_measures_is_written_seldom_but_goes_with_whatever_is_urgent() -> None:
+def test_metrics_of_an_idle_cluster_are_written_rarely_or_with_urgent_ones() -> None:
     bucket = Bucket()
     process = Process(bucket)
     call = {"controller": "disruption", "method": "List", "provider": "aws"}
@@ -203,7 +203,7 @@ def test_what_an_idle_cluster_measures_is_written_seldom_but_goes_with_whatever_
     assert sum(histogram.counts) == 60
 
 
-def test_a_gauge_that_shows_the_same_is_not_written_again() -> None:
+def test_an_unchanged_gauge_is_not_written_again() -> None:
     bucket = Bucket()
     process = Process(bucket)
     for _ in range(30):
@@ -215,7 +215,7 @@ def test_a_gauge_that_shows_the_same_is_not_written_again() -> None:
     assert bucket.content().recorded.gauges[ELIGIBLE].series == {labelled(reason="empty"): 3}
 
 
-def test_a_gauge_that_another_process_has_overwritten_is_put_right() -> None:
+def test_a_gauge_that_another_process_has_overwritten_is_corrected() -> None:
     bucket = Bucket()
     process, other = Process(bucket), Process(bucket, "p2", NOW + timedelta(seconds=1))
     process.see(4).write()
@@ -226,14 +226,14 @@ def test_a_gauge_that_another_process_has_overwritten_is_put_right() -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"", b"{}", b"[1, 2]", b"\x00" * 100])
-def test_over_an_object_that_cannot_be_read_the_count_begins_anew(garbage: bytes) -> None:
+def test_an_unreadable_object_is_replaced_and_its_counters_restart(garbage: bytes) -> None:
     bucket = Bucket()
     bucket.objects[KEY] = garbage
     Process(bucket).decide(2).write()
     assert bucket.decisions() == 2
 
 
-def test_an_object_that_somebody_deletes_begins_anew() -> None:
+def test_the_counters_of_a_deleted_object_restart() -> None:
     bucket = Bucket()
     process = Process(bucket)
     process.decide(7).write()
@@ -242,7 +242,7 @@ def test_an_object_that_somebody_deletes_begins_anew() -> None:
     assert bucket.decisions() == 1
 
 
-def test_of_too_many_series_only_what_is_new_stays() -> None:
+def test_with_too_many_series_only_new_values_are_kept() -> None:
     bucket = Bucket()
     process = Process(bucket)
     by_nodepool = "voluntary_disruption_decisions_by_nodepool_total"
@@ -255,7 +255,7 @@ def test_of_too_many_series_only_what_is_new_stays() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_goes_wrong_everything_is_counted_once(seed: int) -> None:
+def test_everything_is_counted_once_whatever_fails(seed: int) -> None:
     dice, bucket = random.Random(seed), Bucket()  # noqa: S311
     processes = [Process(bucket, f"p{number}") for number in range(3)]
     counted = 0

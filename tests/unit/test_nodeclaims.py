@@ -104,19 +104,19 @@ def told_of(claim: NodeClaim) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("claim", [SMALLEST, FULLEST], ids=["smallest", "fullest"])
-def test_a_claim_survives_the_ledger(claim: NodeClaim) -> None:
+def test_a_claim_is_read_from_the_ledger_as_it_was_written(claim: NodeClaim) -> None:
     assert from_item(json.loads(json.dumps(to_item(claim)))) == claim
 
 
-def test_every_field_of_a_claim_is_tried() -> None:
-    """A field that the fullest claim leaves at its default would survive without being stored."""
+def test_every_field_of_a_claim_is_tested() -> None:
+    """A field that has its default in the fullest claim would pass the test without being stored."""
     assert {f.name for f in fields(NodeClaim) if getattr(FULLEST, f.name) == getattr(SMALLEST, f.name)} == {
         "nodepool",
         "created_at",
     }
 
 
-def test_equal_claims_are_stored_alike() -> None:
+def test_equal_claims_are_stored_as_equal_items() -> None:
     shuffled = replace(
         FULLEST, requirements=Requirements(dict(reversed(list(FULLEST.requirements.by_key.items()))))
     )
@@ -127,9 +127,7 @@ def test_an_older_version_reads_what_a_newer_one_wrote() -> None:
     assert from_item({**to_item(SMALLEST), "mood": "sunny"}) == SMALLEST
 
 
-def test_a_claim_of_a_release_with_one_version_for_both_hashes_is_read_and_such_a_release_finds_its_own_key() -> (
-    None
-):
+def test_a_claim_of_a_release_with_one_hash_version_is_read_and_such_a_release_finds_its_key() -> None:
     old = {"hash_version": "nodesmith-v1", "nodepool_hash": "0a", "nodeclass_hash": "0b"}
     claim = from_item({**to_item(SMALLEST), **old})
     assert (claim.nodepool_hash_version, claim.nodeclass_hash_version) == ("nodesmith-v1", "nodesmith-v1")
@@ -139,7 +137,7 @@ def test_a_claim_of_a_release_with_one_version_for_both_hashes_is_read_and_such_
     )
 
 
-def test_a_claim_that_a_user_made_says_so_once_it_is_in_the_ledger() -> None:
+def test_a_users_claim_is_marked_once_it_is_in_the_ledger() -> None:
     by_hand = replace(SMALLEST, origin="ByHand")
     assert manifest(by_hand)["metadata"]["annotations"] == {"nodesmith.dev/origin": "ByHand"}
     assert manifest(SMALLEST)["metadata"]["annotations"] == {}
@@ -195,11 +193,11 @@ def test_the_name_of_a_users_object_was_not_generated_by_us() -> None:
     ],
     ids=["tags are still to be written", "it has no Node yet"],
 )
-def test_an_instance_is_called_tagged_once_it_is_and_its_node_has_registered(untagged: NodeClaim) -> None:
+def test_the_tagged_annotation_follows_tagging_and_registration(untagged: NodeClaim) -> None:
     assert "karpenter.k8s.aws/tagged" not in manifest(untagged)["metadata"]["annotations"]
 
 
-def test_a_claim_without_a_pool_has_no_owner() -> None:
+def test_a_claim_without_a_nodepool_has_no_owner() -> None:
     assert "ownerReferences" not in manifest(replace(SMALLEST, nodepool=""))["metadata"]
     assert labels_of(replace(SMALLEST, nodepool="")) == {"karpenter.k8s.aws/ec2nodeclass": "default"}
 
@@ -218,14 +216,14 @@ def test_the_template_s_labels_win_over_requirements_and_the_instance_s_over_bot
     assert labels_of(claim)[zone] == "b"
 
 
-def test_labels_that_only_a_node_may_have_are_not_copied_from_requirements() -> None:
+def test_restricted_labels_are_not_copied_from_requirements() -> None:
     claim = replace(
         SMALLEST, requirements=Requirements.of(requirement("kubernetes.io/hostname", "In", ["a"]))
     )
     assert "kubernetes.io/hostname" not in labels_of(claim)
 
 
-def test_the_spec_is_what_was_asked_for() -> None:
+def test_the_spec_contains_what_was_requested() -> None:
     assert manifest(FULLEST)["spec"] == {
         "requirements": [
             {"key": "karpenter.k8s.aws/instance-cpu", "operator": "Gte", "values": ["2"]},
@@ -259,13 +257,13 @@ def test_an_in_has_no_more_min_values_than_values() -> None:
     ]
 
 
-def test_the_status_has_no_places_for_volumes_for_no_node_shows_them() -> None:
+def test_the_status_has_no_attachable_volumes_since_nodes_do_not_show_them() -> None:
     offered = Resources({"cpu": 2000, "attachable-volumes-csi-ebs.csi.aws.com": 25})
     status = manifest(replace(SMALLEST, capacity=offered, allocatable=offered))["status"]
     assert status["capacity"] == status["allocatable"] == {"cpu": "2"}
 
 
-def test_the_status_is_what_has_come_of_it() -> None:
+def test_the_status_shows_the_launched_instance() -> None:
     status = manifest(FULLEST)["status"]
     del status["conditions"]
     assert status == {
@@ -277,7 +275,7 @@ def test_the_status_is_what_has_come_of_it() -> None:
     }
 
 
-def test_the_end_of_a_claim_is_told_step_by_step() -> None:
+def test_the_conditions_show_each_step_of_an_end() -> None:
     begun = replace(FULLEST, phase=Phase.TERMINATING, drained_at=None, detached_at=None, terminated_at=None)
     told = conditions(replace(begun, reason="DoNotDisrupt"))
     assert told["Drained"] == ("Unknown", "DoNotDisrupt", "12:09:00Z")
@@ -291,7 +289,7 @@ def test_no_step_leads_back() -> None:
         FULLEST.advanced(Phase.INITIALIZED, CREATED)
 
 
-def test_a_claim_that_is_through_is_ready() -> None:
+def test_an_initialized_claim_is_ready() -> None:
     assert conditions(READY) == {
         "Launched": ("True", "Launched", "12:00:03Z"),
         "Registered": ("True", "Registered", "12:00:40Z"),
@@ -301,19 +299,19 @@ def test_a_claim_that_is_through_is_ready() -> None:
     }
 
 
-def test_a_node_that_lacks_something_is_inconsistent_from_now_on() -> None:
+def test_a_node_that_falls_short_is_inconsistent_from_now_on() -> None:
     found = manifest(replace(READY, inconsistency="it lacks memory"))["status"]["conditions"]
     (told,) = (c for c in found if c["type"] == "ConsistentStateFound")
     assert (told["status"], told["reason"]) == ("False", "ConsistencyCheckFailed")
     assert "lastTransitionTime" not in told, "when it is written says the clock"
 
 
-def test_an_end_that_somebody_asked_for_is_no_disruption() -> None:
+def test_an_end_that_a_user_requested_is_no_disruption() -> None:
     assert "DisruptionReason" not in conditions(FULLEST)
     assert conditions(replace(FULLEST, cause="Drifted"))["DisruptionReason"][:2] == ("True", "Drifted")
 
 
-def test_a_claim_under_way_says_what_it_waits_for() -> None:
+def test_a_claim_in_progress_shows_what_it_waits_for() -> None:
     claim = replace(
         SMALLEST,
         phase=Phase.LAUNCHED,
@@ -336,22 +334,20 @@ def test_a_claim_under_way_says_what_it_waits_for() -> None:
     ("phase", "reason", "ready"),
     [(Phase.GIVEN_UP, "LaunchFailed", "False"), (Phase.PENDING, "LaunchFailed", "Unknown")],
 )
-def test_only_a_claim_that_is_given_up_is_not_going_to_be_ready(
-    phase: Phase, reason: str, ready: str
-) -> None:
+def test_only_a_claim_that_was_given_up_is_not_ready_for_good(phase: Phase, reason: str, ready: str) -> None:
     claim = replace(SMALLEST, phase=phase, phase_since=CREATED + timedelta(minutes=5), reason=reason)
     assert conditions(claim)["Launched"][:2] == (ready, reason)
     assert conditions(claim)["Ready"][0] == ready
 
 
-def test_a_claim_of_which_nothing_is_known_yet_says_so() -> None:
+def test_a_claim_without_a_known_state_awaits_reconciliation() -> None:
     assert told_of(SMALLEST) == {
         **dict.fromkeys(("Launched", "Registered", "Initialized"), "object is awaiting reconciliation"),
         "Ready": "Launched=Unknown, Registered=Unknown, Initialized=Unknown",
     }
 
 
-def test_two_nodes_for_one_claim_is_a_no() -> None:
+def test_two_nodes_for_one_claim_make_the_condition_false() -> None:
     claim = replace(SMALLEST, phase=Phase.LAUNCHED, launched_at=CREATED, reason="MultipleNodesFound")
     assert conditions(claim)["Registered"][:2] == ("False", "MultipleNodesFound")
     assert conditions(claim)["Ready"][:2] == ("False", "UnhealthyDependents")
@@ -364,13 +360,13 @@ def test_times_are_written_in_utc() -> None:
 
 
 def written(**changes: Any) -> dict[str, Any]:
-    """Return the object as a user might make it, with some of its spec changed."""
+    """Return a NodeClaim object of a user, with changes of its spec."""
     made = manifest(FULLEST)
     made["spec"] |= changes
     return made
 
 
-def test_a_claim_that_a_user_made_is_read_as_one_to_be_launched() -> None:
+def test_a_users_claim_is_read_as_pending() -> None:
     made = written()
     made["metadata"]["creationTimestamp"] = "2026-11-21T11:00:00Z"
     found = parse_nodeclaim(made, CREATED)
@@ -403,13 +399,15 @@ def test_a_claim_may_name_its_pool_in_its_requirements() -> None:
         ),
     ],
 )
-def test_bad_input_is_told_by_object_field_value_and_remedy(changes: dict[str, Any], message: str) -> None:
+def test_invalid_input_is_reported_with_object_field_value_and_remedy(
+    changes: dict[str, Any], message: str
+) -> None:
     found = parse_nodeclaim(written(**changes), CREATED)
     assert found.value is None
     assert [str(p) for p in found.fatal] == [f"NodeClaim/default-x7k2p: {message}"]
 
 
-def test_a_creation_time_that_is_none_is_told() -> None:
+def test_an_invalid_creation_time_is_reported() -> None:
     made = written()
     made["metadata"]["creationTimestamp"] = "2026-02-30T00:00:00Z"
     assert [p.field for p in parse_nodeclaim(made, CREATED).fatal] == ["metadata.creationTimestamp"]
@@ -422,8 +420,10 @@ def test_a_creation_time_that_is_none_is_told() -> None:
         ("old", ("karpenter.sh/v1alpha5", "Provisioner", "old")),
     ],
 )
-def test_a_nodeclaim_goes_with_what_its_pool_is_written_as(provisioner: str, owner: tuple[str, ...]) -> None:
-    """As Kubernetes' garbage collector takes what a deleted owner leaves."""
+def test_a_nodeclaim_is_owned_by_its_nodepool_or_provisioner(
+    provisioner: str, owner: tuple[str, ...]
+) -> None:
+    """Kubernetes' garbage collector deletes the NodeClaims of a deleted owner."""
     written = manifest(replace(SMALLEST, nodepool_uid="p-1", provisioner=provisioner))
     (found,) = written["metadata"]["ownerReferences"]
     assert (found["apiVersion"], found["kind"], found["name"]) == owner

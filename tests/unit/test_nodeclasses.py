@@ -107,7 +107,7 @@ FULLEST: dict[str, Any] = {
 
 
 def with_spec(manifest: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """Return a copy with these fields of the spec set, None taking one away."""
+    """Return a copy with these fields of the spec set. None removes a field."""
     copy = deepcopy(manifest)
     copy["spec"] = {name: value for name, value in {**copy["spec"], **fields}.items() if value is not None}
     return copy
@@ -120,7 +120,7 @@ def parsed(manifest: dict[str, Any]) -> EC2NodeClass:
     return found.value
 
 
-def test_a_class_that_says_little_gets_the_defaults() -> None:
+def test_a_minimal_class_gets_the_defaults() -> None:
     nodeclass = parsed(SMALLEST)
     assert nodeclass.ami_family == "AL2023"
     assert nodeclass.metadata_options == MetadataOptions("enabled", "disabled", 1, "required")
@@ -195,7 +195,7 @@ def test_every_field_is_read() -> None:
     )
 
 
-def test_kubelet_settings_can_be_hashed_and_are_written_as_they_were_found() -> None:
+def test_kubelet_settings_are_hashable_and_are_written_unchanged() -> None:
     kubelet = parsed(FULLEST).kubelet
     assert len({kubelet, parsed(FULLEST).kubelet}) == 1
     written = write_kubelet(kubelet)
@@ -218,7 +218,9 @@ def test_kubelet_settings_can_be_hashed_and_are_written_as_they_were_found() -> 
         ("al2023@latest", "Custom", "Custom"),
     ],
 )
-def test_the_family_is_the_one_given_else_the_aliass(alias: str, family: str | None, resolved: str) -> None:
+def test_the_family_is_the_given_one_or_that_of_the_alias(
+    alias: str, family: str | None, resolved: str
+) -> None:
     manifest = with_spec(SMALLEST, amiSelectorTerms=[{"alias": alias}], amiFamily=family)
     assert parsed(manifest).ami_family == resolved
 
@@ -270,7 +272,10 @@ def test_every_family_has_devices_of_its_own() -> None:
         ),
         (
             {"securityGroupSelectorTerms": [{"id": "sg-1", "tags": {"a": "b"}}]},
-            "spec.securityGroupSelectorTerms is a list of 1: id stands alone in a term, drop tags, name",
+            (
+                "spec.securityGroupSelectorTerms is a list of 1: "
+                "id cannot be combined with other fields in a term; remove tags, name"
+            ),
         ),
         (
             {"securityGroupSelectorTerms": [{"tags": {"a": ""}}]},
@@ -361,43 +366,45 @@ def test_every_family_has_devices_of_its_own() -> None:
         ),
     ],
 )
-def test_bad_input_is_told_by_object_field_value_and_remedy(fields: dict[str, Any], message: str) -> None:
+def test_invalid_input_is_reported_with_object_field_value_and_remedy(
+    fields: dict[str, Any], message: str
+) -> None:
     found = parse_nodeclass(with_spec(SMALLEST, **fields))
     assert found.value is None
     assert str(found.fatal[0]).startswith(f"EC2NodeClass/default: {message}")
 
 
-def test_an_id_beside_other_selectors_is_only_mentioned_where_another_term_stands_alone() -> None:
+def test_an_id_with_other_selectors_is_not_fatal_if_another_term_has_none() -> None:
     terms = [{"id": "subnet-1", "tags": {"a": "b"}}, {"id": "subnet-2"}]
     found = parse_nodeclass(with_spec(SMALLEST, subnetSelectorTerms=terms))
     assert found.value is not None
     assert [str(p) for p in found.problems] == [
         (
             "EC2NodeClass/default: spec.subnetSelectorTerms is a list of 2: "
-            "id stands alone in a term, drop tags"
+            "id cannot be combined with other fields in a term; remove tags"
         )
     ]
 
 
-def test_kubelet_fields_beyond_the_usual_are_for_al2023_only() -> None:
+def test_unlisted_kubelet_fields_are_supported_by_al2023_only() -> None:
     kubelet = {"featureGates": {"A": True}}
     assert parse_nodeclass(with_spec(SMALLEST, kubelet=kubelet)).problems == ()
     bottlerocket = with_spec(SMALLEST, kubelet=kubelet, amiSelectorTerms=[{"alias": "bottlerocket@latest"}])
     assert [str(p) for p in parse_nodeclass(bottlerocket).problems] == [
-        "EC2NodeClass/default: spec.kubelet.featureGates is ignored: only AL2023 can set it, leave it out"
+        "EC2NodeClass/default: spec.kubelet.featureGates is ignored: only AL2023 supports it; leave it out"
     ]
 
 
-def test_kubelet_data_without_a_bottom_is_refused() -> None:
+def test_deeply_nested_kubelet_data_is_refused() -> None:
     bottomless: Any = "core"
     for _ in range(100_000):
         bottomless = [bottomless]
     found = parse_nodeclass(with_spec(SMALLEST, kubelet={"featureGates": bottomless}))
-    assert [p.remedy for p in found.fatal] == ["must be plain data, not nested deeply"]
+    assert [p.remedy for p in found.fatal] == ["must be plain data, nested at most 16 levels deep"]
 
 
 @pytest.mark.parametrize("nonsense", [None, [], "text", 3, {}, {"metadata": {"name": "x"}, "spec": []}])
-def test_what_is_no_manifest_is_explained(nonsense: Any) -> None:
+def test_input_that_is_not_a_manifest_is_explained(nonsense: Any) -> None:
     found = parse_nodeclass(nonsense)
     assert found.value is None
     assert found.fatal
@@ -425,7 +432,7 @@ def test_what_is_no_manifest_is_explained(nonsense: Any) -> None:
         {"amiSelectorTerms": [{"alias": "bottlerocket@latest"}]},
     ],
 )
-def test_the_hash_changes_with_what_nodes_are_made_from(fields: dict[str, Any]) -> None:
+def test_the_hash_changes_with_fields_that_affect_nodes(fields: dict[str, Any]) -> None:
     assert parsed(with_spec(SMALLEST, **fields)).hash != parsed(SMALLEST).hash
 
 
@@ -442,5 +449,5 @@ def test_the_hash_changes_with_what_nodes_are_made_from(fields: dict[str, Any]) 
         {"metadataOptions": {"httpTokens": "required"}},
     ],
 )
-def test_the_hash_stays_where_nodes_stay_as_they_are(fields: dict[str, Any]) -> None:
+def test_the_hash_ignores_fields_that_do_not_affect_nodes(fields: dict[str, Any]) -> None:
     assert parsed(with_spec(SMALLEST, **fields)).hash == parsed(SMALLEST).hash

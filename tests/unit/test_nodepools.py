@@ -65,7 +65,7 @@ FULLEST: dict[str, Any] = {
 
 
 def changed(manifest: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Return a copy with one place changed; None takes the place away."""
+    """Return a copy with one path changed. None removes it."""
     copy = deepcopy(manifest)
     *way, last = path.split("|")
     place: Any = copy
@@ -88,14 +88,14 @@ def parsed(manifest: dict[str, Any]) -> NodePool:
 
 
 def complaint(manifest: Any) -> str:
-    """Return the one fatal problem."""
+    """Return the only fatal problem."""
     found = parse_nodepool(manifest)
     assert found.value is None
     (problem,) = (p for p in found.problems if p.fatal)
     return str(problem)
 
 
-def test_a_pool_that_says_nothing_gets_the_defaults() -> None:
+def test_a_minimal_pool_gets_the_defaults() -> None:
     pool = parsed(SMALLEST)
     assert (pool.expire_after, pool.termination_grace_period) == ("720h", None)
     assert pool.disruption.consolidate_after_seconds == 0
@@ -138,27 +138,27 @@ def test_a_nodes_surcharge_is_read_from_the_annotation_of_the_nodepool(text: str
 
 
 @pytest.mark.parametrize("text", ["-0.01", "nan", "inf", "cheap", "", "$1", "10001"])
-def test_a_surcharge_that_is_none_is_a_problem_and_the_pool_goes_on_without(text: str) -> None:
+def test_an_invalid_surcharge_is_reported_and_counts_as_none(text: str) -> None:
     read = parse_nodepool(surcharged(text))
     assert read.value is not None
     assert read.value.node_surcharge_hourly_usd == 0.0
     (problem,) = read.problems
     assert str(problem) == (
         f"NodePool/{read.value.name}: metadata.annotations[nodesmith.dev/node-surcharge-hourly] is {text!r}: "
-        "must be USD per node and hour, 0 to 10000, such as 0.05; taken as 0"
+        "must be USD per node and hour, 0 to 10000, such as 0.05; treated as 0"
     )
 
 
 @pytest.mark.parametrize(
     ("text", "minutes"), [("1m", 1), ("90s", 1.5), ("20m", 20), ("1h30m", 90), ("24h", 1440), ("0h75m", 75)]
 )
-def test_time_outs_are_read_from_the_annotations_of_the_nodepool(text: str, minutes: float) -> None:
+def test_timeouts_are_read_from_the_annotations_of_the_nodepool(text: str, minutes: float) -> None:
     keys = ("nodesmith.dev/launch-timeout", "nodesmith.dev/registration-timeout")
     options = parsed(annotated(dict.fromkeys(keys, text))).options
     assert (options.launch_timeout, options.registration_timeout) == (timedelta(minutes=minutes),) * 2
 
 
-def test_without_annotations_the_time_outs_are_karpenters() -> None:
+def test_without_annotations_timeouts_are_karpenters() -> None:
     options = parsed(SMALLEST).options
     assert options.launch_timeout == timedelta(minutes=5)
     assert options.registration_timeout == timedelta(minutes=15)
@@ -167,16 +167,16 @@ def test_without_annotations_the_time_outs_are_karpenters() -> None:
 @pytest.mark.parametrize(
     "text", ["", "15", "soon", "-5m", "1.5h", "59s", "25h", "Never", "9" * 400 + "m", "5m "]
 )
-def test_a_time_out_that_is_none_is_a_problem_and_the_default_is_taken(text: str) -> None:
+def test_an_invalid_timeout_is_reported_and_the_default_is_used(text: str) -> None:
     read = parse_nodepool(annotated({"nodesmith.dev/registration-timeout": text}))
     assert read.value is not None
     assert read.value.options.registration_timeout == timedelta(minutes=15)
     (problem,) = read.problems
     assert problem.field == "metadata.annotations[nodesmith.dev/registration-timeout]"
-    assert problem.remedy == "must be a duration of 1m to 24h, such as 20m or 1h30m; taken as 15m"
+    assert problem.remedy == "must be a duration of 1m to 24h, such as 20m or 1h30m; treated as 15m"
 
 
-def test_an_annotation_of_ours_that_is_misspelt_is_a_problem_and_others_are_none() -> None:
+def test_a_misspelt_annotation_of_nodesmith_is_reported_but_foreign_ones_are_not() -> None:
     read = parse_nodepool(annotated({"nodesmith.dev/registraton-timeout": "20m", "example.com/x": "y"}))
     (problem,) = read.problems
     assert "did you mean 'nodesmith.dev/registration-timeout'?" in problem.remedy
@@ -190,7 +190,7 @@ def surcharged(text: str) -> dict[str, Any]:
     return annotated({"nodesmith.dev/node-surcharge-hourly": text})
 
 
-def test_items_of_a_list_carry_no_kind_and_are_read_all_the_same() -> None:
+def test_items_of_a_list_are_read_although_they_have_no_kind() -> None:
     bare = {field: value for field, value in SMALLEST.items() if field in ("metadata", "spec")}
     assert parsed(bare) == parsed(SMALLEST)
 
@@ -232,7 +232,7 @@ def test_a_pool_with_replicas_is_static() -> None:
             "karpenter.sh/nodepool",
             (
                 "spec.template.spec.requirements[0].key is 'karpenter.sh/nodepool': "
-                "a node gets this label from the NodePool that it belongs to, leave it out"
+                "nodes get this label from their NodePool; leave it out"
             ),
         ),
         (
@@ -264,7 +264,7 @@ def test_a_pool_with_replicas_is_static() -> None:
         (
             "spec|template|spec|requirements|0",
             {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["sopt"]},
-            "spec.template.spec.requirements[0].values is ['sopt']: known are reserved, spot, on-demand",
+            "spec.template.spec.requirements[0].values is ['sopt']: use one of reserved, spot, on-demand",
         ),
         (
             "spec|template|spec|requirements",
@@ -276,7 +276,7 @@ def test_a_pool_with_replicas_is_static() -> None:
             "a",
             (
                 "spec.template.metadata.labels[kubernetes.io/hostname] (the key) is 'kubernetes.io/hostname': "
-                "kubernetes.io/hostname is given by the node itself: leave it out"
+                "kubernetes.io/hostname is set by the node itself: leave it out"
             ),
         ),
         (
@@ -302,7 +302,7 @@ def test_a_pool_with_replicas_is_static() -> None:
             {"key": "example.com/gpu", "effect": "NoSchedule"},
             (
                 "spec.template.spec.startupTaints is a list of 1: "
-                "a key and effect may occur once only over taints and startupTaints"
+                "each pair of key and effect may occur only once across taints and startupTaints"
             ),
         ),
         (
@@ -336,7 +336,7 @@ def test_a_pool_with_replicas_is_static() -> None:
             None,
             (
                 "spec.disruption.budgets[0].schedule is '0 9 * * mon-fri': "
-                "schedule and duration go together, set both or none"
+                "schedule and duration go together: set both or neither"
             ),
         ),
         (
@@ -357,18 +357,20 @@ def test_a_pool_with_replicas_is_static() -> None:
         ("kind", "Nodepool", "kind is 'Nodepool': must be NodePool"),
     ],
 )
-def test_bad_input_is_told_by_object_field_value_and_remedy(path: str, value: Any, message: str) -> None:
+def test_invalid_input_is_reported_with_object_field_value_and_remedy(
+    path: str, value: Any, message: str
+) -> None:
     assert complaint(changed(FULLEST, path, value)) == f"NodePool/full: {message}"
 
 
-def test_an_in_without_values_is_told_even_of_capacity_types() -> None:
+def test_an_in_without_values_is_reported_even_for_capacity_types() -> None:
     capacity_type = {"key": "karpenter.sh/capacity-type", "operator": "In"}
     assert complaint(changed(FULLEST, "spec|template|spec|requirements|0", capacity_type)) == (
         "NodePool/full: spec.template.spec.requirements[0].values is missing: In needs at least one value"
     )
 
 
-def test_an_unknown_capacity_type_among_known_ones_is_only_mentioned() -> None:
+def test_an_unknown_capacity_type_among_known_ones_is_not_fatal() -> None:
     mixed = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "sopt"]}
     found = parse_nodepool(changed(FULLEST, "spec|template|spec|requirements|0", mixed))
     assert found.value is not None
@@ -390,7 +392,7 @@ def test_a_static_pool_has_neither_weight_nor_limits_on_resources(
     assert complaint(manifest).endswith(remedy)
 
 
-def test_unknown_fields_are_mentioned_and_nothing_more() -> None:
+def test_unknown_fields_are_reported_but_not_fatal() -> None:
     manifest = deepcopy(FULLEST)
     manifest["spec"]["tempalte"] = {}
     manifest["spec"]["ttlSecondsAfterEmpty"] = 30
@@ -398,16 +400,16 @@ def test_unknown_fields_are_mentioned_and_nothing_more() -> None:
     found = parse_nodepool(manifest)
     assert found.value is not None
     assert [str(problem) for problem in found.problems] == [
-        "NodePool/full: specs is an unknown field and ignored: did you mean 'spec'?",
-        "NodePool/full: spec.tempalte is an unknown field and ignored: did you mean 'template'?",
+        "NodePool/full: specs is an unknown field, which is ignored: did you mean 'spec'?",
+        "NodePool/full: spec.tempalte is an unknown field, which is ignored: did you mean 'template'?",
         (
-            "NodePool/full: spec.ttlSecondsAfterEmpty is an unknown field and ignored: "
-            "known are template, disruption, limits, weight, replicas"
+            "NodePool/full: spec.ttlSecondsAfterEmpty is an unknown field, which is ignored: "
+            "use one of template, disruption, limits, weight, replicas"
         ),
     ]
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     manifest = changed(changed(FULLEST, "spec|weight", 0), "spec|limits|cpu", "1gb")
     found = parse_nodepool(changed(manifest, "spec|template|spec|expireAfter", "soon"))
     assert [p.field for p in found.fatal] == [
@@ -420,7 +422,7 @@ def test_everything_wrong_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     "nonsense", [None, [], "text", 3, True, {}, {"metadata": []}, {"metadata": {"name": 3}}]
 )
-def test_what_is_no_manifest_is_explained(nonsense: Any) -> None:
+def test_input_that_is_not_a_manifest_is_explained(nonsense: Any) -> None:
     found = parse_nodepool(nonsense)
     assert found.value is None
     assert found.fatal[0].object == "NodePool/(unnamed)"
@@ -443,7 +445,7 @@ def nested(depth: int) -> Any:
         pytest.param({"template": {"spec": {"requirements": [{}] * 1_000_000}}}, id="a million requirements"),
     ],
 )
-def test_huge_nonsense_is_answered_briefly(huge: Any) -> None:
+def test_huge_invalid_values_are_reported_briefly(huge: Any) -> None:
     found = parse_nodepool({"metadata": {"name": "huge"}, "spec": huge})
     assert found.value is None
     assert 1 <= len(found.problems) <= 51
@@ -467,7 +469,7 @@ def drift_hash(path: str, value: Any) -> str:
         ("spec|template|spec|terminationGracePeriod", None),
     ],
 )
-def test_the_hash_changes_with_what_nodes_are_made_from(path: str, value: Any) -> None:
+def test_the_hash_changes_with_fields_that_affect_nodes(path: str, value: Any) -> None:
     assert drift_hash(path, value) != parsed(FULLEST).hash
 
 
@@ -482,7 +484,7 @@ def test_the_hash_changes_with_what_nodes_are_made_from(path: str, value: Any) -
         ("metadata|generation", 8),
     ],
 )
-def test_the_hash_stays_where_nodes_stay_as_they_are(path: str, value: Any) -> None:
+def test_the_hash_ignores_fields_that_do_not_affect_nodes(path: str, value: Any) -> None:
     assert drift_hash(path, value) == parsed(FULLEST).hash
 
 
@@ -502,13 +504,13 @@ def test_the_hash_does_not_depend_on_order() -> None:
         ("example.com/arch", ""),
     ],
 )
-def test_a_key_that_is_almost_one_of_kubernetes_is_used_and_said_to_be_none(key: str, meant: str) -> None:
+def test_a_key_that_resembles_a_kubernetes_label_is_used_but_reported(key: str, meant: str) -> None:
     parsed = parse_nodepool(builders.nodepool_manifest(requirements=[builders.expression(key, "In", "a")]))
     assert parsed.value is not None
     assert [f"did you mean {meant!r}" in str(problem) for problem in parsed.problems] == [True] * bool(meant)
 
 
-def test_a_bound_of_memory_is_told_its_unit() -> None:
+def test_an_invalid_memory_bound_is_reported_with_its_unit() -> None:
     bound = builders.expression("karpenter.k8s.aws/instance-memory", "Lt", "64Gi")
     (problem,) = parse_nodepool(builders.nodepool_manifest(requirements=[bound])).problems
     assert "it counts MiB, so 64Gi is 65536" in str(problem)

@@ -16,7 +16,7 @@ def manifest(**parts: Any) -> dict[str, Any]:
     return {"metadata": about, **parts}
 
 
-def test_a_node_is_read_whole() -> None:
+def test_all_fields_of_a_node_are_read() -> None:
     node = parse_node(
         manifest(
             metadata={"labels": {"a": "1"}, "annotations": {"b": "2"}},
@@ -87,7 +87,7 @@ def test_a_node_with_a_deletion_timestamp_is_deleting() -> None:
     assert parse_node(manifest(metadata={"deletionTimestamp": "2026-11-21T12:00:00Z"})).deleting
 
 
-def test_a_node_keeps_which_nodeclaims_own_it_from_the_api_server_on() -> None:
+def test_the_nodeclaims_that_own_a_node_are_kept() -> None:
     owners = [
         {
             "apiVersion": "karpenter.sh/v1",

@@ -1,4 +1,4 @@
-"""Old objects and old annotations on their way into a snapshot: whoever decides sees those of today only."""
+"""Old objects and old annotations are converted in a snapshot, so that decisions only see current ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIRRORS = {kind.kind: kind for kind in WATCHED}
 
 
 def snapshot(**objects: list[dict[str, Any]]) -> Any:
-    """Take objects the way of a cluster: as a list from the API server shows them, without apiVersion and kind."""
+    """Return objects as in a list from the API server: without apiVersion and kind."""
     mirrors = {kind: Mirror(watched) for kind, watched in MIRRORS.items()}
     for kind, manifests in objects.items():
         for number, manifest in enumerate(manifests):
@@ -50,7 +50,7 @@ TEMPLATE = {
 }
 
 
-def test_a_provisioner_and_its_template_are_read_as_a_pool_and_a_class_of_today() -> None:
+def test_a_provisioner_and_its_template_are_read_as_a_current_pool_and_class() -> None:
     taken = snapshot(Provisioner=[PROVISIONER], AWSNodeTemplate=[TEMPLATE])
     (pool,), (nodeclass,) = map(parse_nodepool, taken.nodepools), map(parse_nodeclass, taken.nodeclasses)
 
@@ -66,20 +66,20 @@ def test_a_provisioner_and_its_template_are_read_as_a_pool_and_a_class_of_today(
     )
 
 
-def test_a_provisioner_owns_the_nodeclaims_of_what_it_is_read_as() -> None:
+def test_a_provisioner_owns_the_nodeclaims_of_its_converted_nodepool() -> None:
     (pool,) = map(parse_nodepool, snapshot(Provisioner=[PROVISIONER]).nodepools)
     assert pool.value is not None
     assert (pool.value.owner_uid, pool.value.options.provisioner) == ("Provisioner-0", "default")
     assert pool.problems == ()
 
 
-def test_nothing_can_be_owned_by_an_object_that_is_not_there() -> None:
-    """The garbage collector would take NodeClaims of such an owner away at once."""
+def test_a_missing_object_owns_nothing() -> None:
+    """The garbage collector would delete NodeClaims of such an owner immediately."""
     (manifest,) = snapshot(Provisioner=[PROVISIONER]).nodepools
     assert "uid" not in manifest["metadata"]
 
 
-def test_objects_of_today_are_in_the_snapshot_as_they_were_reduced() -> None:
+def test_current_objects_are_in_the_snapshot_as_they_were_reduced() -> None:
     spec = {
         "template": {
             "spec": {
@@ -129,7 +129,7 @@ def test_fields_of_v1beta1_in_an_object_of_v1_are_read() -> None:
         ({"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": "a"}, None),
     ],
 )
-def test_a_pod_that_asks_to_be_left_in_place_by_any_name_asks_by_todays(
+def test_old_annotations_that_protect_a_pod_become_the_current_one(
     annotations: dict[str, str], value: str | None
 ) -> None:
     manifest = deployment_pod(1, rolled(1))
@@ -143,19 +143,19 @@ def test_a_pod_that_asks_to_be_left_in_place_by_any_name_asks_by_todays(
 @pytest.mark.parametrize(
     "name", ["karpenter.sh/do-not-consolidate", "cluster-autoscaler.kubernetes.io/scale-down-disabled"]
 )
-def test_a_node_that_is_to_stay_by_any_name_says_so_by_todays(name: str) -> None:
+def test_old_annotations_that_protect_a_node_become_the_current_one(name: str) -> None:
     manifest = node(1, rolled(1))
     manifest["metadata"]["annotations"] = {name: "true"}
     assert reduce_node(manifest)["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] == "true"
 
 
-def test_what_a_provisioner_shows_is_what_its_pool_shows() -> None:
+def test_the_converted_nodepool_has_the_status_of_its_provisioner() -> None:
     condition = {"type": "Ready", "status": "True", "reason": "Ready"}
     (manifest,) = snapshot(Provisioner=[{**PROVISIONER, "status": {"conditions": [condition]}}]).nodepools
     assert manifest["status"] == {"conditions": [condition]}
 
 
-def test_what_a_template_shows_is_what_its_class_shows_and_the_provisioner_shows_nothing_of_it() -> None:
+def test_the_converted_class_has_the_status_of_its_template_and_not_of_the_provisioner() -> None:
     given = {**TEMPLATE, "status": {"subnets": [{"id": "subnet-1", "zone": "us-east-1a"}]}}
     shown = {**PROVISIONER, "status": {"nodes": 3}}
     (manifest,) = snapshot(AWSNodeTemplate=[given], Provisioner=[shown]).nodeclasses
@@ -166,8 +166,8 @@ def test_what_a_template_shows_is_what_its_class_shows_and_the_provisioner_shows
     assert "status" not in manifest
 
 
-def test_a_class_that_a_provisioner_holds_changes_with_it() -> None:
-    """Its selectors are looked up again when its generation is another."""
+def test_a_class_made_from_a_provisioner_changes_with_it() -> None:
+    """Its selectors are resolved again when its generation changes."""
     spec = {"provider": TEMPLATE["spec"]}
     (manifest,) = snapshot(Provisioner=[{"metadata": {"name": "a"}, "spec": spec}]).nodeclasses
     assert manifest["metadata"] == {"name": "a", "generation": 3}

@@ -1,4 +1,4 @@
-"""How many volumes pods need attached, how many nodes can attach, and claims that are for one pod at a time."""
+"""The volumes that pods need and nodes can attach, and claims for one pod at a time."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def machine(name: str = "n1", **labels: str) -> Manifest:
 
 
 def csi_node(name: str = "n1", **limits: int | None) -> Manifest:
-    """Return a node's CSI drivers, `ebs` for ebs.csi.aws.com, each with its limit or None for one that states none."""
+    """Return a node's CSI drivers, `ebs` for ebs.csi.aws.com, each with its limit or None if it states none."""
     drivers: list[Manifest] = [
         {"name": f"{driver}.csi.aws.com", "nodeID": "i-1", "topologyKeys": []} for driver in limits
     ]
@@ -94,7 +94,7 @@ class TestAPod:
         pod = pod_with("data", "logs", "data")
         assert only(pod, **bound("data", "logs")).shape.requests.of(EBS) == 2
 
-    def test_asks_for_volumes_that_its_class_has_yet_to_make(self) -> None:
+    def test_requests_volumes_that_its_class_has_not_created_yet(self) -> None:
         assert (
             only(pod_with("data"), claims=[claim("data")], classes=[storage_class()]).shape.requests.of(EBS)
             == 1
@@ -132,21 +132,21 @@ class TestAPod:
         )
         assert found.shape.requests.of(EBS) == asked
 
-    def test_asks_for_nothing_where_its_claim_is_not_there(self) -> None:
+    def test_requests_nothing_if_its_claim_does_not_exist(self) -> None:
         assert EBS not in only(pod_with("data")).shape.requests
 
-    def test_on_a_node_still_asks_for_them(self) -> None:
+    def test_requests_them_even_on_a_node(self) -> None:
         found = only(pod_with("data", nodeName="n1"), **bound("data"))
         assert (found.node, found.shape.requests.of(EBS)) == ("n1", 1)
 
-    def test_of_a_statefulset_is_alike_to_the_others_but_not_to_one_of_more_volumes(self) -> None:
+    def test_of_a_statefulset_shares_a_shape_with_pods_of_equally_many_volumes(self) -> None:
         pods = [pod_with(f"d{i}", name=f"web-{i}") for i in range(3)] + [pod_with("a", "b", name="web-9")]
         shapes = {pod.shape for pod in seen(*pods, **bound("d0", "d1", "d2", "a", "b")).pods}
         assert sorted(shape.requests.of(EBS) for shape in shapes) == [1, 2]
 
 
 class TestANode:
-    def test_offers_what_its_driver_states(self) -> None:
+    def test_offers_the_limit_that_its_driver_states(self) -> None:
         snapshot = seen(
             pod_with("data"),
             **bound("data"),
@@ -163,7 +163,7 @@ class TestANode:
         assert (places(snapshot)["n1"], taken) == (27, 4)
         assert places(snapshot)["n1"] - taken == 25 - 2
 
-    def test_whose_driver_states_no_limit_or_is_not_there_has_none_as_for_kube_scheduler(self) -> None:
+    def test_has_no_limit_if_its_driver_is_missing_or_states_none_as_in_kube_scheduler(self) -> None:
         snapshot = seen(
             pod_with("data"),
             **bound("data"),
@@ -172,7 +172,7 @@ class TestANode:
         )
         assert places(snapshot) == {"n1": UNLIMITED, "n2": UNLIMITED, "n3": UNLIMITED}
 
-    def test_that_is_starting_offers_one_until_its_driver_has_said_for_its_claim_knows_better(self) -> None:
+    def test_that_is_starting_offers_one_until_its_driver_has_reported(self) -> None:
         pool = {"karpenter.sh/nodepool": "default"}
         ready = {**pool, "karpenter.sh/initialized": "true"}
         snapshot = seen(
@@ -188,7 +188,7 @@ class TestANode:
         )
         assert places(snapshot) == {"n1": 1, "n2": 25, "n3": UNLIMITED, "n4": UNLIMITED}
 
-    def test_says_nothing_of_volumes_where_no_pod_has_any(self) -> None:
+    def test_offers_no_attachments_if_no_pod_has_volumes(self) -> None:
         snapshot = seen(pod_with(), nodes=[machine()], csinodes=[csi_node(ebs=25)])
         assert all(EBS not in n.allocatable for n in snapshot.nodes)
 
@@ -206,7 +206,7 @@ def disks(*names: str) -> dict[str, list[Manifest]]:
 
 
 class TestAnyOtherDriver:
-    def test_counts_for_pods_and_nodes_as_soon_as_some_node_states_its_limit(self) -> None:
+    def test_counts_for_pods_and_nodes_once_any_node_states_its_limit(self) -> None:
         snapshot = seen(
             pod_with("a", "b"),
             **disks("a", "b"),
@@ -217,20 +217,20 @@ class TestAnyOtherDriver:
         assert pod.shape.requests.of(DISK) == 2
         assert [n.allocatable.of(DISK) for n in snapshot.nodes] == [3, UNLIMITED]
 
-    def test_counts_for_nobody_where_no_node_states_a_limit(self) -> None:
+    def test_does_not_count_if_no_node_states_a_limit(self) -> None:
         snapshot = seen(
             pod_with("a"), **disks("a"), nodes=[machine()], csinodes=[csi_node(disk=None, ebs=25)]
         )
         assert DISK not in {**snapshot.pods[0].shape.requests, **snapshot.nodes[0].allocatable}
         assert snapshot.attach_limits.on("m5.large") == NOTHING
 
-    def test_beside_ebs_is_counted_apart(self) -> None:
+    def test_is_counted_separately_from_ebs(self) -> None:
         both = {kind: [*bound("a")[kind], *disks("b")[kind]] for kind in ("claims", "volumes")}
         snapshot = seen(pod_with("a", "b"), **both, nodes=[machine()], csinodes=[csi_node(disk=3, ebs=25)])
         assert [snapshot.pods[0].shape.requests.of(name) for name in (EBS, DISK)] == [1, 1]
         assert [snapshot.nodes[0].allocatable.of(name) for name in (EBS, DISK)] == [25, 3]
 
-    def test_tells_by_the_nodes_that_are_there_what_new_ones_of_their_types_will_take(self) -> None:
+    def test_has_the_limits_of_existing_nodes_for_new_nodes_of_their_types(self) -> None:
         kinds = {"n1": "small", "n2": "small", "n3": "large", "n4": "free"}
         snapshot = seen(
             pod_with("a"),
@@ -246,7 +246,7 @@ class TestAnyOtherDriver:
         told = {kind: snapshot.attach_limits.on(kind).of(DISK) for kind in ("small", "large", "free", "new")}
         assert told == {"small": 3, "large": 9, "free": UNLIMITED, "new": 3}
 
-    def test_that_states_none_at_all_of_one_type_leaves_one_to_types_that_nobody_has_seen(self) -> None:
+    def test_with_a_limit_of_zero_on_one_type_leaves_one_for_unseen_types(self) -> None:
         snapshot = seen(
             pod_with("a"),
             **disks("a"),
@@ -255,7 +255,7 @@ class TestAnyOtherDriver:
         )
         assert [snapshot.attach_limits.on(kind).of(DISK) for kind in ("small", "new")] == [0, 1]
 
-    def test_is_expected_of_a_starting_node_as_of_others_of_its_type(self) -> None:
+    def test_of_a_starting_node_has_the_limit_of_its_type(self) -> None:
         labels = {INSTANCE_TYPE: "small"}
         snapshot = seen(
             pod_with("a"),
@@ -271,32 +271,32 @@ class TestAReadWriteOncePodClaim:
         found = seen(*pods, **bound("data", accessModes=["ReadWriteOncePod"])).pods
         return {pod.key.partition("/")[2]: pod.refusal for pod in found}
 
-    def test_keeps_a_second_pod_from_every_node_while_the_first_has_it(self) -> None:
+    def test_keeps_a_second_pod_off_every_node_while_the_first_uses_it(self) -> None:
         found = self.refusals(pod_with("data", name="a"), pod_with("data", name="b", nodeName="n1"))
         assert found == {
             "a": (
-                "persistentvolumeclaim 'data' is ReadWriteOncePod, and the pod 'b' uses it: one pod at a time can"
-                " have it"
+                "persistentvolumeclaim 'data' is ReadWriteOncePod, and the pod 'b' uses it: only one pod at a time can"
+                " use it"
             ),
             "b": "",
         }
 
-    def test_is_for_the_oldest_of_those_that_wait(self) -> None:
+    def test_is_reserved_for_the_oldest_pending_pod(self) -> None:
         young, old = pod_with("data", name="a"), pod_with("data", name="b")
         old["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
         found = self.refusals(young, old)
         assert found["b"] == ""
         assert "the pod 'b' uses it" in found["a"]
 
-    def test_hinders_no_pod_that_has_it_alone(self) -> None:
+    def test_does_not_refuse_its_only_pod(self) -> None:
         assert self.refusals(pod_with("data", name="a"), pod_with(name="b")) == {"a": "", "b": ""}
 
-    def test_a_claim_for_many_pods_hinders_none(self) -> None:
+    def test_of_another_access_mode_refuses_no_pod(self) -> None:
         pods = [pod_with("data", name=name) for name in "abc"]
         assert {pod.refusal for pod in seen(*pods, **bound("data")).pods} == {""}
 
 
-def test_a_pod_that_mounts_a_claim_of_another_namespace_by_its_name_has_nothing_to_do_with_it() -> None:
+def test_a_claim_of_the_same_name_in_another_namespace_is_ignored() -> None:
     other = pod_with("data", name="a")
     other["metadata"]["namespace"] = "shop"
     other["spec"]["volumes"] = mounting("data")

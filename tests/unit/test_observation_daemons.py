@@ -1,4 +1,4 @@
-"""What a snapshot says that a DaemonSet's next pod will ask for."""
+"""The requests of a DaemonSet's next pod, as a snapshot contains them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def daemonset(spec: Manifest, name: str = "logs", namespace: str = "kube-system"
 def pod(
     name: str, requests: Mapping[str, str], *, minute: int = 0, owner: str = "logs", **spec: Any
 ) -> ReducedPod:
-    """Return a DaemonSet's pod, made so many minutes after noon and pinned to a node of its own."""
+    """Return a DaemonSet's pod, created this many minutes after noon and pinned to its node."""
     reduced = reduce_pod(made(name, requests, minute=minute, owner=owner, **spec))
     assert reduced is not None
     return reduced
@@ -64,12 +64,12 @@ def only(observed: Observed) -> Shape:
     return shape
 
 
-def test_a_daemonset_without_pods_asks_for_what_its_template_says() -> None:
+def test_a_daemonset_without_pods_requests_what_its_template_requests() -> None:
     shape = only(Observed(daemonsets=[daemonset(template({"cpu": "100m"}))], pods=[]))
     assert shape.requests.cpu_milli == 100
 
 
-def test_a_daemonset_asks_for_what_its_newest_pod_was_given() -> None:
+def test_a_daemonset_requests_what_its_newest_pod_requests() -> None:
     pods = [
         pod("z-old", {"cpu": "3"}),
         pod("resized", {"cpu": "2"}, minute=9),
@@ -79,7 +79,7 @@ def test_a_daemonset_asks_for_what_its_newest_pod_was_given() -> None:
     assert shape.requests.cpu_milli == 2000
 
 
-def test_the_newest_pod_counts_also_while_it_ends_and_one_that_has_failed_does_not() -> None:
+def test_the_newest_pod_counts_while_it_ends_but_a_failed_one_does_not() -> None:
     leaving, sound = pod("leaving", {"cpu": "2"}, minute=9), pod("a", {"cpu": "1"})
     at_its_end = replace(leaving, deletion=leaving.created + 60)
     manifest = daemonset(template({"cpu": "100m"}))
@@ -88,7 +88,7 @@ def test_the_newest_pod_counts_also_while_it_ends_and_one_that_has_failed_does_n
         assert reduce_pod({**made("evicted", {"cpu": "2"}, minute=9), "status": {"phase": phase}}) is None
 
 
-def test_a_daemonset_keeps_the_affinity_of_its_template_for_its_pods_are_pinned_to_their_nodes() -> None:
+def test_a_daemonset_keeps_the_affinity_of_its_template_since_its_pods_are_pinned() -> None:
     expression = {"key": ARCH, "operator": "In", "values": ["arm64"]}
     affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}
     pinned = daemonset(template({"cpu": "100m"}, affinity=affinity))
@@ -98,7 +98,7 @@ def test_a_daemonset_keeps_the_affinity_of_its_template_for_its_pods_are_pinned_
     assert shape.requests.cpu_milli == 2000
 
 
-def test_pods_of_another_daemonset_say_nothing() -> None:
+def test_pods_of_another_daemonset_are_ignored() -> None:
     others = [
         pod("a", {"cpu": "2"}, owner="metrics"),
         pod("b", {"cpu": "2"}, owner="logs"),
@@ -107,7 +107,7 @@ def test_pods_of_another_daemonset_say_nothing() -> None:
     assert only(Observed(daemonsets=[elsewhere], pods=others)).requests.cpu_milli == 100
 
 
-def test_what_admission_gave_a_pod_besides_requests_counts_too() -> None:
+def test_other_changes_of_admission_to_a_pod_count_too() -> None:
     given = pod("a", {"cpu": "1"}, overhead={"cpu": "250m"}, nodeSelector={ARCH: "arm64"})
     shape = only(Observed(daemonsets=[daemonset(template({"cpu": "100m"}))], pods=[given]))
     assert shape.requests.cpu_milli == 1250
@@ -138,13 +138,13 @@ def test_a_template_without_requests_gets_those_of_the_namespaces_limit_range(
     assert only(Observed(daemonsets=[bare], limitranges=[limits(**item)])).requests.cpu_milli == cpu_milli
 
 
-def test_a_limit_range_leaves_what_a_container_says_itself() -> None:
+def test_a_limit_range_does_not_change_a_containers_own_requests() -> None:
     ranged = limits(default={"cpu": "2"})
     own = daemonset(template({"cpu": "100m"}))
     assert only(Observed(daemonsets=[own], limitranges=[ranged])).requests.cpu_milli == 100
 
 
-def test_a_limit_of_a_containers_own_is_its_request_and_no_limit_range_changes_it() -> None:
+def test_a_containers_own_limit_is_its_request_despite_a_limit_range() -> None:
     limited = {"containers": [{"name": "a", "resources": {"limits": {"cpu": "300m"}}}]}
     ranged = limits(default={"cpu": "2"}, defaultRequest={"cpu": "1", "memory": "1Gi"})
     requests = only(Observed(daemonsets=[daemonset(limited)], limitranges=[ranged])).requests
@@ -158,19 +158,19 @@ def test_init_containers_and_sidecars_get_requests_of_the_limit_range_too() -> N
     assert only(Observed(daemonsets=[daemonset(spec)], limitranges=[ranged])).requests.cpu_milli == 4000
 
 
-def test_limit_ranges_of_other_namespaces_and_of_whole_pods_say_nothing() -> None:
+def test_limit_ranges_of_other_namespaces_and_of_pods_are_ignored() -> None:
     ranges = [limits(namespace="default", default={"cpu": "2"}), limits(type="Pod", max={"cpu": "2"})]
     assert only(Observed(daemonsets=[daemonset(template({}))], limitranges=ranges)).requests.cpu_milli == 0
 
 
-def test_each_container_is_given_its_own() -> None:
+def test_each_container_gets_the_default_requests() -> None:
     two = {"containers": [{"name": "a"}, {"name": "b"}]}
     ranges = [limits(default={"cpu": "2"}), limits("more", default={"cpu": "1", "memory": "1Gi"})]
     requests = only(Observed(daemonsets=[daemonset(two)], limitranges=ranges)).requests
     assert (requests.cpu_milli, requests.memory_bytes) == (4000, 2 * 2**30)
 
 
-def test_a_template_gets_what_its_runtime_class_adds() -> None:
+def test_a_template_gets_the_additions_of_its_runtime_class() -> None:
     gvisor = reduce_runtime_class(
         {
             "metadata": {"name": "gvisor"},

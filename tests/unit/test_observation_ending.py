@@ -1,4 +1,4 @@
-"""What ending a node needs to see: who guards its pods, when they started and end, and which volumes it still holds."""
+"""What ending a node requires: budgets of its pods, their start and end, and the volumes still attached to it."""
 
 from __future__ import annotations
 
@@ -83,25 +83,25 @@ DELETED_CLAIM = {
 }
 
 
-def test_a_pod_that_is_being_deleted_says_when_its_grace_ends() -> None:
+def test_the_end_of_a_deleted_pods_grace_period_is_kept() -> None:
     pod = a_pod()
     assert (only(pod).deleting, only(pod).deletion_at) == (False, None)
     pod["metadata"]["deletionTimestamp"] = LATER
     assert (only(pod).deleting, only(pod).deletion_at) == (True, parse_time(LATER))
 
 
-def test_when_a_pod_started_is_kept_where_it_may_not_be_disrupted_for_a_while() -> None:
+def test_the_start_of_a_pod_is_kept_if_it_is_protected_for_a_duration() -> None:
     for_hours = only(a_pod(annotations={"karpenter.sh/do-not-disrupt": "4h"}))
     assert for_hours.started_at == parse_time("2026-11-21T11:00:00Z")
     assert for_hours.shape.annotations == {"karpenter.sh/do-not-disrupt": "4h"}
 
 
 @pytest.mark.parametrize("annotations", [{}, {"karpenter.sh/do-not-disrupt": "true"}])
-def test_when_a_pod_started_is_left_out_where_nothing_counts_from_it(annotations: dict[str, str]) -> None:
+def test_the_start_of_a_pod_is_left_out_if_nothing_depends_on_it(annotations: dict[str, str]) -> None:
     assert only(a_pod(annotations=annotations)).started_at is None
 
 
-def test_a_pod_that_may_not_be_disrupted_for_a_while_may_not_have_started_yet() -> None:
+def test_a_pod_that_is_protected_for_a_duration_may_not_have_started_yet() -> None:
     pod = a_pod(annotations={"karpenter.sh/do-not-disrupt": "4h"})
     del pod["status"]["startTime"]
     assert only(pod).started_at is None
@@ -118,27 +118,27 @@ def test_a_pod_without_a_node_is_not_ready() -> None:
     assert not only(a_pod("")).ready
 
 
-def test_how_long_a_pod_may_take_to_end_and_whether_it_is_critical_are_kept() -> None:
+def test_a_pods_grace_period_and_criticality_are_kept() -> None:
     shape = only(a_pod(terminationGracePeriodSeconds=0, priorityClassName="system-node-critical")).shape
     assert (shape.grace_seconds, shape.critical) == (0, True)
     ordinary = only(a_pod(terminationGracePeriodSeconds=30, priorityClassName="high"))
     assert (ordinary.shape.grace_seconds, ordinary.shape.critical) == (30, False)
 
 
-def test_an_ordinary_grace_or_priority_class_makes_no_shape_of_its_own() -> None:
+def test_a_default_grace_period_or_priority_class_does_not_change_the_shape() -> None:
     said = a_pod(terminationGracePeriodSeconds=30, priorityClassName="high")
     said["metadata"]["name"] = "other"
     assert len({pod.shape for pod in seen(a_pod(), said).pods}) == 1
 
 
-def test_a_budget_reaches_a_decision_with_its_selector_and_counts() -> None:
+def test_a_budget_keeps_its_selector_and_counts() -> None:
     (found,) = seen(budgets=[budget(1, 30)]).budgets
     assert (found.key, found.max_unavailable) == ("team-1/catalog-search-1", "10%")
     assert (found.disruptions_allowed, found.desired_healthy, found.expected_pods) == (3, 27, 30)
     assert found.selects(only(a_pod()).shape)
 
 
-def test_a_budget_of_zero_and_one_for_all_of_its_namespace_keep_what_they_say() -> None:
+def test_a_budget_of_zero_and_an_empty_selector_are_kept() -> None:
     strict = budget(1, 30)
     strict["spec"] = {"selector": {}, "maxUnavailable": 0}
     (found,) = seen(budgets=[strict]).budgets
@@ -146,7 +146,7 @@ def test_a_budget_of_zero_and_one_for_all_of_its_namespace_keep_what_they_say() 
     assert found.selects(only(a_pod()).shape)
 
 
-def test_labels_that_a_budget_selects_by_are_kept_in_its_namespace_and_nowhere_else() -> None:
+def test_labels_that_a_budget_selects_by_are_kept_in_its_namespace_only() -> None:
     guarding = budget(1, 30)
     guarding["spec"]["selector"] = {"matchExpressions": [{"key": "tier", "operator": "In", "values": ["db"]}]}
     here, elsewhere = a_pod(topologySpreadConstraints=[]), a_pod(topologySpreadConstraints=[])
@@ -161,7 +161,7 @@ def test_labels_that_a_budget_selects_by_are_kept_in_its_namespace_and_nowhere_e
     assert {pod.shape.namespace for pod in found.pods if found.budgets[0].selects(pod.shape)} == {"team-1"}
 
 
-def test_whose_evictions_a_budget_has_let_pass_stays_in_the_cluster() -> None:
+def test_the_disrupted_pods_of_a_budget_are_not_kept() -> None:
     noted = budget(1, 30)
     noted["status"]["disruptedPods"] = {"secret-name": LATER}
     mirror = Mirror(BUDGETS)
@@ -172,14 +172,12 @@ def test_whose_evictions_a_budget_has_let_pass_stays_in_the_cluster() -> None:
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ({"maxUnavailable": "half"}, "'half', must be a number of pods or a percentage"),
+        ({"maxUnavailable": "half"}, "'half': must be a number of pods or a percentage"),
         ({"selector": {"matchLabels": ["app"]}}, "is not a mapping"),
         ({"selector": {"matchExpressions": [{"key": "app", "operator": "Like"}]}}, "Like"),
     ],
 )
-def test_one_budget_that_cannot_be_read_is_a_problem_and_the_rest_goes_on(
-    spec: dict[str, Any], why: str
-) -> None:
+def test_one_unreadable_budget_is_a_problem_and_the_rest_is_read(spec: dict[str, Any], why: str) -> None:
     odd = copy.deepcopy(budget(2, 30))
     odd["spec"].update(spec)
     found = seen(budgets=[odd, budget(1, 30)])
@@ -198,7 +196,7 @@ def test_one_budget_that_cannot_be_read_is_a_problem_and_the_rest_goes_on(
     ],
     ids=["deleted", "disrupted", "its NodeClaim deleted"],
 )
-def test_a_node_that_ends_shows_the_volumes_it_holds_and_who_uses_them(objects: Any) -> None:
+def test_the_volumes_of_an_ending_node_are_kept_with_the_pods_that_use_them(objects: Any) -> None:
     pod = a_pod(volumes=mounting("data"))
     data = claim("data", bound_to="pv-1")
     data["metadata"]["namespace"] = "team-1"
@@ -210,13 +208,13 @@ def test_a_node_that_ends_shows_the_volumes_it_holds_and_who_uses_them(objects: 
     )
 
 
-def test_volumes_of_nodes_that_stay_are_in_no_snapshot() -> None:
+def test_volumes_of_other_nodes_are_not_in_the_snapshot() -> None:
     staying = {"metadata": {"name": "c1"}, "status": {"nodeName": "n1"}}
     found = seen(nodes=[a_node()], nodeclaims=[staying], attachments=[attachment("pv-1", "n1")])
     assert found.attachments == ()
 
 
-def test_a_volume_that_a_pod_spells_out_itself_is_named_by_its_attachment() -> None:
+def test_an_inline_volume_is_named_by_its_attachment() -> None:
     inline = attachment("", "n1", name="csi-1")
     found = seen(nodes=[a_node(deleting=True)], attachments=[inline])
     assert found.attachments == (VolumeAttachment("n1", "csi-1"),)
@@ -229,7 +227,7 @@ def bound_at(moment: str, **metadata: Any) -> Manifest:
     return pod
 
 
-def test_a_node_tells_when_a_pod_last_came_to_it() -> None:
+def test_a_node_has_the_time_of_its_last_pod_event() -> None:
     pods = (
         bound_at("2026-11-21T11:00:00Z"),
         bound_at("2026-11-21T11:30:00Z"),
@@ -239,18 +237,18 @@ def test_a_node_tells_when_a_pod_last_came_to_it() -> None:
     assert found == {"n1": parse_time("2026-11-21T11:30:00Z"), "n2": None}
 
 
-def test_a_pod_that_began_to_end_is_a_later_event_than_its_coming() -> None:
+def test_the_beginning_of_a_pods_end_is_a_later_event_than_its_arrival() -> None:
     ending = bound_at("2026-11-21T11:00:00Z", deletionTimestamp=LATER, deletionGracePeriodSeconds=30)
     assert seen(ending, nodes=[a_node()]).nodes[0].last_pod_event_at == parse_time("2026-11-21T12:00:00Z")
 
 
-def test_pods_of_daemonsets_and_pods_without_a_node_are_no_events() -> None:
+def test_pods_of_daemonsets_and_pods_without_a_node_cause_no_events() -> None:
     owner = {"kind": "DaemonSet", "name": "logs", "uid": "u", "controller": True}
     daemon, waiting = bound_at("2026-11-21T11:00:00Z", ownerReferences=[owner]), a_pod("")
     assert seen(daemon, waiting, nodes=[a_node()]).nodes[0].last_pod_event_at is None
 
 
-def test_a_pod_that_was_seen_to_be_gone_is_the_later_event() -> None:
+def test_an_observed_departure_is_the_latest_event() -> None:
     mirrors = [Mirror(PODS), Mirror(NODES)]
     mirrors[0].put(bound_at("2026-11-21T11:00:00Z"))
     mirrors[1].put(a_node())
@@ -268,7 +266,7 @@ def test_a_pod_that_was_seen_to_be_gone_is_the_later_event() -> None:
         (None, "2026-11-21T11:00:00Z"),
     ],
 )
-def test_a_pod_that_went_before_anybody_watched_is_known_by_the_nodeclaim(
+def test_a_departure_before_the_watch_began_is_known_from_the_nodeclaim(
     written: str | None, told: str
 ) -> None:
     machine = a_node(providerID="aws:///us-east-1a/i-1")
@@ -292,7 +290,7 @@ def test_finalizers_of_nodes_and_of_karpenters_objects_are_kept() -> None:
     assert "finalizers" not in reduce_node(a_node())["metadata"]
 
 
-def test_guarding_every_deployment_makes_the_snapshot_a_few_kilobytes_larger() -> None:
+def test_a_budget_for_every_deployment_adds_only_a_few_kilobytes() -> None:
     made = cluster(100, 2_000, deployments=100)
     bare = seen_bytes(made["pods"], ())
     guarded = seen_bytes(made["pods"], made["poddisruptionbudgets"])

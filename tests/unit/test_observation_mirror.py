@@ -1,4 +1,4 @@
-"""A mirror follows lists and events, and tells what changed for a decision."""
+"""A mirror follows lists and events, and returns the changes that matter to decisions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodesmith.observation.mirror import NODES, PODS, WATCHED, Mirror, key_of, o
 from tests.clusters import deployment_pod, node, rolled
 
 
-def test_a_new_object_is_a_change_and_the_same_again_is_none() -> None:
+def test_a_new_object_is_a_change_and_an_equal_one_is_not() -> None:
     mirror, manifest = Mirror(NODES), node(1, rolled(1))
     change = mirror.put(manifest)
     assert change is not None
@@ -19,7 +19,7 @@ def test_a_new_object_is_a_change_and_the_same_again_is_none() -> None:
     assert mirror.put(copy.deepcopy(manifest)) is None
 
 
-def test_what_a_new_list_does_not_hold_is_gone() -> None:
+def test_objects_that_a_new_list_lacks_are_removed() -> None:
     mirror = Mirror(NODES)
     first, second = node(1, rolled(1)), node(2, rolled(2))
     mirror.put(first)
@@ -28,7 +28,7 @@ def test_what_a_new_list_does_not_hold_is_gone() -> None:
     assert (change.key, change.after) == (first["metadata"]["name"], None)
 
 
-def test_a_pod_that_ends_is_gone_before_it_is_deleted() -> None:
+def test_a_terminal_pod_is_removed_before_it_is_deleted() -> None:
     mirror, pod = Mirror(PODS), deployment_pod(1, rolled(1), "n1")
     mirror.put(pod)
     pod["status"]["phase"] = "Succeeded"
@@ -38,7 +38,7 @@ def test_a_pod_that_ends_is_gone_before_it_is_deleted() -> None:
     assert mirror.drop(pod) is None
 
 
-def test_an_object_that_cannot_be_read_is_a_problem_until_it_can() -> None:
+def test_an_unreadable_object_is_a_problem_until_it_can_be_read() -> None:
     mirror, pod = Mirror(PODS), deployment_pod(1, rolled(1))
     broken = copy.deepcopy(pod)
     broken["spec"]["containers"] = "none"
@@ -49,7 +49,7 @@ def test_an_object_that_cannot_be_read_is_a_problem_until_it_can() -> None:
     assert mirror.problems == {}
 
 
-def test_every_watched_kind_has_its_place_in_the_snapshot() -> None:
+def test_every_watched_kind_has_a_field_in_observed() -> None:
     gathered = observed(Mirror(kind) for kind in WATCHED)
     assert {kind.name: list(getattr(gathered, kind.name)) for kind in WATCHED} == {
         kind.name: [] for kind in WATCHED

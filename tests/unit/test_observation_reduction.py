@@ -1,4 +1,4 @@
-"""What leaves a cluster, and what never does."""
+"""What a snapshot contains, and what it never contains."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_daemonset_template_with_limits_alone_requests_its_limits() -> None:
     assert shape.requests.cpu_milli == 2000
 
 
-def test_a_daemonset_on_the_hosts_network_takes_its_ports_which_only_its_pods_say() -> None:
+def test_a_daemonset_with_host_network_uses_host_ports_that_only_its_pods_state() -> None:
     containers = [{"name": "a", "ports": [{"containerPort": 9100}]}]
     template = {"spec": {"hostNetwork": True, "containers": containers}}
     manifest = {"metadata": {"name": "logs", "namespace": "kube-system"}, "spec": {"template": template}}
@@ -73,7 +73,7 @@ def test_a_daemonset_on_the_hosts_network_takes_its_ports_which_only_its_pods_sa
     assert shape.host_ports == (("0.0.0.0", 9100, "TCP"),)  # noqa: S104
 
 
-def test_a_pod_being_resized_keeps_what_it_is_allocated() -> None:
+def test_a_pod_being_resized_keeps_its_allocated_resources() -> None:
     pod = a_pod(nodeName="n1")
     pod["status"]["containerStatuses"] = [
         {"name": "main", "allocatedResources": {"cpu": "3"}, "image": "hush"}
@@ -82,7 +82,7 @@ def test_a_pod_being_resized_keeps_what_it_is_allocated() -> None:
     assert "hush" not in snapshot_text(pod)
 
 
-def test_a_sidecar_being_resized_keeps_what_it_is_allocated() -> None:
+def test_a_sidecar_being_resized_keeps_its_allocated_resources() -> None:
     pod = a_pod(nodeName="n1", containers=[{"name": "main", "resources": {"requests": {"cpu": "1"}}}])
     sidecar = {"name": "proxy", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}}
     pod["spec"]["initContainers"] = [sidecar]
@@ -91,7 +91,7 @@ def test_a_sidecar_being_resized_keeps_what_it_is_allocated() -> None:
 
 
 @pytest.mark.parametrize(("reason", "cpu_milli"), [("Deferred", 8000), ("Infeasible", 1000)])
-def test_a_resize_that_its_node_can_never_grant_is_not_counted(reason: str, cpu_milli: int) -> None:
+def test_an_infeasible_resize_does_not_count(reason: str, cpu_milli: int) -> None:
     pod = a_pod(nodeName="n1", containers=[{"name": "main", "resources": {"requests": {"cpu": "8"}}}])
     pod["status"]["containerStatuses"] = [{"name": "main", "allocatedResources": {"cpu": "1"}}]
     pod["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
@@ -105,7 +105,7 @@ def test_pod_level_resources_are_kept() -> None:
     assert (requests.cpu_milli, requests.memory_bytes) == (1000, 2 * 2**30)
 
 
-def test_a_pod_whose_allocation_is_what_it_asks_shares_the_shape_of_one_without_a_status() -> None:
+def test_a_pod_whose_allocation_equals_its_requests_shares_the_shape_of_one_without_a_status() -> None:
     pod = a_pod()
     started = copy.deepcopy(pod)
     started["metadata"]["name"] = "other"
@@ -137,18 +137,18 @@ def test_constraints_ports_and_priority_are_kept() -> None:
     assert shape.spreads[0].selector is not None
 
 
-def test_that_a_pod_claims_devices_is_kept() -> None:
+def test_device_claims_of_a_pod_are_kept() -> None:
     claims = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
     assert only(a_pod(resourceClaims=claims)).shape.refusal.startswith("it claims devices")
     assert not only(a_pod(resourceClaims=[])).shape.refusal
 
 
-def test_labels_that_no_selector_reads_are_dropped_and_the_others_kept() -> None:
+def test_labels_that_no_selector_uses_are_dropped_and_others_are_kept() -> None:
     labels = only(a_pod()).shape.labels
     assert list(labels) == ["app.kubernetes.io/name"]
 
 
-def test_a_label_that_another_pods_affinity_reads_is_kept() -> None:
+def test_a_label_that_another_pods_affinity_uses_is_kept() -> None:
     term = {
         "topologyKey": "zone",
         "labelSelector": {"matchExpressions": [{"key": "tier", "operator": "Exists"}]},
@@ -166,7 +166,7 @@ def test_a_label_named_by_match_label_keys_is_kept() -> None:
     assert set(labels) == {"app.kubernetes.io/name", "pod-template-hash"}
 
 
-def test_pods_of_a_job_each_are_one_shape() -> None:
+def test_pods_of_different_jobs_share_a_shape() -> None:
     pods = []
     for number in range(3):
         pod = a_pod()
@@ -177,7 +177,7 @@ def test_pods_of_a_job_each_are_one_shape() -> None:
     assert len({p.shape for p in read(*pods).values()}) == 1
 
 
-def test_daemon_pods_pinned_to_their_nodes_are_one_shape() -> None:
+def test_daemonset_pods_pinned_to_their_nodes_share_a_shape() -> None:
     pods = []
     for name in ("n1", "n2"):
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
@@ -198,7 +198,7 @@ def test_a_terminal_pod_is_left_out(phase: str) -> None:
     assert reduce_pod(pod) is None
 
 
-def test_node_verdict_and_age_of_a_pod_are_its_own() -> None:
+def test_node_verdict_and_age_are_not_part_of_the_shape() -> None:
     bound, pending, nominated, deleting = a_pod(nodeName="n1"), a_pod(), a_pod(), a_pod()
     for name, pod in (("b", bound), ("p", pending), ("n", nominated), ("d", deleting)):
         pod["metadata"].update(name=name, creationTimestamp="2026-11-21T11:59:58Z")
@@ -216,7 +216,7 @@ def test_node_verdict_and_age_of_a_pod_are_its_own() -> None:
     assert {pod.created_at for pod in found.values()} == {datetime(2026, 11, 21, 11, 59, 58, tzinfo=UTC)}
 
 
-def test_a_pod_that_the_scheduler_has_not_refused_is_not_unschedulable() -> None:
+def test_a_pod_without_a_verdict_of_the_scheduler_is_not_unschedulable() -> None:
     pod = a_pod()
     pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
     reduced = reduce_pod(pod)
@@ -235,7 +235,7 @@ def test_an_unschedulable_pod_that_belongs_to_its_node_is_not_provisionable(kind
     assert not reduced.is_provisionable
 
 
-def test_a_node_keeps_what_is_read_and_loses_images_and_managed_fields() -> None:
+def test_a_node_keeps_what_decisions_read_without_images_and_managed_fields() -> None:
     manifest = node(1, rolled(1))
     (kept,) = decode(encode("c", NOW, Observed(nodes=[reduce_node(manifest)]))).nodes
     assert kept.name == manifest["metadata"]["name"]

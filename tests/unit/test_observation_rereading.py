@@ -1,4 +1,4 @@
-"""Snapshots read one after the other: as each is, whatever was read before."""
+"""Successive snapshots: each is read as it is, whatever was read before."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rewritten(data: bytes, **fields: Any) -> bytes:
     return gzip.compress(json.dumps({**json.loads(gzip.decompress(data)), **fields}).encode())
 
 
-def test_what_has_not_changed_is_read_once_and_has_its_new_time() -> None:
+def test_an_unchanged_snapshot_is_parsed_once_and_gets_its_new_time() -> None:
     reader, same = Reader(), observed(1, 2)
     first = reader.read(encode("c", NOW, same))
     second = reader.read(encode("c", LATER, same))
@@ -54,7 +54,7 @@ SNAPSHOTS = {
 
 
 @pytest.mark.parametrize(("first", "second"), list(permutations(SNAPSHOTS, 2)), ids=" then ".join)
-def test_a_snapshot_says_the_same_whatever_was_read_before(first: str, second: str) -> None:
+def test_a_snapshot_reads_the_same_whatever_was_read_before(first: str, second: str) -> None:
     reader = Reader()
     for name in (first, second, first):
         assert repr(reader.read(SNAPSHOTS[name])) == repr(decode(SNAPSHOTS[name]))
@@ -63,7 +63,7 @@ def test_a_snapshot_says_the_same_whatever_was_read_before(first: str, second: s
 @pytest.mark.parametrize(
     "taken_at", ["", "yesterday", 7, None, "2026-13-01T00:00:00Z", 'a "quoted" time'], ids=repr
 )
-def test_a_time_that_cannot_be_read_is_refused_though_all_else_is_known(taken_at: object) -> None:
+def test_an_unreadable_time_is_refused_although_the_rest_is_known(taken_at: object) -> None:
     reader = Reader()
     known = encode("c", NOW, observed(1))
     reader.read(known)
@@ -71,9 +71,9 @@ def test_a_time_that_cannot_be_read_is_refused_though_all_else_is_known(taken_at
         reader.read(rewritten(known, takenAt=taken_at))
 
 
-def test_damage_is_refused_though_the_snapshot_is_known() -> None:
+def test_damage_is_refused_although_the_snapshot_is_known() -> None:
     reader = Reader()
     known = encode("c", NOW, observed(1))
     reader.read(known)
-    with pytest.raises(Rejected, match="cut short or damaged"):
+    with pytest.raises(Rejected, match="truncated or damaged"):
         reader.read(known[:-9])

@@ -1,4 +1,4 @@
-"""Where the volumes of a pending pod let it run, and why some let it run nowhere."""
+"""Where the volumes of a pending pod allow it to run, and why some allow no node."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ def is_anywhere(pod: Pod) -> bool:
 
 class TestABoundClaim:
     @pytest.mark.parametrize("key", [ZONE, EBS_ZONE, "failure-domain.beta.kubernetes.io/zone"])
-    def test_ties_its_pod_to_the_zone_of_its_volume_by_any_name_of_the_zone(self, key: str) -> None:
+    def test_ties_its_pod_to_the_zone_of_its_volume_under_any_label_key(self, key: str) -> None:
         found = only(
             pod_with("data"), claims=[claim("data", bound_to="pv")], volumes=[volume("pv", B, key=key)]
         )
         assert places(found) == [{B}]
 
-    def test_ties_its_pod_also_while_that_is_nominated_for_a_node_which_may_go_away(self) -> None:
+    def test_ties_a_nominated_pod_too_since_its_node_may_end(self) -> None:
         pod = pod_with("data")
         pod["status"]["nominatedNodeName"] = "n1"
         assert places(only(pod, claims=[claim("data", bound_to="pv")], volumes=[volume("pv", B)])) == [{B}]
 
-    def test_leaves_the_choice_between_the_terms_of_its_volume(self) -> None:
+    def test_allows_each_term_of_its_volume(self) -> None:
         terms = [
             {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [A]}]},
             {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [B]}]},
@@ -96,7 +96,7 @@ class TestABoundClaim:
         assert places(only(pod_with("data"), claims=bound, volumes=[both])) == [{A}]
 
     @pytest.mark.parametrize("kind", ["local", "hostPath"])
-    def test_of_a_local_volume_keeps_the_zone_and_not_the_host(self, kind: str) -> None:
+    def test_of_a_local_volume_keeps_the_zone_but_not_the_host(self, kind: str) -> None:
         expressions = [
             {"key": HOSTNAME, "operator": "In", "values": ["n1"]},
             {"key": ZONE, "operator": "In", "values": [A]},
@@ -117,27 +117,27 @@ class TestABoundClaim:
 
 
 class TestAClaimThatWaitsForItsFirstConsumer:
-    def test_goes_wherever_its_pod_goes(self) -> None:
+    def test_lets_its_pod_run_anywhere(self) -> None:
         assert is_anywhere(only(pod_with("data"), claims=[claim("data")], classes=[storage_class()]))
 
-    def test_keeps_its_pod_to_the_topologies_that_its_class_allows(self) -> None:
+    def test_restricts_its_pod_to_the_topologies_that_its_class_allows(self) -> None:
         one = storage_class(allowed=[{EBS_ZONE: [A, B]}])
         two = storage_class(allowed=[{EBS_ZONE: [A]}, {EBS_ZONE: [C], "rack": ["r"]}])
         assert places(only(pod_with("data"), claims=[claim("data")], classes=[one])) == [{A, B}]
         assert places(only(pod_with("data"), claims=[claim("data")], classes=[two])) == [{C}, {A}]
 
-    def test_may_also_be_bound_to_a_free_volume_where_its_class_makes_none(self) -> None:
+    def test_may_also_be_bound_to_a_free_volume_where_its_class_provisions_none(self) -> None:
         allowed = storage_class(allowed=[{EBS_ZONE: [A]}])
         free = volume("pv", C, phase="Available")
         found = only(pod_with("data"), claims=[claim("data")], classes=[allowed], volumes=[free])
         assert places(found) == [{A}, {C}]
 
-    def test_for_which_a_volume_is_being_made_ties_its_pod_to_the_node_it_was_made_for(self) -> None:
+    def test_with_a_selected_node_ties_its_pod_to_that_node(self) -> None:
         chosen = claim("data", annotations={"volume.kubernetes.io/selected-node": "n1"})
         found = only(pod_with("data"), claims=[chosen], classes=[storage_class()])
         assert places(found, HOSTNAME) == [{"n1"}]
 
-    def test_and_names_no_class_has_the_newest_default_one(self) -> None:
+    def test_without_a_class_has_the_newest_default_class(self) -> None:
         classes = [
             storage_class("old", is_default=True, allowed=[{ZONE: [A]}]),
             storage_class("new", is_default=True, allowed=[{ZONE: [B]}], created="2026-11-20T10:00:00Z"),
@@ -146,7 +146,7 @@ class TestAClaimThatWaitsForItsFirstConsumer:
         unnamed = claim("data", storageClassName=None)
         assert places(only(pod_with("data"), claims=[unnamed], classes=classes)) == [{B}]
 
-    def test_is_of_the_class_in_its_old_annotation(self) -> None:
+    def test_uses_the_class_in_its_old_annotation(self) -> None:
         old = claim("data", annotations={"volume.beta.kubernetes.io/storage-class": "old"})
         classes = [storage_class(), storage_class("old", allowed=[{ZONE: [B]}])]
         assert places(only(pod_with("data"), claims=[old], classes=classes)) == [{B}]
@@ -159,7 +159,7 @@ class TestAClaimOfAClassThatMakesNoVolumes:
         asking = claim("data", storageClassName="local", **spec)
         return only(pod_with("data"), claims=[asking], classes=[self.CLASS], volumes=volumes)
 
-    def test_goes_to_any_zone_with_a_free_volume_that_fits(self) -> None:
+    def test_allows_any_zone_with_a_free_volume_that_fits(self) -> None:
         free = [
             volume(f"pv-{zone}", zone, phase="Available", storageClassName="local", storage="20Gi")
             for zone in (A, B, A)
@@ -192,10 +192,10 @@ class TestAClaimOfAClassThatMakesNoVolumes:
         refused = self.place(volume("pv", B, **{**about, **unfit}), **wanted)
         assert refused.refusal == (
             "persistentvolumeclaim 'data' finds no free persistentvolume of StorageClass 'local' (10Gi, ReadWriteOnce),"
-            " and that class makes none"
+            " and that class provisions none"
         )
 
-    def test_goes_to_the_volume_that_is_kept_for_it(self) -> None:
+    def test_uses_the_volume_that_is_reserved_for_it(self) -> None:
         kept = volume("pv", B, phase="Available", storageClassName="local", claim="default/data")
         free = volume("pv-2", A, phase="Available", storageClassName="local")
         assert places(self.place(kept, free)) == [{B}]
@@ -217,7 +217,7 @@ REFUSED: dict[str, tuple[dict[str, list[Manifest]], str]] = {
     ),
     "missing volume": (
         {"claims": [claim("data", bound_to="pv")]},
-        "persistentvolume 'pv' not found, to which persistentvolumeclaim 'data' is bound",
+        "persistentvolume 'pv', to which persistentvolumeclaim 'data' is bound, not found",
     ),
     "not bound yet to the volume it names": (
         {
@@ -229,7 +229,7 @@ REFUSED: dict[str, tuple[dict[str, list[Manifest]], str]] = {
     ),
     "immediate binding": (
         {"claims": [claim("data")], "classes": [storage_class(mode="Immediate")]},
-        "persistentvolumeclaim 'data' is not bound yet: its StorageClass 'gp3' binds at once (Immediate)",
+        "persistentvolumeclaim 'data' is not bound yet: its StorageClass 'gp3' binds immediately (Immediate)",
     ),
     "missing class": (
         {"claims": [claim("data", storageClassName="gp33")], "classes": [storage_class()]},
@@ -237,11 +237,11 @@ REFUSED: dict[str, tuple[dict[str, list[Manifest]], str]] = {
     ),
     "no class": (
         {"claims": [claim("data", storageClassName="")], "classes": [storage_class(is_default=True)]},
-        "persistentvolumeclaim 'data' is not bound and has no StorageClass: name one",
+        "persistentvolumeclaim 'data' is not bound and has no StorageClass: add one",
     ),
     "no default class": (
         {"claims": [claim("data", storageClassName=None)], "classes": [storage_class()]},
-        "persistentvolumeclaim 'data' is not bound and has no StorageClass: name one",
+        "persistentvolumeclaim 'data' is not bound and has no StorageClass: add one",
     ),
     "an affinity that allows nothing": (
         {
@@ -256,7 +256,7 @@ REFUSED: dict[str, tuple[dict[str, list[Manifest]], str]] = {
 
 
 @pytest.mark.parametrize(("objects", "reason"), REFUSED.values(), ids=REFUSED)
-def test_a_pod_whose_volume_can_be_nowhere_is_refused_with_the_object_in_the_way(
+def test_a_pod_whose_volume_is_unreachable_is_refused_with_the_object_to_blame(
     objects: dict[str, list[Manifest]], reason: str
 ) -> None:
     assert only(pod_with("data"), **objects).refusal.startswith(reason)
@@ -279,7 +279,7 @@ class TestSeveralClaims:
             f" persistentvolumeclaim 'data' {ZONE} In [{A}]"
         )
 
-    def test_of_which_only_all_together_clash_are_refused(self) -> None:
+    def test_that_only_conflict_all_together_are_refused(self) -> None:
         claims = [claim(name, bound_to=f"pv-{name}") for name in "abc"]
         volumes = [volume("pv-a", A, B), volume("pv-b", B, C), volume("pv-c", C, A)]
         assert only(pod_with("a", "b", "c"), claims=claims, volumes=volumes).refusal == (
@@ -305,18 +305,18 @@ class TestAnEphemeralVolume:
     )
     CLASSES = (storage_class(allowed=[{ZONE: [C]}]),)
 
-    def test_is_what_its_template_says_until_its_claim_is_there(self) -> None:
+    def test_is_read_from_its_template_until_its_claim_exists(self) -> None:
         assert places(only(self.POD, classes=self.CLASSES)) == [{C}]
 
-    def test_is_its_claim_once_that_is_there(self) -> None:
+    def test_is_its_claim_once_that_exists(self) -> None:
         own = claim("web-0-scratch", bound_to="pv", owner_uid="uid-web-0")
         found = only(self.POD, claims=[own], volumes=[volume("pv", B)], classes=self.CLASSES)
         assert places(found) == [{B}]
 
-    def test_does_not_take_a_claim_that_was_not_made_for_it(self) -> None:
+    def test_does_not_use_a_claim_that_was_not_created_for_it(self) -> None:
         other = claim("web-0-scratch", bound_to="pv")
         refused = only(self.POD, claims=[other], volumes=[volume("pv", B)], classes=self.CLASSES)
-        assert "persistentvolumeclaim 'web-0-scratch' is in the place of" in refused.refusal
+        assert "persistentvolumeclaim 'web-0-scratch' has the name of" in refused.refusal
 
 
 def test_a_pod_of_another_namespace_does_not_find_the_claim() -> None:
@@ -333,16 +333,16 @@ def test_volumes_narrow_the_nodes_that_a_pod_selects_but_not_those_that_its_spre
     assert [set(term) for term in shape.own_terms] == [{"kubernetes.io/arch"}]
 
 
-def test_a_volume_that_its_pod_does_not_select_is_the_reason_to_refuse_it() -> None:
+def test_a_pod_whose_selector_excludes_its_volume_is_refused() -> None:
     pod = pod_with("data", nodeSelector={ZONE: A})
     shape = only(pod, claims=[claim("data", bound_to="pv")], volumes=[volume("pv", B)]).shape
     assert shape.refusal == (
         f"its volumes are out of reach of its node selector or affinity: needs {ZONE} In [{B}],"
-        f" offered is {ZONE} In [{A}]"
+        f" but {ZONE} In [{A}] is offered"
     )
 
 
-def test_pods_whose_volumes_are_in_one_zone_share_a_shape_whatever_their_claims_are_called() -> None:
+def test_pods_with_volumes_in_one_zone_share_a_shape_whatever_the_names_of_their_claims() -> None:
     zones = [A, B, C]
     found = seen(
         *(pod_with(f"data-web-{n}", name=f"web-{n}") for n in range(30)),
@@ -361,7 +361,7 @@ def test_refused_pods_share_a_shape_and_keep_their_own_reasons() -> None:
     ]
 
 
-def test_a_pod_that_has_a_node_is_known_by_where_its_volumes_are_for_its_node_may_go_away() -> None:
+def test_a_bound_pod_keeps_the_locations_of_its_volumes_since_its_node_may_end() -> None:
     zones = (A, B, B)
     pods = [pod_with(f"data-{n}", name=f"web-{n}", nodeName="n1") for n in range(3)]
     found = seen(
@@ -373,7 +373,7 @@ def test_a_pod_that_has_a_node_is_known_by_where_its_volumes_are_for_its_node_ma
     assert len({pod.shape for pod in found.values()}) == 2
 
 
-def test_an_alternative_with_a_value_that_no_label_can_have_is_refused() -> None:
+def test_an_alternative_with_an_invalid_label_value_is_refused() -> None:
     odd = volume("pv", "$(reboot)", key="example.com/rack")
     shape = only(pod_with("data"), claims=[claim("data", bound_to="pv")], volumes=[odd]).shape
     assert shape.refusal == (
@@ -414,7 +414,7 @@ def test_a_volume_whose_affinity_cannot_be_read_is_a_problem_and_its_pod_is_refu
     assert "PersistentVolume/pv: cannot be read" in mirror.problems["pv"]
 
 
-def test_bounds_on_a_label_survive_the_wire() -> None:
+def test_bounds_on_a_label_are_read_as_they_were_written() -> None:
     expressions = [
         {"key": "example.com/rack", "operator": "Gt", "values": ["4"]},
         {"key": "example.com/rack", "operator": "Lt", "values": ["9"]},
@@ -438,7 +438,7 @@ def test_bounds_on_a_label_survive_the_wire() -> None:
     assert term["example.com/old"].is_empty
 
 
-def test_the_volumes_of_pods_with_none_or_other_kinds_change_nothing() -> None:
+def test_volumes_without_claims_change_nothing() -> None:
     volumes = [{"name": "a", "emptyDir": {}}, {"name": "b", "secret": {"secretName": "s3cr3t"}}]
     assert is_anywhere(only(pod_manifest("web-0", volumes=volumes)))
     assert is_anywhere(only(pod_manifest("web-0", volumes=mounting())))

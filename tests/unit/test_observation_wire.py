@@ -1,4 +1,4 @@
-"""The snapshot's bytes: stable, small, and clear about what is wrong with them."""
+"""The snapshot's bytes: stable, small, and with clear errors if they are invalid."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rewritten(**fields: Any) -> bytes:
     return gzip.compress(json.dumps({**document, **fields}).encode())
 
 
-def test_equal_clusters_are_equal_bytes_in_whatever_order_their_objects_come() -> None:
+def test_equal_clusters_give_equal_bytes_whatever_the_order_of_their_objects() -> None:
     first = observed()
     pods, nodes = list(first.pods), list(first.nodes)
     rolled(1).shuffle(pods)
@@ -41,7 +41,7 @@ def test_equal_clusters_are_equal_bytes_in_whatever_order_their_objects_come() -
     assert encode("c", NOW, Observed(pods=pods, nodes=nodes)) == encode("c", NOW, first)
 
 
-def test_cluster_and_moment_are_kept() -> None:
+def test_cluster_name_and_time_are_kept() -> None:
     snapshot = decode(encode("east", NOW, Observed()))
     assert (snapshot.cluster, snapshot.taken_at) == ("east", NOW)
 
@@ -58,7 +58,7 @@ def test_cluster_and_moment_are_kept() -> None:
     ],
     ids=["nested deeply", "a number of many digits", "fields missing", "no list", "no time", "a bomb"],
 )
-def test_a_snapshot_made_to_break_its_reader_is_rejected(data: bytes) -> None:
+def test_a_malicious_snapshot_is_rejected(data: bytes) -> None:
     with pytest.raises(Rejected, match="snapshot: "):
         decode(data)
 
@@ -68,7 +68,7 @@ def test_a_snapshot_made_to_break_its_reader_is_rejected(data: bytes) -> None:
     [{"created": [1e300]}, {"created": [10**30]}, {"shape": {"spec": {"priority": float("inf")}}}],
     ids=["no moment", "a moment beyond all time", "a boundless priority"],
 )
-def test_a_pod_made_to_break_its_reader_is_a_problem_or_refused(change: dict[str, Any]) -> None:
+def test_a_malicious_pod_is_a_problem_or_refused(change: dict[str, Any]) -> None:
     odd = {"shape": {}, "names": ["odd"], "created": [1], "nodes": [-1], "flags": [0], **change}
     good = {**odd, "shape": {}, "names": ["good"], "created": [1]}
     snapshot = decode(rewritten(pods=[odd, good]))
@@ -76,14 +76,14 @@ def test_a_pod_made_to_break_its_reader_is_a_problem_or_refused(change: dict[str
     assert snapshot.problems or any(pod.shape.refusal for pod in snapshot.pods)
 
 
-def test_a_pod_may_stand_on_a_node_that_is_not_there_any_more() -> None:
+def test_a_pod_may_be_on_a_node_that_no_longer_exists() -> None:
     first = observed()
     snapshot = decode(encode("c", NOW, Observed(pods=first.pods)))
     assert {pod.node for pod in snapshot.pods} == {pod.node for pod in first.pods}
     assert snapshot.nodes == ()
 
 
-def test_one_node_that_cannot_be_read_is_a_problem_and_the_rest_goes_on() -> None:
+def test_one_unreadable_node_is_a_problem_and_the_rest_is_read() -> None:
     bad = reduce_node(node(99, rolled(1)))
     bad["status"]["allocatable"] = {"memory": "1gb"}
     first = observed()
@@ -96,7 +96,7 @@ def test_one_node_that_cannot_be_read_is_a_problem_and_the_rest_goes_on() -> Non
     assert "1G" in problem
 
 
-def test_one_pod_with_a_bad_quantity_is_refused_by_its_shape_alone() -> None:
+def test_one_pod_with_an_invalid_quantity_is_refused_alone() -> None:
     made = cluster(2, 10, deployments=5)["pods"]
     made[3]["spec"]["containers"][0]["resources"] = {"requests": {"memory": "1gb"}}
     snapshot = decode(encode("c", NOW, Observed(pods=[p for p in map(reduce_pod, made) if p])))
@@ -105,7 +105,7 @@ def test_one_pod_with_a_bad_quantity_is_refused_by_its_shape_alone() -> None:
     assert "1gb" in refused[0].shape.refusal
 
 
-def test_pods_whose_columns_do_not_agree_are_a_problem_and_the_rest_goes_on() -> None:
+def test_pods_with_columns_of_different_lengths_are_a_problem_and_the_rest_is_read() -> None:
     document = json.loads(gzip.decompress(encode("c", NOW, observed())))
     document["pods"][0]["flags"].pop()
     snapshot = decode(gzip.compress(json.dumps(document).encode()))
@@ -113,14 +113,14 @@ def test_pods_whose_columns_do_not_agree_are_a_problem_and_the_rest_goes_on() ->
     assert document["pods"][0]["names"][0] in snapshot.problems[0]
 
 
-def test_problems_found_while_reducing_are_handed_on() -> None:
+def test_problems_found_while_reducing_are_kept() -> None:
     assert decode(encode("c", NOW, Observed(problems=["Pod/x: no"]))).problems == ("Pod/x: no",)
 
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
-def test_a_snapshot_cut_short_is_rejected(share: float) -> None:
+def test_a_truncated_snapshot_is_rejected(share: float) -> None:
     data = encode("c", NOW, observed())
-    with pytest.raises(Rejected, match="snapshot: cut short or damaged"):
+    with pytest.raises(Rejected, match="snapshot: truncated or damaged"):
         decode(data[: int(len(data) * share)])
 
 
@@ -141,7 +141,7 @@ def test_a_snapshot_with_a_damaged_byte_is_rejected() -> None:
         (gzip.compress(b'{"format": "catalog"}'), "found 'catalog'"),
     ],
 )
-def test_something_that_is_no_snapshot_is_rejected_with_what_was_found(data: bytes, found: str) -> None:
+def test_data_that_is_not_a_snapshot_is_rejected_with_what_was_found(data: bytes, found: str) -> None:
     with pytest.raises(Rejected, match="snapshot: ") as caught:
         decode(data)
     assert found in str(caught.value)
@@ -152,18 +152,18 @@ def test_a_snapshot_of_a_newer_format_is_rejected_with_the_remedy() -> None:
         decode(rewritten(version=5))
 
 
-def test_a_snapshot_of_a_newer_format_is_read_where_it_says_that_it_can_be() -> None:
+def test_a_snapshot_of_a_newer_format_is_read_if_it_states_compatibility() -> None:
     newer = decode(rewritten(version=VERSION + 1, readableFrom=VERSION, addedLater=[1]))
     assert repr(newer) == repr(decode(rewritten()))
 
 
 @pytest.mark.parametrize("oldest", [VERSION + 1, None, "1", [1]])
-def test_a_snapshot_of_a_newer_format_is_rejected_where_it_cannot_be_read(oldest: object) -> None:
+def test_a_snapshot_of_a_newer_format_is_rejected_if_it_is_incompatible(oldest: object) -> None:
     with pytest.raises(Rejected, match="same release"):
         decode(rewritten(version=VERSION + 1, readableFrom=oldest))
 
 
-def test_a_snapshot_of_the_first_format_is_read_but_for_pods_with_volumes() -> None:
+def test_a_snapshot_of_the_first_format_is_read_except_for_pods_with_volumes() -> None:
     document = json.loads(gzip.decompress(encode("c", NOW, observed(pods=2))))
     mounting, plain = document["pods"]
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}}
@@ -171,11 +171,11 @@ def test_a_snapshot_of_the_first_format_is_read_but_for_pods_with_volumes() -> N
     snapshot = decode(gzip.compress(json.dumps({**document, "version": 1}).encode()))
     refusals = {pod.key.partition("/")[2]: pod.shape.refusal for pod in snapshot.pods}
     assert refusals[plain["names"][0]] == ""
-    assert "did not look at its volumes: update the forwarder" in refusals[mounting["names"][0]]
+    assert "lacks the node affinity of its volumes: update the forwarder" in refusals[mounting["names"][0]]
 
 
 def choosing(selector: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a cluster as it is written: a pod with anti-affinity to namespaces, of which two are known."""
+    """Return an encoded cluster: a pod with anti-affinity to namespaces, two of which are known."""
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": selector}
     pod = deployment_pod(1, rolled(1))
     pod["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -201,7 +201,7 @@ def test_a_namespace_selector_finds_its_namespaces_in_the_snapshot() -> None:
     assert chosen(choosing({})) is None
 
 
-def test_of_namespaces_only_what_some_selector_reads_is_in_the_snapshot() -> None:
+def test_only_namespace_labels_that_a_selector_uses_are_in_the_snapshot() -> None:
     assert choosing({"matchLabels": {"team": "a"}})["namespaces"] == {
         "ops": {},
         "shop": {"team": "a"},
@@ -211,13 +211,13 @@ def test_of_namespaces_only_what_some_selector_reads_is_in_the_snapshot() -> Non
     assert choosing(None)["namespaces"] == {}
 
 
-def test_a_namespace_selector_of_the_second_format_means_all_namespaces() -> None:
+def test_a_namespace_selector_in_the_second_format_selects_all_namespaces() -> None:
     document = choosing({"matchLabels": {"team": "a"}})
     del document["namespaces"]
     assert chosen({**document, "version": 2}) is None
 
 
-def test_a_snapshot_of_the_third_format_has_no_budgets_and_calls_every_pod_ready() -> None:
+def test_a_snapshot_of_the_third_format_has_no_budgets_and_only_ready_pods() -> None:
     document = json.loads(gzip.decompress(encode("c", NOW, observed(pods=1))))
     for later in ("poddisruptionbudgets", "volumeattachments", "podEvents"):
         del document[later]
@@ -242,17 +242,17 @@ def test_a_thousand_nodes_and_twenty_thousand_pods_take_less_than_two_megabytes(
     assert len(encode("c", NOW, made)) < 2_000_000
 
 
-def test_a_snapshot_that_blows_up_is_refused_before_it_fills_the_memory(
+def test_a_decompression_bomb_is_refused_before_it_fills_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("nodesmith.observation.decoding.LARGEST_BYTES", 2**20)
 
-    with pytest.raises(Rejected, match="more than 1 MiB once decompressed"):
+    with pytest.raises(Rejected, match="more than 1 MiB when decompressed"):
         decode(gzip.compress(b" " * 2**22))
 
 
 def nominated(document: dict[str, Any] | None = None) -> dict[str, tuple[str, str]]:
-    """Return where the pods of a snapshot with one nominated pod are, and where they are promised room."""
+    """Return the nodes and the nominated nodes of the pods in a snapshot with one nominated pod."""
     pod = replace(observed().pods[0], node="", unschedulable=True, nominated_node="n-7")
     data = encode("c", NOW, Observed(pods=[pod]))
     changed = {**json.loads(gzip.decompress(data)), **(document or {})}
@@ -260,11 +260,11 @@ def nominated(document: dict[str, Any] | None = None) -> dict[str, tuple[str, st
     return {pod.key: (pod.node, pod.nominated_node) for pod in snapshot.pods}
 
 
-def test_a_nominated_pod_is_told_with_its_node_which_it_is_not_bound_to() -> None:
+def test_a_nominated_pod_has_its_nominated_node_but_is_not_bound_to_it() -> None:
     assert list(nominated().values()) == [("", "n-7")]
 
 
-def test_a_nominated_pod_of_a_release_that_did_not_say_where_is_nominated_all_the_same() -> None:
+def test_a_nominated_pod_of_a_release_without_nominated_nodes_stays_nominated() -> None:
     before = {"shape": {}, "names": ["old"], "created": [1], "nodes": [-1], "flags": [3]}
 
     ((node, where),) = nominated({"pods": [before]}).values()

@@ -1,4 +1,4 @@
-"""What NodePools may buy and at which prices: worked out, kept in an object, told Prometheus."""
+"""What NodePools may buy and at which prices: calculated, stored in an object, and exported to Prometheus."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def market(*nodepools: dict[str, Any], **known: Any) -> Inputs:
     return inputs(snapshot=snapshot(nodepools=pools), ledger=ledger(**known), catalog=catalog())
 
 
-def test_a_type_is_told_with_its_room_and_an_offering_for_each_zone_with_a_subnet() -> None:
+def test_a_type_has_its_resources_and_an_offering_for_each_zone_with_a_subnet() -> None:
     told = on_sale(market(nodeclasses={"default": nodeclass_status(zones=ZONES[:2])}))
     facts = catalog().facts["m5.large"]
     assert isinstance(facts, InstanceFacts)
@@ -64,7 +64,7 @@ def test_a_type_is_told_with_its_room_and_an_offering_for_each_zone_with_a_subne
     }
 
 
-def test_what_ec2_has_lately_had_none_of_is_told_as_not_available() -> None:
+def test_offerings_that_recently_had_no_capacity_are_not_available() -> None:
     short = OfferingKey("on-demand", "m5.large", ZONES[0])
     over = OfferingKey("on-demand", "m5.large", ZONES[1])
     backoffs = {
@@ -75,7 +75,7 @@ def test_what_ec2_has_lately_had_none_of_is_told_as_not_available() -> None:
     assert {one.zone: one.is_available for one in told} == {zone: zone != ZONES[0] for zone in ZONES}
 
 
-def test_each_nodepool_adds_what_it_allows_whether_it_may_buy_now_or_not() -> None:
+def test_each_nodepool_adds_what_it_allows_whether_or_not_it_may_buy_now() -> None:
     first = nodepool_manifest(requirements=[sizes("m5.large"), ON_DEMAND])
     spot = expression("karpenter.sh/capacity-type", "In", "spot")
     second = nodepool_manifest("other", requirements=[sizes("m5.large", "c5.large"), spot])
@@ -91,7 +91,7 @@ def test_a_nodepool_whose_ec2nodeclass_has_not_been_resolved_adds_nothing() -> N
     assert on_sale(market(nodeclasses={})) == {}
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_written_data_is_read_back_unchanged() -> None:
     told = on_sale(market())
     assert from_bytes(to_bytes(told)) == told
 
@@ -111,7 +111,7 @@ def test_what_is_written_is_read_again() -> None:
         {"format": 1, "types": {"m5.large": [2, 1, [["spot", "a", 0.1, 1]] * (MOST_OFFERINGS + 1)]}},
     ],
 )
-def test_anything_else_is_refused(content: Any) -> None:
+def test_invalid_data_is_refused(content: Any) -> None:
     with pytest.raises(Rejected, match="offerings:"):
         from_bytes(json.dumps(content).encode())
 
@@ -125,7 +125,7 @@ class Bucket(FakeBlobs):
 
 
 class Shop:
-    """A warm process of provisioning that keeps the object."""
+    """A warm process of provisioning that maintains the object."""
 
     def __init__(self, bucket: Bucket) -> None:
         self.now = NOW
@@ -147,14 +147,14 @@ def test_the_object_is_written_once_until_something_changes() -> None:
     assert not from_bytes(bucket.objects[KEY])["m5.large"].offerings[0].is_available
 
 
-def test_a_cold_process_that_finds_the_same_writes_nothing() -> None:
+def test_a_new_process_that_finds_equal_data_writes_nothing() -> None:
     bucket = Bucket()
     Shop(bucket).keeper.keep(market())
     Shop(bucket).keeper.keep(market())
     assert bucket.puts == [KEY]
 
 
-def test_where_another_process_was_first_it_looks_again_a_little_later() -> None:
+def test_after_another_process_wrote_first_it_checks_again_later() -> None:
     bucket = Bucket()
     one, other = Shop(bucket), Shop(bucket)
     one.keeper.keep(market())
@@ -168,7 +168,7 @@ def test_where_another_process_was_first_it_looks_again_a_little_later() -> None
     assert list(from_bytes(bucket.objects[KEY])) == ["m5.2xlarge"]
 
 
-def test_while_s3_is_away_runs_go_on() -> None:
+def test_runs_continue_while_s3_is_unavailable() -> None:
     bucket = Bucket()
     shop = Shop(bucket)
     bucket.down = True
@@ -185,7 +185,7 @@ def told(metrics: OfferingMetrics) -> list[str]:
     return [line for line in metrics.text.splitlines() if not line.startswith("#")]
 
 
-def test_prometheus_is_told_price_and_availability_of_each_offering_and_the_room_of_each_type() -> None:
+def test_prometheus_gets_price_and_availability_of_offerings_and_resources_of_types() -> None:
     bucket = Bucket()
     offered = (
         OfferingOnSale("spot", "us-east-1a", 0.0351, True),
@@ -211,7 +211,7 @@ def test_before_there_is_an_object_the_series_are_named_and_have_no_samples() ->
     assert metrics.text.count("# TYPE karpenter_cloudprovider_instance_type_") == 4
 
 
-def test_what_an_object_said_last_stays_when_it_is_damaged() -> None:
+def test_the_last_valid_data_is_kept_when_an_object_is_damaged() -> None:
     bucket = Bucket()
     bucket.put(KEY, to_bytes(on_sale(market())))
     metrics = OfferingMetrics(bucket, CLUSTER)

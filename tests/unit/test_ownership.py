@@ -1,4 +1,4 @@
-"""Which NodePools, NodeClaims and Nodes are ours, whatever the age of their manifests."""
+"""Which NodePools, NodeClaims and Nodes nodesmith serves, whatever the version of their manifests."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ def forms(ref: Ref | None) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("ref", OURS)
-def test_a_nodeclass_of_our_group_or_of_none_is_ours(ref: Ref | None) -> None:
+def test_a_nodeclass_of_nodesmiths_group_or_of_none_is_served(ref: Ref | None) -> None:
     assert [is_foreign(each) for each in forms(ref)] == [False, False]
 
 
 @pytest.mark.parametrize("ref", THEIRS)
-def test_a_nodeclass_of_another_group_is_somebody_elses(ref: Ref | None) -> None:
+def test_a_nodeclass_of_another_group_is_foreign(ref: Ref | None) -> None:
     assert [is_foreign(each) for each in forms(ref)] == [True, True]
 
 
 @pytest.mark.parametrize(
     "spec", [None, [], "x", {"template": []}, {"template": {"spec": 3}}, {"nodeClassRef": []}]
 )
-def test_what_cannot_be_read_is_ours_to_report(spec: object) -> None:
+def test_an_unreadable_reference_is_not_foreign(spec: object) -> None:
     assert not is_foreign({"spec": spec})
 
 
-def test_a_provisioner_is_always_ours() -> None:
+def test_a_provisioner_is_never_foreign() -> None:
     assert not is_foreign({"kind": "Provisioner", "spec": {"providerRef": {"name": "default"}}})
 
 
-def test_the_snapshot_has_foreign_nodepools_apart_and_no_foreign_nodeclaims() -> None:
+def test_the_snapshot_has_foreign_nodepools_separately_and_no_foreign_nodeclaims() -> None:
     pools, claims = Mirror(NODEPOOLS), Mirror(NODECLAIMS)
     for pool in (builders.nodepool_manifest("ours"), *map(foreign.auto_mode_nodepool, foreign.BUILT_IN)):
         pools.put(pool)
@@ -90,13 +90,13 @@ def test_a_nodeclaim_that_becomes_foreign_leaves_the_mirror() -> None:
     assert claims.put(foreign.nodeclaim("one", "system", instance="i-1")) is None
 
 
-def test_a_node_of_auto_mode_is_foreign_and_a_node_of_a_node_group_is_nobodys_nodepools() -> None:
+def test_a_node_of_auto_mode_is_foreign_and_a_node_of_a_node_group_is_not() -> None:
     assert is_foreign_node(foreign.node("i-1", "system")["metadata"]["labels"])
     assert not is_foreign_node({"eks.amazonaws.com/nodegroup": "blue"})
     assert not is_foreign_node({"karpenter.sh/nodepool": "a", "karpenter.k8s.aws/ec2nodeclass": "b"})
 
 
-def test_karpenters_nodeclaims_are_told_from_ours_and_from_users() -> None:
+def test_karpenters_nodeclaims_are_distinguished_from_nodesmiths_and_users() -> None:
     bare = {"metadata": {"name": "mine"}, "spec": {}}
     launched = {**bare, "status": {"providerID": "aws:///us-east-1a/i-1"}}
     ours = manifest(builders.claim("a", decision="d", nodepool_uid="uid-default"))

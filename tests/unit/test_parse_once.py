@@ -1,4 +1,4 @@
-"""What a snapshot's manifests say is read once, however often a decision asks."""
+"""A snapshot's manifests are parsed once, however often a decision reads them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nodesmith.model.apimachinery.problems import Parsed, ParseOnce
 
 
 class Counting:
-    """Reads the name of a manifest, and counts how often."""
+    """Reads the name of a manifest, and counts its calls."""
 
     def __init__(self) -> None:
         self.times = 0

@@ -1,4 +1,4 @@
-"""Pausing disruption, and letting it go on."""
+"""Pausing and resuming disruption."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.fakes.store import FakeStore
 Condition = tuple[str, str, str]
 
 
-def test_a_pause_is_written_down_with_its_time_and_its_reason() -> None:
+def test_a_pause_is_stored_with_its_time_and_reason() -> None:
     store = FakeStore(cluster=builders.cluster_info())
     assert pause(store, CLUSTER, "a release", NOW) == (
         "disruption of cluster test is paused since 2026-11-21 12:00 UTC"
@@ -29,7 +29,7 @@ def test_a_pause_is_written_down_with_its_time_and_its_reason() -> None:
     assert store.load().paused == Pause(NOW, "a release")
 
 
-def test_who_pauses_again_may_change_the_reason_but_not_the_time() -> None:
+def test_pausing_again_changes_the_reason_but_not_the_time() -> None:
     store = FakeStore(cluster=builders.cluster_info())
     pause(store, CLUSTER, "a release", NOW)
     pause(store, CLUSTER, "", NOW + timedelta(hours=1))
@@ -38,19 +38,19 @@ def test_who_pauses_again_may_change_the_reason_but_not_the_time() -> None:
     assert store.load().paused == Pause(NOW, "another release")
 
 
-def test_a_cluster_that_nothing_is_known_of_is_not_paused() -> None:
+def test_an_unknown_cluster_cannot_be_paused() -> None:
     store = FakeStore()
-    with pytest.raises(Rejected, match="cluster 'tset': nothing is known of it"):
+    with pytest.raises(Rejected, match="cluster 'tset': unknown in this region"):
         pause(store, "tset", "", NOW)
     assert store.load().paused is None
 
 
-def test_it_goes_on_and_says_after_how_long() -> None:
+def test_resuming_reports_the_duration_of_the_pause() -> None:
     store = FakeStore(cluster=builders.cluster_info())
     assert resume(store, CLUSTER, NOW) == "disruption of cluster test is not paused"
     pause(store, CLUSTER, "", NOW)
     later = NOW + timedelta(minutes=125)
-    assert resume(store, CLUSTER, later) == "disruption of cluster test goes on, after 2 h 5 min"
+    assert resume(store, CLUSTER, later) == "disruption of cluster test is resumed, after 2 h 5 min"
     assert store.load().paused is None
 
 
@@ -66,7 +66,7 @@ def test_while_it_is_paused_no_move_is_proposed_and_every_node_says_why() -> Non
     assert found(None) == (1, [])
     assert found(Pause(NOW, "a release")) == (
         0,
-        ["disruption is paused since 2026-11-21 12:00 UTC: a release"],
+        ["disruption has been paused since 2026-11-21 12:00 UTC: a release"],
     )
 
 
@@ -83,7 +83,7 @@ def condition(paused: Pause | None, shown: Condition | None = None) -> Condition
     return conditions.get("DisruptionPaused")
 
 
-def test_status_and_whoever_reads_the_cluster_see_that_it_is_paused() -> None:
+def test_status_shows_that_the_cluster_is_paused() -> None:
     pause = Pause(NOW, "a release")
     manifest = builders.nodepool_manifest()
     update = nodepool_update(
@@ -99,7 +99,7 @@ def test_status_and_whoever_reads_the_cluster_see_that_it_is_paused() -> None:
 
 
 def test_nodepools_show_that_disruption_is_paused_and_that_it_is_no_longer() -> None:
-    message = "disruption is paused since 2026-11-21 12:00 UTC: a release"
+    message = "disruption has been paused since 2026-11-21 12:00 UTC: a release"
     paused = ("DisruptionPaused", "True", message)
     assert condition(None) is None
     assert condition(Pause(NOW, "a release")) == paused

@@ -83,7 +83,7 @@ def test_a_pod_without_a_node_is_pending_whatever_its_status_says() -> None:
         pod(status={"phase": "Failed"}),
     ],
 )
-def test_a_pod_that_has_a_node_or_has_ended_is_nobodys_concern(left_alone: Manifest) -> None:
+def test_bound_and_finished_pods_are_not_planned(left_alone: Manifest) -> None:
     told = plan(left_alone, NODE)
 
     assert (told["nodes"], told["existing"], told["unplaced"]) == ([], [], [])
@@ -96,9 +96,7 @@ def test_a_pod_that_has_a_node_or_has_ended_is_nobodys_concern(left_alone: Manif
         (pod(status={"nominatedNodeName": "n1"}), "nominated"),
     ],
 )
-def test_a_pod_behind_a_gate_or_promised_a_node_is_left_alone_with_the_reason(
-    held: Manifest, word: str
-) -> None:
+def test_gated_and_nominated_pods_are_ignored_with_a_reason(held: Manifest, word: str) -> None:
     told = plan(held, NODE)
 
     assert (told["nodes"], told["existing"]) == ([], [])
@@ -107,14 +105,14 @@ def test_a_pod_behind_a_gate_or_promised_a_node_is_left_alone_with_the_reason(
     assert word in entry["reason"]
 
 
-def test_a_node_that_is_there_takes_pods_before_anything_is_bought() -> None:
+def test_existing_nodes_take_pods_before_new_ones_are_launched() -> None:
     told = plan(pod(), NODE)
 
     assert told["existing"] == [{"node": "n1", "pods": ["default/a"]}]
     assert (told["nodes"], told["priceHourly"]) == ([], 0)
 
 
-def test_pods_on_a_node_take_their_room() -> None:
+def test_pods_on_a_node_use_its_room() -> None:
     there = [pod(f"there-{i}", nodeName="n1") for i in range(4)]
 
     told = plan(pod(), NODE, *there)
@@ -143,7 +141,7 @@ def test_with_nodeclasses_none_is_assumed() -> None:
     assert "missing" in str(made.obstacles)
 
 
-def test_a_nodeclass_is_in_the_zones_and_boots_the_images_that_its_status_shows() -> None:
+def test_a_nodeclass_has_the_zones_and_images_of_its_status() -> None:
     arm = [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]
     nodeclass = nodeclass_manifest()
     nodeclass["status"] = {
@@ -226,11 +224,11 @@ CLAIM = cluster_scoped(
 )
 
 
-def test_a_nodeclaim_on_its_way_takes_pods() -> None:
+def test_an_in_flight_nodeclaim_takes_pods() -> None:
     assert plan(CLAIM, pod())["existing"] == [{"node": "default-x", "pods": ["default/a"]}]
 
 
-def test_a_nodeclaim_and_its_node_are_one_room() -> None:
+def test_a_nodeclaim_and_its_node_count_once() -> None:
     node = {**NODE, "spec": {"providerID": "aws:///us-east-1a/i-9"}}
     made_from = inputs(CLAIM, node, *(pod(f"p{i}") for i in range(6)))
 
@@ -249,7 +247,7 @@ def test_a_nodeclaim_and_its_node_are_one_room() -> None:
         (("Launched", "Registered", "Initialized"), Phase.INITIALIZED),
     ],
 )
-def test_a_nodeclaim_stands_where_its_conditions_say(conditions: tuple[str, ...], phase: Phase) -> None:
+def test_the_phase_of_a_nodeclaim_follows_its_conditions(conditions: tuple[str, ...], phase: Phase) -> None:
     shown = [{"type": condition, "status": "True"} for condition in conditions]
 
     (claim,) = inputs({**CLAIM, "status": {**CLAIM["status"], "conditions": shown}}).ledger.claims
@@ -257,30 +255,30 @@ def test_a_nodeclaim_stands_where_its_conditions_say(conditions: tuple[str, ...]
     assert claim.phase is phase
 
 
-def test_a_nodeclaim_that_is_being_deleted_is_no_room() -> None:
+def test_a_nodeclaim_that_is_being_deleted_takes_no_pods() -> None:
     metadata = {"name": "default-x", "deletionTimestamp": "2026-01-01T00:00:00Z"}
 
     assert inputs({**CLAIM, "metadata": metadata}).ledger.claims == ()
 
 
-def test_a_nodeclaim_that_does_not_say_what_it_offers_is_told() -> None:
+def test_a_nodeclaim_without_allocatable_is_reported() -> None:
     (fault,) = read({**CLAIM, "status": {}}).faults
 
     assert (fault.object, fault.field) == ("NodeClaim/default-x", "status.allocatable")
 
 
-def test_no_nodepool_is_refused_with_what_to_do() -> None:
-    with pytest.raises(Rejected, match=r"no NodePool.*examples/express-test/nodepool\.yaml is an example"):
+def test_files_without_a_nodepool_are_refused_with_an_example() -> None:
+    with pytest.raises(Rejected, match=r"no NodePool.*examples/express-test/nodepool\.yaml"):
         plan_inputs(read(pod()), embedded_catalog())
 
 
-def test_the_example_that_is_named_to_who_has_no_nodepool_is_there() -> None:
+def test_the_suggested_example_nodepool_exists() -> None:
     file = Path(__file__).parents[2] / "examples/express-test/nodepool.yaml"
 
     assert [m["kind"] for m in read_manifests([str(file)]).of_kind("NodePool")] == ["NodePool"]
 
 
-def test_nodepools_that_are_not_chosen_buy_nothing() -> None:
+def test_unselected_nodepools_launch_nothing() -> None:
     found = read(nodepool_manifest("one"), nodepool_manifest("two", weight=10), pod())
 
     chosen = plan_inputs(restricted(found, ["one"]), embedded_catalog())
@@ -295,7 +293,7 @@ def shape_of(*manifests: Mapping[str, Any]) -> Any:
     return found.shape
 
 
-def test_a_priority_class_gives_its_value() -> None:
+def test_a_priority_class_sets_the_priority() -> None:
     high = cluster_scoped("PriorityClass", "scheduling.k8s.io/v1", "high", value=1000)
     everyone = cluster_scoped("PriorityClass", "scheduling.k8s.io/v1", "all", value=5, globalDefault=True)
 
@@ -310,7 +308,7 @@ def test_a_priority_class_gives_its_value() -> None:
     assert priority() == 0
 
 
-def test_a_limit_range_gives_pods_of_its_namespace_the_requests_that_they_do_not_say() -> None:
+def test_a_limit_range_sets_the_missing_requests_of_pods_in_its_namespace() -> None:
     limits = {
         "apiVersion": "v1",
         "kind": "LimitRange",
@@ -348,11 +346,11 @@ def test_a_runtime_class_adds_its_overhead_selector_and_tolerations_once() -> No
     )
 
 
-def test_a_class_that_is_not_there_is_told_once_and_the_pods_go_on() -> None:
+def test_a_missing_class_is_reported_once_and_ignored() -> None:
     found = read(nodepool_manifest(), *(pod(name, priorityClassName="hihg") for name in "abc"))
 
     assert [fault.field for fault in found.faults] == ["spec.priorityClassName"]
-    assert "no PriorityClass 'hihg'" in found.faults[0].message
+    assert "PriorityClass 'hihg' does not exist" in found.faults[0].message
     assert len(plan_inputs(found, embedded_catalog()).snapshot.pods) == 3
 
 
@@ -363,7 +361,7 @@ def test_ports_of_the_hosts_network_are_host_ports() -> None:
     assert shape_of(pod(hostNetwork=True, containers=[container])).host_ports
 
 
-def test_a_volume_without_a_phase_is_free_for_a_claim_that_waits() -> None:
+def test_a_volume_without_a_phase_is_available_for_a_waiting_claim() -> None:
     zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-east-1b"]}
     volume = cluster_scoped(
         "PersistentVolume",
@@ -433,7 +431,7 @@ def test_the_same_files_give_the_same_bytes() -> None:
     assert len(set(told)) == 1
 
 
-def test_a_node_of_the_plan_says_what_it_is_and_what_it_holds() -> None:
+def test_a_planned_node_lists_its_type_and_pods() -> None:
     told = plan(*(pod(f"p{i}") for i in range(3)))
 
     (node,) = told["nodes"]
@@ -465,7 +463,7 @@ def test_a_node_of_the_plan_says_what_it_is_and_what_it_holds() -> None:
     assert 0 < told["lowerBoundHourly"] <= told["priceHourly"]
 
 
-def test_a_pod_that_stays_is_told_with_the_nodepool_and_what_would_help() -> None:
+def test_an_unplaced_pod_shows_the_nodepool_and_the_fix() -> None:
     told = plan(pod(nodeSelector={"kubernetes.io/arch": "s390x"}), pod("b"))
 
     (entry,) = told["unplaced"]
@@ -478,13 +476,13 @@ def test_a_pod_that_stays_is_told_with_the_nodepool_and_what_would_help() -> Non
 
 def test_a_plan_reads_every_kind_that_a_snapshot_is_made_of() -> None:
     of_today = [kind for kind in WATCHED if "/v1/" in kind.path]
-    assert len(of_today) >= 13  # those of an earlier age are converted when files are read
+    assert len(of_today) >= 13  # old versions are converted when files are read
     for kind in of_today:
         group = kind.path.removeprefix("/apis/").partition("/")[0] if "/apis/" in kind.path else ""
         assert GROUPS.get(kind.kind) == group
 
 
-def test_budgets_and_attachments_of_a_cluster_are_read_without_a_word() -> None:
+def test_budgets_and_attachments_of_a_cluster_are_read_without_complaints() -> None:
     guarding = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

@@ -1,4 +1,4 @@
-"""What plans are measured with: the inputs are what they are said to be, and the references know their trade."""
+"""The problems for measuring plans: their inputs match their descriptions, and the reference solvers are correct."""
 
 from __future__ import annotations
 

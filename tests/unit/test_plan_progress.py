@@ -1,4 +1,4 @@
-"""People hear of what takes long, on the side where no plan is printed."""
+"""The progress of long steps is shown on standard error."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def heard(patience_seconds: float, until: str = "") -> str:
     return text.getvalue()
 
 
-def test_what_takes_long_is_said_while_it_goes_on_and_how_long_it_took() -> None:
+def test_a_long_step_is_shown_with_its_duration() -> None:
     begun, ended = heard(patience_seconds=0.01, until="…\n").splitlines()
     assert begun == "deciding on 5 pods …"
     assert ended.startswith("deciding on 5 pods: ")
     assert ended.endswith(" s")
 
 
-def test_nothing_is_said_of_what_is_over_at_once() -> None:
+def test_a_short_step_is_not_shown() -> None:
     assert heard(patience_seconds=60) == ""

@@ -53,24 +53,24 @@ def read(*manifests: Manifest) -> Manifests:
 
 
 def pods(*manifests: Manifest) -> list[str]:
-    """Return the names of all pods, those given and those made."""
+    """Return the names of all pods, both given and created."""
     return sorted(str(pod["metadata"]["name"]) for pod in read(*manifests).of_kind("Pod"))
 
 
 def made(*manifests: Manifest) -> int:
-    """Count the pods that are there on top of those given."""
+    """Return the number of created pods."""
     given = [manifest for manifest in manifests if manifest["kind"] == "Pod"]
     return len(pods(*manifests)) - len(given)
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "ReplicationController", "StatefulSet"])
 @pytest.mark.parametrize(("replicas", "expected"), [({}, 1), ({"replicas": 3}, 3), ({"replicas": 0}, 0)])
-def test_a_workload_without_pods_is_given_its_replicas(kind: str, replicas: Manifest, expected: int) -> None:
+def test_a_workload_without_pods_gets_its_replicas(kind: str, replicas: Manifest, expected: int) -> None:
     assert made(workload(kind, **replicas)) == expected
 
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "ReplicationController"])
-def test_pods_that_are_there_are_not_made_again(kind: str) -> None:
+def test_existing_pods_are_not_created_again(kind: str) -> None:
     there = [pod(f"web-{i}", (kind, "web")) for i in "abc"]
 
     assert made(workload(kind, replicas=5), *there) == 2
@@ -86,7 +86,7 @@ def test_pods_that_are_there_are_not_made_again(kind: str) -> None:
         {"deletionTimestamp": "2026-01-01T00:00:00Z"},
     ],
 )
-def test_a_pod_that_has_ended_or_is_leaving_is_replaced(gone: dict[str, Any]) -> None:
+def test_a_finished_or_terminating_pod_is_replaced(gone: dict[str, Any]) -> None:
     assert made(workload("ReplicaSet", replicas=1), pod("web-a", ("ReplicaSet", "web"), **gone)) == 1
 
 
@@ -96,20 +96,20 @@ def test_a_pod_of_another_namespace_or_owner_counts_for_nobody_else() -> None:
     assert made(workload("ReplicaSet", replicas=1), elsewhere, pod("b", ("ReplicaSet", "other"))) == 1
 
 
-def test_a_deployment_and_its_replicaset_do_not_both_make_the_pods() -> None:
+def test_a_deployment_and_its_replicaset_create_pods_once() -> None:
     replicaset = owned(workload("ReplicaSet", "web-1", replicas=4), "Deployment", "web")
 
     assert made(workload("Deployment", replicas=4), replicaset, pod("web-1-a", ("ReplicaSet", "web-1"))) == 3
 
 
-def test_a_deployment_that_was_scaled_up_lacks_what_its_replicasets_will_not_make() -> None:
+def test_a_scaled_up_deployment_gets_the_pods_that_its_replicasets_will_not_create() -> None:
     old = owned(workload("ReplicaSet", "web-0", replicas=0), "Deployment", "web")
     new = owned(workload("ReplicaSet", "web-1", replicas=2), "Deployment", "web")
 
     assert made(workload("Deployment", replicas=5), old, new, pod("web-1-a", ("ReplicaSet", "web-1"))) == 4
 
 
-def test_in_the_midst_of_a_rollout_old_pods_count_too() -> None:
+def test_during_a_rollout_old_pods_count_too() -> None:
     old = owned(workload("ReplicaSet", "web-0", replicas=2), "Deployment", "web")
     new = owned(workload("ReplicaSet", "web-1", replicas=3), "Deployment", "web")
     there = [pod(f"web-0-{i}", ("ReplicaSet", "web-0")) for i in "ab"]
@@ -117,7 +117,7 @@ def test_in_the_midst_of_a_rollout_old_pods_count_too() -> None:
     assert made(workload("Deployment", replicas=4), old, new, *there) == 3
 
 
-def test_a_dump_of_deployments_and_pods_alone_makes_no_pod_twice() -> None:
+def test_a_dump_without_replicasets_creates_no_pod_twice() -> None:
     there = [pod(f"web-5d9c-{i}", ("ReplicaSet", "web-5d9c")) for i in "abc"]
     foreign = pod("webshop-7f-a", ("ReplicaSet", "webshop-7f"))
 
@@ -133,13 +133,13 @@ def test_pods_of_a_deployment_carry_the_hash_of_their_template() -> None:
     assert (owner["kind"], owner["name"]) == ("ReplicaSet", f"web-{labels['pod-template-hash']}")
 
 
-def test_names_of_pods_that_are_made_are_not_taken_already() -> None:
+def test_new_pods_get_unused_names() -> None:
     there = pod("web-1", ("ReplicaSet", "other"))
 
     assert pods(workload("ReplicaSet", replicas=2), there) == ["web-1", "web-2", "web-3"]
 
 
-def test_a_statefulset_makes_the_numbers_that_are_missing_with_their_claims() -> None:
+def test_a_statefulset_creates_missing_ordinals_with_their_claims() -> None:
     claims = [{"metadata": {"name": "data"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}]
     stateful = workload("StatefulSet", "db", replicas=3, volumeClaimTemplates=claims)
     kept = {
@@ -177,7 +177,7 @@ def test_a_statefulset_begins_at_its_first_ordinal() -> None:
         ({"parallelism": 3}, {"conditions": [{"type": "Failed", "status": "True"}]}, 0),
     ],
 )
-def test_a_job_makes_what_it_would_still_start(spec: Manifest, status: Manifest, expected: int) -> None:
+def test_a_job_creates_the_pods_it_would_still_start(spec: Manifest, status: Manifest, expected: int) -> None:
     assert made({**workload("Job", **spec), "status": status}) == expected
 
 
@@ -190,12 +190,12 @@ def cronjob(**spec: Any) -> Manifest:
     return thing("CronJob", "nightly", {"schedule": "0 1 * * *", "jobTemplate": job, **spec})
 
 
-def test_a_cronjob_makes_one_run() -> None:
+def test_a_cronjob_creates_one_run() -> None:
     assert pods(cronjob()) == ["nightly-run-1", "nightly-run-2"]
     assert pods(cronjob(suspend=True)) == []
 
 
-def test_a_cronjob_whose_run_is_under_way_makes_no_second() -> None:
+def test_a_cronjob_with_an_active_run_creates_no_second() -> None:
     run = owned(workload("Job", "nightly-1", parallelism=2), "CronJob", "nightly")
 
     assert made(cronjob(), run) == 2
@@ -203,21 +203,21 @@ def test_a_cronjob_whose_run_is_under_way_makes_no_second() -> None:
     assert made(cronjob(), {**run, "status": over}) == 2
 
 
-def test_a_workload_that_is_being_deleted_makes_nothing() -> None:
+def test_a_workload_that_is_being_deleted_creates_nothing() -> None:
     leaving = workload("Deployment", replicas=3)
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
     assert made(leaving) == 0
 
 
-def test_a_daemonset_is_no_pod_but_stays_for_its_overhead() -> None:
+def test_a_daemonset_creates_no_pods_but_counts_as_overhead() -> None:
     found = read(workload("DaemonSet", "agent"))
 
     assert list(found.of_kind("Pod")) == []
     assert [d["metadata"]["name"] for d in found.of_kind("DaemonSet")] == ["agent"]
 
 
-def test_the_order_of_the_files_does_not_matter_to_who_is_counted() -> None:
+def test_the_order_of_the_files_does_not_affect_the_count() -> None:
     everything: Sequence[Manifest] = (
         workload("Deployment", replicas=4),
         owned(workload("ReplicaSet", "web-1", replicas=4), "Deployment", "web"),
@@ -227,7 +227,7 @@ def test_the_order_of_the_files_does_not_matter_to_who_is_counted() -> None:
     assert pods(*everything) == pods(*reversed(everything))
 
 
-def test_more_pods_than_any_cluster_runs_are_a_mistake_of_the_file() -> None:
+def test_an_excessive_number_of_pods_is_an_error() -> None:
     found = read_manifests((), [Document(workload("Deployment", replicas=2_000_000_000), "test")])
 
     assert [fault.object for fault in found.faults] == ["Deployment/web"]

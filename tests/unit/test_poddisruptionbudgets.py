@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: which pods they guard, and which of them never allow an eviction."""
+"""PodDisruptionBudgets: the pods that they select, and budgets that never allow an eviction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.builders import shape
 
 
 def budget(expected: int = 3, *, selector: Any = None, **spec: Any) -> PodDisruptionBudget:
-    """Return a budget over pods of `web` whose status is current."""
+    """Return a budget for the pods of `web` whose status is current."""
     chosen = {"matchLabels": {"app": "web"}} if selector is None else selector
     counts = {"expectedPods": expected, "currentHealthy": 3, "desiredHealthy": 2, "disruptionsAllowed": 1}
     return parse_budget(
@@ -23,7 +23,7 @@ def budget(expected: int = 3, *, selector: Any = None, **spec: Any) -> PodDisrup
     )
 
 
-def test_a_budget_says_what_its_status_counts() -> None:
+def test_a_budget_has_the_counts_of_its_status() -> None:
     found = budget(minAvailable=2)
     assert (found.key, found.namespace) == ("default/web", "default")
     assert (found.disruptions_allowed, found.current_healthy) == (1, 3)
@@ -31,14 +31,14 @@ def test_a_budget_says_what_its_status_counts() -> None:
     assert (found.min_available, found.max_unavailable) == ("2", "")
 
 
-def test_a_budget_guards_the_pods_of_its_namespace_that_its_selector_matches() -> None:
+def test_a_budget_selects_matching_pods_of_its_namespace() -> None:
     found = budget(maxUnavailable=1)
     assert found.selects(shape())
     assert not found.selects(shape(app="other"))
     assert not found.selects(shape(namespace="elsewhere"))
 
 
-def test_an_empty_selector_guards_all_of_the_namespace_and_none_guards_nothing() -> None:
+def test_an_empty_selector_selects_the_namespace_and_none_selects_nothing() -> None:
     everything = budget(selector={})
     assert everything.selects(shape(app="other"))
     assert not everything.selects(shape(namespace="elsewhere"))
@@ -46,7 +46,7 @@ def test_an_empty_selector_guards_all_of_the_namespace_and_none_guards_nothing()
     assert not nothing.selects(shape())
 
 
-def test_a_budget_with_expressions_guards_the_pods_that_they_match() -> None:
+def test_a_budget_with_match_expressions_selects_matching_pods() -> None:
     found = budget(selector={"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]})
     assert not found.selects(shape())
     assert found.selects(shape(app="other"))
@@ -71,16 +71,16 @@ def test_a_budget_that_keeps_all_expected_pods_never_allows_an_eviction(spec: di
 @pytest.mark.parametrize(
     "spec", [{"maxUnavailable": 1}, {"maxUnavailable": "1%"}, {"minAvailable": 2}, {"minAvailable": "60%"}]
 )
-def test_a_budget_that_can_spare_a_pod_allows_evictions_at_times(spec: dict[str, Any]) -> None:
+def test_a_budget_that_leaves_a_pod_to_spare_may_allow_evictions(spec: dict[str, Any]) -> None:
     assert not budget(**spec).never_allows
 
 
-def test_a_percentage_is_taken_of_the_pods_that_are_expected() -> None:
+def test_a_percentage_refers_to_the_expected_pods() -> None:
     assert budget(expected=9, minAvailable="90%").never_allows
     assert not budget(expected=10, minAvailable="90%").never_allows
 
 
-def test_a_budget_without_pods_does_not_count_as_never_allowing() -> None:
+def test_a_budget_without_pods_does_not_count_as_never_allowing_evictions() -> None:
     assert not budget(expected=0, minAvailable=1).never_allows
 
 
@@ -96,6 +96,6 @@ def test_a_status_of_an_older_spec_allows_nothing() -> None:
 
 
 @pytest.mark.parametrize("value", ["half", "-1", -1, "50 %", 1.5])
-def test_an_amount_that_no_api_server_accepts_is_named(value: object) -> None:
+def test_an_invalid_amount_is_reported(value: object) -> None:
     with pytest.raises(ValueError, match=r"spec.minAvailable is .*must be a number of pods or a percentage"):
         budget(minAvailable=value)

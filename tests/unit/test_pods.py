@@ -1,4 +1,4 @@
-"""What a pod takes from a node, by kube-scheduler's rules."""
+"""The resources that a pod uses on a node, by kube-scheduler's rules."""
 
 from __future__ import annotations
 
@@ -146,6 +146,6 @@ def test_a_container_that_is_resized_in_place_takes_the_larger_of_both(
     assert pod_requests(spec, [{"name": "main", **status}]).cpu_milli == cpu_milli
 
 
-def test_a_quantity_that_is_none_is_named() -> None:
+def test_an_invalid_quantity_is_reported() -> None:
     with pytest.raises(QuantityError, match="'1gb' is not a quantity, did you mean '1G'"):
         pod_requests({"containers": [container(memory="1gb")]})

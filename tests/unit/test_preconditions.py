@@ -1,4 +1,4 @@
-"""What is refused before anything is read: which kubeconfig is meant, and which files."""
+"""The checks of kubeconfigs and files that run before any input is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ contexts: [{name: %s, context: {cluster: a, user: a}}]
 
 @pytest.fixture
 def usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return two kubeconfigs that KUBECONFIG names, with a context each, `prod` and `test`."""
+    """Return a folder with two kubeconfigs in KUBECONFIG, which have the contexts `prod` and `test`."""
     for name in ("prod", "test"):
         (tmp_path / name).write_text(CONFIG % name)
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'prod'}:{tmp_path / 'gone'}:{tmp_path / 'test'}")
@@ -27,26 +27,24 @@ def usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("usual")
 @pytest.mark.parametrize("context", ["", "prod", "test"])
-def test_a_context_of_any_of_the_kubeconfigs_will_do(context: str) -> None:
+def test_a_context_in_any_kubeconfig_is_accepted(context: str) -> None:
     require_kubeconfig(context)
 
 
-def test_so_will_a_file_whatever_the_usual_kubeconfigs_are(
-    usual: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kubeconfig_file_is_accepted_as_a_context(usual: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
     require_kubeconfig(str(usual / "prod"))
 
 
 @pytest.mark.usefixtures("usual")
-def test_another_context_is_refused_with_those_that_there_are() -> None:
+def test_an_unknown_context_is_refused_with_the_existing_ones() -> None:
     with pytest.raises(Rejected, match=r"--kubeconfig prud: neither a context .* did you mean 'prod'\?"):
         require_kubeconfig("prud")
-    with pytest.raises(Rejected, match="nor a file, there is prod, test"):
+    with pytest.raises(Rejected, match="nor a file; contexts: prod, test"):
         require_kubeconfig("elsewhere")
 
 
-def test_a_kubeconfig_that_cannot_be_read_is_left_to_who_reads_it(
+def test_an_unreadable_kubeconfig_is_accepted_at_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken").write_text("contexts: [")
@@ -54,11 +52,9 @@ def test_a_kubeconfig_that_cannot_be_read_is_left_to_who_reads_it(
     require_kubeconfig("prod")
 
 
-def test_files_are_refused_where_not_one_of_them_is_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_are_refused_if_none_of_them_exists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     require_files(["gone.yaml", str(tmp_path)], "plan from")
     require_files(["gone.yaml", "-"], "plan from")
-    with pytest.raises(Rejected, match=r"nothing to plan from: gone.yaml, a\x00b hold no object"):
+    with pytest.raises(Rejected, match=r"nothing to plan from: gone.yaml, a\x00b: no readable object"):
         require_files(["gone.yaml", "a\x00b"], "plan from")
     assert capsys.readouterr().err.splitlines()[0] == "gone.yaml: No such file or directory"

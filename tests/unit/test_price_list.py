@@ -62,7 +62,7 @@ def page(*products: str, token: str = "") -> dict[str, Any]:
         ("us-iso-east-1", None),
     ],
 )
-def test_each_region_asks_the_nearest_price_list(region: str, nearest: str | None) -> None:
+def test_each_region_uses_the_nearest_price_list_endpoint(region: str, nearest: str | None) -> None:
     assert price_list_region(region) == nearest
 
 
@@ -79,7 +79,7 @@ def test_on_demand_prices_are_collected_from_all_pages_of_both_kinds(
     }
 
 
-def test_the_price_list_is_asked_for_plain_linux_on_shared_tenancy_in_the_region(
+def test_the_price_list_query_is_for_plain_linux_on_shared_tenancy_in_the_region(
     ec2: Stubber, price_list: Stubber
 ) -> None:
     wanted = {
@@ -99,13 +99,13 @@ def test_the_price_list_is_asked_for_plain_linux_on_shared_tenancy_in_the_region
     assert market(ec2, price_list, "eu-west-1").on_demand_prices() == {"m5.large": 0.107}
 
 
-def test_prices_in_china_are_in_its_currency(ec2: Stubber, price_list: Stubber) -> None:
+def test_prices_in_china_are_in_cny(ec2: Stubber, price_list: Stubber) -> None:
     price_list.add_response("get_products", page(product("m5.large", {"CNY": "1.013", "USD": "0.1"})))
     price_list.add_response("get_products", page())
     assert market(ec2, price_list, "cn-north-1").on_demand_prices() == {"m5.large": 1.013}
 
 
-def test_a_product_without_a_price_is_no_price(ec2: Stubber, price_list: Stubber) -> None:
+def test_a_product_without_a_price_is_skipped(ec2: Stubber, price_list: Stubber) -> None:
     price_list.add_response(
         "get_products", page(product("m5.large", {"USD": "0"}), product("c5.large", {"USD": "1"}))
     )
@@ -113,14 +113,14 @@ def test_a_product_without_a_price_is_no_price(ec2: Stubber, price_list: Stubber
     assert market(ec2, price_list).on_demand_prices() == {"c5.large": 1.0}
 
 
-def test_an_empty_price_list_is_a_failure_not_an_answer(ec2: Stubber, price_list: Stubber) -> None:
+def test_an_empty_price_list_is_an_error(ec2: Stubber, price_list: Stubber) -> None:
     price_list.add_response("get_products", page())
     price_list.add_response("get_products", page())
     with pytest.raises(Transient, match="no on-demand prices for us-east-1"):
         market(ec2, price_list).on_demand_prices()
 
 
-def test_an_isolated_vpc_asks_no_price_list(ec2: Stubber) -> None:
+def test_an_isolated_vpc_does_not_call_the_price_list(ec2: Stubber) -> None:
     assert market(ec2).on_demand_prices() == {}
 
 
@@ -129,7 +129,7 @@ def spot(name: str, zone: str, price: str, hour: int) -> dict[str, Any]:
     return {"InstanceType": name, "AvailabilityZone": zone, "SpotPrice": price, "Timestamp": told}
 
 
-def test_the_latest_spot_price_of_each_zone_counts_whatever_the_order_of_pages(ec2: Stubber) -> None:
+def test_the_latest_spot_price_of_each_zone_counts_in_any_page_order(ec2: Stubber) -> None:
     asked = {"ProductDescriptions": ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"], "StartTime": NOW}
     rows = [spot("m5.large", "us-east-1a", "0.05", 11), spot("m5.large", "us-east-1b", "0.03", 9)]
     ec2.add_response("describe_spot_price_history", {"SpotPriceHistory": rows, "NextToken": "2"}, asked)
@@ -156,11 +156,11 @@ def test_a_throttled_call_is_transient_and_a_forbidden_one_is_rejected(ec2: Stub
 @pytest.mark.parametrize(
     ("lost", "said"),
     [
-        ("MemoryInfo", "InstanceType/m9z.large: EC2 does not say MemoryInfo"),
-        ("Ipv4AddressesPerInterface", "InstanceType/m9z.large: EC2 does not say Ipv4AddressesPerInterface"),
+        ("MemoryInfo", "InstanceType/m9z.large: EC2 did not return MemoryInfo"),
+        ("Ipv4AddressesPerInterface", "InstanceType/m9z.large: EC2 did not return Ipv4AddressesPerInterface"),
     ],
 )
-def test_a_description_that_lacks_what_capacity_needs_is_refused_by_name(
+def test_a_type_description_that_lacks_a_required_fact_is_rejected_with_its_name(
     ec2: Stubber, lost: str, said: str
 ) -> None:
     described: dict[str, Any] = {
@@ -179,7 +179,7 @@ def test_a_description_that_lacks_what_capacity_needs_is_refused_by_name(
 
 
 @pytest.mark.parametrize("broken", ["{", "[]", product("m5.large", {"USD": "free"})])
-def test_a_price_list_that_cannot_be_read_is_refused(ec2: Stubber, price_list: Stubber, broken: str) -> None:
+def test_an_unreadable_price_list_is_rejected(ec2: Stubber, price_list: Stubber, broken: str) -> None:
     price_list.add_response("get_products", page(product("c5.large", {"USD": "0.085"}), broken))
     with pytest.raises(Rejected, match=r"GetProducts: .* cannot be read"):
         market(ec2, price_list).on_demand_prices()

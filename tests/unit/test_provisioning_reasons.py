@@ -79,7 +79,7 @@ def reason(of: Shape, *pools: dict[str, Any], **fields: Any) -> str:
         ),
         (
             shape(nodeSelector={"kubernetes.io/arch": "arm64"}),
-            "needs kubernetes.io/arch In [arm64], offered is kubernetes.io/arch In [amd64]",
+            "needs kubernetes.io/arch In [arm64], but kubernetes.io/arch In [amd64] is offered",
         ),
         (
             shape(nodeSelector={"topology.kubernetes.io/zone": "us-east-1x"}),
@@ -332,7 +332,7 @@ def test_a_nodepool_that_no_type_suits_names_what_removes_most_and_what_would_he
         (
             {"resourceClaims": [{"name": "gpu"}]},
             "resource claims",
-            "ask for them by an extended resource such as nvidia.com/gpu",
+            "ask for an extended resource such as nvidia.com/gpu instead",
         ),
         ({"overhead": {"memory": "1gb"}}, "requests", "write the amount as Kubernetes does"),
     ],
@@ -350,9 +350,9 @@ def test_a_pod_that_no_node_will_do_for_is_told_what_is_in_the_way_and_what_woul
     ("refusal", "blocking", "fix"),
     [
         (
-            "persistentvolumeclaim 'data' not found: create it in the pod's namespace, or mend the name",
+            "persistentvolumeclaim 'data' not found: create it in the pod's namespace, or fix the name",
             "persistentvolumeclaim 'data'",
-            "create it in the pod's namespace, or mend the name",
+            "create it in the pod's namespace, or fix the name",
         ),
         (
             "storageclass.storage.k8s.io 'fsat' of persistentvolumeclaim 'data' not found",

@@ -90,7 +90,7 @@ def test_pods_wait_for_a_volume_that_is_made_for_a_node_on_that_node_and_no_othe
     plan = decide(inputs(snapshot=replace(seen, nodes=(node("n-a", zone=A),))))
     assert (plan.placed, plan.nodes) == ({}, ())
     assert plan.unplaced[0].reason == (
-        f"NodePool default: needs {HOSTNAME} In [n-b], and no new node has that name"
+        f"NodePool default: needs {HOSTNAME} In [n-b], but no new node has that name"
         f" (for their volumes: {HOSTNAME} In [n-b])"
     )
 
@@ -105,7 +105,7 @@ def test_a_zone_that_nothing_can_be_bought_in_is_named() -> None:
     pool = nodepool_manifest(requirements=[expression(ZONE, "In", A, C)])
     plan = decide(inputs(snapshot=snapshot(pods=mounting(B), nodepools=[pool])))
     assert plan.unplaced[0].reason == (
-        f"NodePool default: needs {ZONE} In [{B}], offered is {ZONE} In [{A}, {C}]"
+        f"NodePool default: needs {ZONE} In [{B}], but {ZONE} In [{A}, {C}] is offered"
         f" (for their volumes: {ZONE} In [{B}])"
     )
 

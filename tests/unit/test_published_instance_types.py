@@ -28,7 +28,7 @@ LABELS = {
 
 
 def derived(one: InstanceType) -> dict[str, str]:
-    """The columns of the table for a type, as the catalogue has them."""
+    """Return the columns of the table for a type, from the catalogue."""
     left, devices = one.allocatable, {name for name in one.capacity if "/" in name}
     assert devices <= set(DEVICES.values()), f"{one.name} has devices that the table has no column for"
     return {
@@ -47,7 +47,7 @@ def catalogue() -> dict[str, InstanceType]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_a_type_is_what_karpenters_published_table_says(
+def test_a_type_matches_karpenters_published_table(
     row: list[str], catalogue: dict[str, InstanceType]
 ) -> None:
     published = dict(zip(COLUMNS, row, strict=True))

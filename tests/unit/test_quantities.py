@@ -49,7 +49,7 @@ INT64 = 2**63 - 1
         ("1e+2", 100),
     ],
 )
-def test_every_suffix_and_exponent_is_read_as_kubernetes_reads_it(text: str, value: Fraction) -> None:
+def test_every_suffix_and_exponent_is_read_as_in_kubernetes(text: str, value: Fraction) -> None:
     assert parse_quantity(text) == value
 
 
@@ -74,7 +74,7 @@ def test_every_suffix_and_exponent_is_read_as_kubernetes_reads_it(text: str, val
         "1GiB",
     ],
 )
-def test_what_kubernetes_refuses_is_refused(text: str) -> None:
+def test_quantities_that_kubernetes_refuses_are_refused(text: str) -> None:
     with pytest.raises(QuantityError):
         parse_quantity(text)
 
@@ -91,7 +91,7 @@ def test_what_kubernetes_refuses_is_refused(text: str) -> None:
         ("plenty", "write a number with an optional suffix such as m, k, M, G, Ki, Mi, Gi"),
     ],
 )
-def test_a_slip_of_the_pen_is_told_what_it_may_have_meant(text: str, remedy: str) -> None:
+def test_a_common_misspelling_gets_a_suggestion(text: str, remedy: str) -> None:
     with pytest.raises(QuantityError) as caught:
         parse_quantity(text)
     assert caught.value.remedy == remedy
@@ -99,13 +99,13 @@ def test_a_slip_of_the_pen_is_told_what_it_may_have_meant(text: str, remedy: str
 
 
 @pytest.mark.parametrize("value", [None, True, [], {}, object()])
-def test_what_is_neither_text_nor_number_is_refused(value: object) -> None:
+def test_a_value_that_is_neither_text_nor_number_is_refused(value: object) -> None:
     with pytest.raises(QuantityError):
         whole_units(value)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_number_that_is_none_is_refused(value: float) -> None:
+def test_nan_and_infinity_are_refused(value: float) -> None:
     with pytest.raises(QuantityError):
         whole_units(value)
 
@@ -141,7 +141,7 @@ def test_amounts_are_rounded_away_from_zero_to_whole_units(value: object, units:
         ("1e300", INT64),
     ],
 )
-def test_amounts_stop_at_what_an_int64_holds(value: object, units: int) -> None:
+def test_amounts_are_capped_at_int64(value: object, units: int) -> None:
     assert whole_units(value) == units
 
 
@@ -160,12 +160,12 @@ def test_bytes_are_written_with_the_largest_suffix_that_divides_them(amount: int
 
 
 @given(st.integers(-(2**62), 2**62))
-def test_bytes_that_are_written_are_read_back_the_same(amount: int) -> None:
+def test_formatted_bytes_are_read_back_unchanged(amount: int) -> None:
     assert whole_units(format_bytes(amount)) == amount
 
 
 @given(st.integers(-(2**53), 2**53))
-def test_cpu_that_is_written_is_read_back_the_same(milli: int) -> None:
+def test_formatted_cpu_is_read_back_unchanged(milli: int) -> None:
     assert cpu_milli(format_cpu(milli)) == milli
 
 

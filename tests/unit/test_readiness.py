@@ -1,4 +1,4 @@
-"""Which NodePools and EC2NodeClasses can be used, and what their statuses show."""
+"""Readiness of NodePools and EC2NodeClasses, and their status."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Manifest = dict[str, Any]
 
 
 def resolved_but(kind: str, status: str, reason: str, message: str = "") -> NodeClassStatus:
-    """Return the resolution with one condition that does not hold."""
+    """Return the resolution with one false condition."""
     wrong = StatusCondition(kind, status, reason, message, NOW)
     return replace(RESOLVED, conditions=tuple(wrong if c.type == kind else c for c in GOOD))
 
@@ -66,7 +66,7 @@ def conditions(update: StatusUpdate | None) -> dict[str, tuple[str, str, str]]:
 
 
 def seen(manifest: Manifest, update: StatusUpdate | None) -> Manifest:
-    """Return the object as the next snapshot shows it, with the update written."""
+    """Return the object as the next snapshot shows it after the update."""
     assert update is not None
     status = merged_status(manifest.get("status") or {}, update.status, NOW)
     return reduce_custom({**manifest, "status": status})
@@ -87,7 +87,7 @@ def test_a_new_nodeclass_must_be_resolved() -> None:
     assert [n.name for n in to_resolve([builders.nodeclass()], unknown, NOW)] == ["default"]
 
 
-def test_a_nodeclass_whose_content_has_changed_must_be_resolved() -> None:
+def test_a_changed_nodeclass_must_be_resolved() -> None:
     ledger = builders.ledger(nodeclasses={"default": replace(RESOLVED, content="other")})
     assert len(to_resolve([builders.nodeclass()], ledger, NOW)) == 1
 
@@ -102,12 +102,12 @@ def test_a_resolution_is_valid_for_five_minutes_and_an_unready_one_for_one(
     assert to_resolve([nodeclass], ledger, old) == [nodeclass]
 
 
-def test_nodeclasses_are_resolved_by_name() -> None:
+def test_nodeclasses_are_resolved_in_the_order_of_their_names() -> None:
     nodeclasses = [builders.nodeclass(name) for name in ("c", "a", "b")]
     assert [n.name for n in to_resolve(nodeclasses, builders.ledger(), NOW)] == ["a", "b", "c"]
 
 
-def test_a_resolved_nodeclass_is_ready_and_shows_what_its_selectors_found() -> None:
+def test_a_resolved_nodeclass_is_ready_and_shows_the_selected_resources() -> None:
     update = classed(builders.nodeclass_manifest())
     assert {kind: c[0] for kind, c in conditions(update).items()} == dict.fromkeys((*KINDS, "Ready"), "True")
     assert update is not None
@@ -128,14 +128,14 @@ def test_a_resolved_nodeclass_is_ready_and_shows_what_its_selectors_found() -> N
         ("ValidationSucceeded", "TagValidationFailed"),
     ],
 )
-def test_one_thing_that_is_not_found_makes_the_nodeclass_unready_and_is_named(kind: str, reason: str) -> None:
+def test_a_missing_resource_makes_the_nodeclass_unready_and_is_named(kind: str, reason: str) -> None:
     found = conditions(classed(builders.nodeclass_manifest(), resolved_but(kind, "False", reason, "none")))
     assert found[kind] == ("False", reason, "none")
     assert found["Ready"] == ("False", "UnhealthyDependents", f"{kind}=False: none")
     assert [k for k, c in found.items() if c[0] == "True"] == [k for k in KINDS if k != kind]
 
 
-def test_an_unknown_condition_makes_ready_unknown_and_a_false_one_outweighs_it() -> None:
+def test_an_unknown_condition_makes_ready_unknown_unless_another_is_false() -> None:
     unknown = resolved_but("AMIsReady", "Unknown", "Throttled")
     assert conditions(classed(builders.nodeclass_manifest(), unknown))["Ready"][0] == "Unknown"
     no_role = StatusCondition("InstanceProfileReady", "False", "RoleNotFound")
@@ -144,13 +144,13 @@ def test_an_unknown_condition_makes_ready_unknown_and_a_false_one_outweighs_it()
     assert ready == ("False", "UnhealthyDependents", "InstanceProfileReady=False: RoleNotFound")
 
 
-def test_a_nodeclass_that_is_still_to_be_resolved_is_unknown() -> None:
+def test_a_nodeclass_that_is_not_resolved_yet_is_unknown() -> None:
     found = conditions(classed(builders.nodeclass_manifest(), None))
     assert found["ValidationSucceeded"][:2] == ("Unknown", "AwaitingReconciliation")
     assert found["Ready"][0] == "Unknown"
 
 
-def test_a_nodeclass_with_an_invalid_manifest_names_the_field_and_warns() -> None:
+def test_a_nodeclass_with_an_invalid_manifest_names_the_field_and_has_a_warning_event() -> None:
     update = classed(bad_nodeclass(), None)
     found = conditions(update)
     assert found["ValidationSucceeded"][:2] == ("False", "NodeClassValidationFailed")
@@ -160,12 +160,12 @@ def test_a_nodeclass_with_an_invalid_manifest_names_the_field_and_warns() -> Non
     assert any("spec.amiSelectorTerms" in warning for warning in update.warnings)
 
 
-def test_a_status_that_is_shown_already_is_not_written_again() -> None:
+def test_an_unchanged_status_is_not_written_again() -> None:
     manifest = builders.nodeclass_manifest()
     assert classed(seen(manifest, classed(manifest))) is None
 
 
-def test_capacity_reservations_are_not_written_again_until_one_is_gone() -> None:
+def test_unchanged_capacity_reservations_are_not_written_again_until_one_is_gone() -> None:
     manifest = builders.nodeclass_manifest()
     held = CapacityReservation("cr-1", "m5.xlarge", "us-east-1a", 2)
     block = replace(
@@ -189,7 +189,7 @@ def test_a_new_image_is_shown_even_if_no_condition_changes() -> None:
     assert [i["id"] for i in update.status["amis"]] == ["ami-new"]
 
 
-def test_a_valid_nodeclass_that_becomes_invalid_shows_it_once() -> None:
+def test_a_ready_nodeclass_that_becomes_invalid_is_reported_once() -> None:
     was_good = seen(builders.nodeclass_manifest(), classed(builders.nodeclass_manifest()))
     turned = {**bad_nodeclass(), "status": was_good["status"]}
     update = classed(turned, None)
@@ -197,7 +197,7 @@ def test_a_valid_nodeclass_that_becomes_invalid_shows_it_once() -> None:
     assert classed(seen(turned, update), None) is None
 
 
-def test_an_invalid_nodeclass_that_is_fixed_becomes_ready_without_further_writes() -> None:
+def test_a_fixed_nodeclass_becomes_ready_without_an_event() -> None:
     was_bad = seen(bad_nodeclass(), classed(bad_nodeclass(), None))
     mended = {**builders.nodeclass_manifest(), "status": was_bad["status"]}
     mended["metadata"] = {**mended["metadata"], "generation": 2}
@@ -230,7 +230,7 @@ def test_a_nodepool_is_ready_when_it_is_valid_and_its_nodeclass_is_ready() -> No
         ("ff", "Unauthorized", ("False", "Unauthorized")),
     ],
 )
-def test_a_nodepool_shows_whether_its_nodes_join_and_is_ready_in_any_case(
+def test_a_nodepool_shows_its_registration_health_and_is_ready_regardless(
     endings: str, reason: str, says: tuple[str, str]
 ) -> None:
     known = tuple(Ending(str(number), letter == "t") for number, letter in enumerate(endings))
@@ -257,7 +257,7 @@ def test_an_invalid_annotation_is_named_in_the_status_of_a_valid_nodepool() -> N
     assert conditions(pooled(mended))["ValidationSucceeded"][2] == ""
 
 
-def test_a_nodepool_whose_nodeclass_is_missing_names_it_and_the_existing_ones() -> None:
+def test_a_nodepool_without_its_nodeclass_names_it_and_the_existing_ones() -> None:
     states = {"gpu": READY["default"], "arm": READY["default"]}
     kind, reason, message = conditions(pooled(builders.nodepool_manifest(), states))["NodeClassReady"]
     assert (kind, reason) == ("False", "NodeClassNotFound")
@@ -265,21 +265,21 @@ def test_a_nodepool_whose_nodeclass_is_missing_names_it_and_the_existing_ones() 
     assert "(existing: none)" in conditions(pooled(builders.nodepool_manifest(), {}))["NodeClassReady"][2]
 
 
-def test_a_nodepool_whose_nodeclass_is_not_ready_shows_the_nodeclass_s_reason() -> None:
+def test_a_nodepool_whose_nodeclass_is_not_ready_shows_its_reason() -> None:
     states = {"default": StatusCondition("Ready", "False", "UnhealthyDependents", "AMIsReady=False: none")}
     found = conditions(pooled(builders.nodepool_manifest(), states))
     assert found["NodeClassReady"] == ("False", "UnhealthyDependents", "AMIsReady=False: none")
     assert found["Ready"][:2] == ("False", "UnhealthyDependents")
 
 
-def test_a_nodepool_whose_nodeclass_is_unknown_yet_is_unknown() -> None:
+def test_a_nodepool_whose_nodeclass_is_unknown_is_unknown() -> None:
     states = {"default": StatusCondition("Ready", "Unknown", "UnhealthyDependents", "waits")}
     found = conditions(pooled(builders.nodepool_manifest(), states))
     assert found["NodeClassReady"] == ("Unknown", "NodeClassReadinessUnknown", "waits")
     assert found["Ready"][:2] == ("Unknown", "ReconcilingDependents")
 
 
-def test_a_nodepool_with_an_invalid_manifest_names_the_field_and_a_remedy() -> None:
+def test_a_nodepool_with_an_invalid_manifest_names_the_field_and_the_remedy() -> None:
     update = pooled(bad_nodepool())
     found = conditions(update)
     assert found["ValidationSucceeded"][:2] == ("False", "NodePoolValidationFailed")
@@ -289,7 +289,7 @@ def test_a_nodepool_with_an_invalid_manifest_names_the_field_and_a_remedy() -> N
     assert update.warnings
 
 
-def test_a_valid_nodepool_that_becomes_invalid_shows_it_once() -> None:
+def test_a_ready_nodepool_that_becomes_invalid_is_reported_once() -> None:
     was_good = seen(builders.nodepool_manifest(), pooled(builders.nodepool_manifest()))
     turned = {**bad_nodepool(), "status": was_good["status"]}
     update = pooled(turned)
@@ -297,7 +297,7 @@ def test_a_valid_nodepool_that_becomes_invalid_shows_it_once() -> None:
     assert pooled(seen(turned, update)) is None
 
 
-def test_an_invalid_nodepool_that_is_fixed_becomes_ready() -> None:
+def test_a_fixed_nodepool_becomes_ready() -> None:
     was_bad = seen(bad_nodepool(), pooled(bad_nodepool()))
     mended = {**builders.nodepool_manifest(), "status": was_bad["status"]}
     update = pooled(mended)
@@ -320,7 +320,7 @@ def test_a_nodepool_counts_its_own_nodes_and_their_resources() -> None:
     assert update.status["resources"]["nodes"] == "2"
 
 
-def test_a_node_counts_from_its_launch_until_its_termination_begins() -> None:
+def test_a_node_counts_from_its_launch_until_its_termination() -> None:
     phases = (Phase.LAUNCHED, Phase.INITIALIZED, Phase.TERMINATING, Phase.PENDING)
     claims = [builders.claim(phase.value, phase=phase) for phase in phases]
     going = builders.node("Terminating", labels={"karpenter.sh/nodepool": "default"})
@@ -328,7 +328,7 @@ def test_a_node_counts_from_its_launch_until_its_termination_begins() -> None:
     assert (found["nodes"], found["resources"]["cpu"]) == (2, "8")
 
 
-def test_a_nodepool_shows_no_attachable_volumes_since_no_node_does() -> None:
+def test_a_nodepools_resources_have_no_volume_limit_as_nodes_have_none() -> None:
     offered = Resources({"cpu": 4000, "attachable-volumes-csi-ebs.csi.aws.com": 25})
     found = usage("default", [builders.claim(capacity=offered)], builders.snapshot())
     assert found["resources"].keys() == {"cpu", "ephemeral-storage", "memory", "nodes", "pods"}
@@ -339,7 +339,7 @@ def test_a_nodepool_without_nodes_shows_zero_resources() -> None:
     assert usage("default", [], builders.snapshot()) == {"nodes": 0, "resources": nothing}
 
 
-def test_one_more_node_is_shown_even_if_no_condition_changes() -> None:
+def test_an_additional_node_is_shown_even_if_no_condition_changes() -> None:
     manifest = builders.nodepool_manifest()
     shown = seen(manifest, pooled(manifest))
     assert pooled(shown) is None
@@ -369,13 +369,13 @@ def test_a_condition_of_another_writer_causes_no_write() -> None:
     assert pooled(shown) is None
 
 
-def test_the_message_of_a_manifest_with_many_problems_fits_into_a_condition() -> None:
+def test_the_message_about_many_errors_fits_into_a_condition() -> None:
     wrong = [builders.expression(f"example.com/{n}", "Is", "x" * 50) for n in range(60)]
     message = conditions(pooled(builders.nodepool_manifest(requirements=wrong)))["ValidationSucceeded"][2]
     assert 100 < len(message) <= 1024
 
 
-def test_ready_comes_from_the_update_or_else_from_the_shown_status() -> None:
+def test_ready_is_read_from_the_pending_update_or_else_from_the_current_status() -> None:
     manifest = builders.nodeclass_manifest()
     update = classed(manifest)
     assert ready_condition(update, manifest).status == "True"
@@ -394,7 +394,7 @@ def test_a_nodepool_shows_the_observed_generation_of_its_nodeclass() -> None:
     assert "nodeClassObservedGeneration" not in missing.status
 
 
-def test_a_ready_that_another_controller_set_to_false_stays_and_one_set_to_true_does_not() -> None:
+def test_a_foreign_ready_condition_is_kept_if_false_and_overwritten_if_true() -> None:
     manifest = builders.nodeclass_manifest()
     parsed = Parsed(builders.nodeclass())
     good = builders.nodeclass_status(conditions=(StatusCondition("SubnetsReady", "True", "SubnetsReady"),))

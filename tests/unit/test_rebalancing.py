@@ -206,14 +206,14 @@ def test_rebalancing_and_consolidation_together_come_to_an_end(seed: int) -> Non
 @pytest.mark.parametrize(
     ("value", "disruption", "told"),
     [
-        ("on", {}, "must be Off or On, did you mean 'On'?; taken as Off"),
-        ("yes", {}, "must be Off or On; taken as Off"),
+        ("on", {}, "must be Off or On, did you mean 'On'?; treated as Off"),
+        ("yes", {}, "must be Off or On; treated as Off"),
         (
             "On",
             {"policy": "WhenEmpty"},
-            "does nothing beside spec.disruption.consolidationPolicy 'WhenEmpty'",
+            "has no effect with spec.disruption.consolidationPolicy 'WhenEmpty'",
         ),
-        ("On", {"after": "Never"}, "does nothing beside spec.disruption.consolidateAfter 'Never'"),
+        ("On", {"after": "Never"}, "has no effect with spec.disruption.consolidateAfter 'Never'"),
     ],
 )
 def test_what_cannot_be_meant_is_said(value: str, disruption: Mapping[str, Any], told: str) -> None:

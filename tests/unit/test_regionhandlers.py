@@ -1,4 +1,4 @@
-"""How the functions of a region take events: routing what EventBridge sends, dispatch what has waited."""
+"""How the functions of a region handle events: routing those of EventBridge, dispatch delayed invocations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Outside:
-    """Takes what is invoked, and what is put off; some functions are not there, some cannot be reached."""
+    """Records invocations and delays. Some functions do not exist, and some cannot be reached."""
 
     def __init__(self, *, missing: str = "", away: str = "") -> None:
         self.missing, self.away = missing, away
@@ -60,7 +60,7 @@ class Outside:
 
 
 class Routed:
-    """Notes what is routed, and fails as told."""
+    """Records what is routed, and fails if requested."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
@@ -80,7 +80,7 @@ class Routed:
         return Report()
 
 
-def test_an_event_of_eventbridge_is_routed_with_the_account_of_the_function() -> None:
+def test_an_eventbridge_event_is_routed_with_the_functions_account() -> None:
     routed = Routed()
 
     routing_events(Outside().parts(Concern.ROUTING), routed.route, routed.tick)(EVENT, CONTEXT)
@@ -89,7 +89,7 @@ def test_an_event_of_eventbridge_is_routed_with_the_account_of_the_function() ->
     assert routed.ticks == 0
 
 
-def test_a_tick_of_routings_own_is_no_event() -> None:
+def test_a_tick_of_routing_is_not_an_event() -> None:
     routed = Routed()
 
     routing_events(Outside().parts(Concern.ROUTING), routed.route, routed.tick)({"why": "tick"}, CONTEXT)
@@ -97,7 +97,7 @@ def test_a_tick_of_routings_own_is_no_event() -> None:
     assert (routed.events, routed.ticks) == ([], 1)
 
 
-def test_an_event_that_cannot_be_routed_now_is_tried_again_as_it_came_until_it_has_had_its_attempts() -> None:
+def test_an_event_that_cannot_be_routed_is_retried_unchanged_until_no_attempts_are_left() -> None:
     outside, routed = Outside(), Routed(Transient("DynamoDB is away"))
     handle = routing_events(outside.parts(Concern.ROUTING), routed.route, routed.tick)
 
@@ -112,7 +112,7 @@ def test_an_event_that_cannot_be_routed_now_is_tried_again_as_it_came_until_it_h
         handle(outside.put_off[-1][1].payload, CONTEXT)
 
 
-def test_an_event_that_is_refused_is_not_tried_again() -> None:
+def test_a_rejected_event_is_not_retried() -> None:
     outside, routed = Outside(), Routed(Rejected("no event"))
 
     routing_events(outside.parts(Concern.ROUTING), routed.route, routed.tick)(EVENT, CONTEXT)
@@ -120,7 +120,7 @@ def test_an_event_that_is_refused_is_not_tried_again() -> None:
     assert outside.put_off == []
 
 
-def test_a_tick_that_fails_is_made_good_by_the_next_one() -> None:
+def test_a_failed_tick_is_not_retried_since_the_next_one_follows() -> None:
     outside, routed = Outside(), Routed(Transient("EC2 is away"))
 
     with pytest.raises(Transient, match="EC2 is away"):
@@ -132,7 +132,7 @@ def records(*bodies: str) -> Mapping[str, Any]:
     return {"Records": [{"messageId": f"m{number}", "body": body} for number, body in enumerate(bodies)]}
 
 
-def test_what_has_waited_is_invoked_and_only_what_could_not_be_comes_back() -> None:
+def test_delayed_invocations_are_invoked_and_only_failed_ones_are_redelivered() -> None:
     ticks: list[Mapping[str, Any]] = []
     outside = Outside(missing="repair", away="termination")
     handle = delayed_or_scheduled(outside.parts(Concern.DISPATCH), ticks.append)
@@ -145,7 +145,7 @@ def test_what_has_waited_is_invoked_and_only_what_could_not_be_comes_back() -> N
     assert ticks == []
 
 
-def test_a_schedule_wakes_dispatch_without_records() -> None:
+def test_a_scheduled_event_runs_dispatch_without_records() -> None:
     ticks: list[Mapping[str, Any]] = []
 
     answer = delayed_or_scheduled(Outside().parts(Concern.DISPATCH), ticks.append)({"why": "tick"}, CONTEXT)

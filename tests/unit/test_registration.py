@@ -17,7 +17,7 @@ VALUE: dict[str, Any] = {
 }
 
 
-def test_a_registration_comes_back_as_it_was_written() -> None:
+def test_a_registration_is_read_as_it_was_written() -> None:
     registration = Registration(
         "shop", "vpc-01234567", ("nodes", "gpus"), "private", {"ISOLATED_VPC": "true"}
     )
@@ -34,7 +34,7 @@ def test_the_longest_registration_fits_into_a_standard_parameter() -> None:
     assert len(registration.to_json()) < 4096
 
 
-def test_settings_are_the_clusters_and_the_deployments() -> None:
+def test_settings_combine_those_of_the_cluster_and_the_deployment() -> None:
     deployment = Settings("eu-west-1", table_name="t", bucket_name="b", queue_url="q", session_role_arn="r")
 
     settings = settings_of(read_registration("shop", json.dumps(VALUE)), deployment)
@@ -65,7 +65,7 @@ def test_settings_are_the_clusters_and_the_deployments() -> None:
         ({"settings": {"SESSION_ROLE_ARN": "arn"}}, "settings.SESSION_ROLE_ARN: unknown"),
     ],
 )
-def test_what_is_wrong_is_named_with_what_would_be_right(change: dict[str, Any], said: str) -> None:
+def test_a_fault_is_reported_with_what_would_be_right(change: dict[str, Any], said: str) -> None:
     with pytest.raises(Rejected) as rejected:
         read_registration("shop", json.dumps(VALUE | change))
 
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_named_with_what_would_be_right(change: dict[str, Any],
     assert said in str(rejected.value)
 
 
-def test_what_a_later_release_has_added_keeps_no_release_from_serving_the_cluster() -> None:
+def test_additions_of_a_later_release_do_not_stop_a_release_from_serving_the_cluster() -> None:
     added = {"zones": ["a"], "settings": {**VALUE["settings"], "OF_TOMORROW": "1", "ALSO": {"no": "text"}}}
 
     read = read_registration("shop", json.dumps(VALUE | added), of_any_release=True)
@@ -83,7 +83,7 @@ def test_what_a_later_release_has_added_keeps_no_release_from_serving_the_cluste
     assert json.loads(read.to_json())["settings"] == {**VALUE["settings"], "OF_TOMORROW": "1"}
 
 
-def test_no_registration_of_any_release_sets_what_is_the_deployments() -> None:
+def test_no_registration_can_override_settings_of_the_deployment() -> None:
     foreign = {"settings": {"AWS_REGION": "eu-north-1", "CLOUDWATCH_METRICS": "true", "TABLE_NAME": "mine"}}
 
     read = read_registration("shop", json.dumps(VALUE | foreign), of_any_release=True)
@@ -91,7 +91,7 @@ def test_no_registration_of_any_release_sets_what_is_the_deployments() -> None:
     assert read.settings == {}
 
 
-def test_what_is_wrong_in_what_is_known_is_rejected_whatever_release_wrote_it() -> None:
+def test_faults_in_known_keys_are_rejected_whichever_release_wrote_them() -> None:
     wrong = {"zones": ["a"], "settings": {"OF_TOMORROW": "1", "RESERVED_ENIS": "-1"}}
 
     with pytest.raises(Rejected, match="must not be negative") as rejected:
@@ -100,13 +100,13 @@ def test_what_is_wrong_in_what_is_known_is_rejected_whatever_release_wrote_it() 
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "[]", "null", '"shop"'])
-def test_what_is_no_registration_is_rejected(text: str) -> None:
+def test_a_value_that_is_not_a_registration_is_rejected(text: str) -> None:
     with pytest.raises(Rejected, match="expected a") as rejected:
         read_registration("shop", text)
     assert len(str(rejected.value)) < 500
 
 
 @pytest.mark.parametrize("name", ["s", "s" * 65, "../shop", "shop*", "${aws:username}", ""])
-def test_a_name_that_no_session_can_have_is_rejected(name: str) -> None:
+def test_a_cluster_name_that_is_not_a_valid_session_name_is_rejected(name: str) -> None:
     with pytest.raises(Rejected, match="name: expected 2 to 64 letters"):
         read_registration(name, json.dumps(VALUE))

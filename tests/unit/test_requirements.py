@@ -26,19 +26,19 @@ INT64 = 2**63 - 1
         ("Lte", ["3"], ["3", "2"], ["4", "a"]),
     ],
 )
-def test_each_operator_allows_what_it_says(
+def test_each_operator_allows_its_values(
     operator: str, values: list[str], yes: list[str], no: list[str]
 ) -> None:
     needed = requirement("example.com/key", operator, values)
     assert [value for value in yes + no if needed.allows(value)] == yes
 
 
-def test_a_value_beyond_64_bits_is_no_integer() -> None:
+def test_a_value_beyond_64_bits_is_not_an_integer() -> None:
     assert not requirement("k", "Gte", ["0"]).allows(str(INT64 + 1))
     assert requirement("k", "Gte", ["0"]).allows(str(INT64))
 
 
-def test_greater_than_the_greatest_integer_is_nothing() -> None:
+def test_a_bound_above_the_greatest_integer_allows_nothing() -> None:
     assert requirement("k", "Gt", [str(INT64)]).is_empty
 
 
@@ -114,7 +114,7 @@ def test_a_pod_may_constrain_a_well_known_key_that_the_pool_does_not_mention() -
     assert NO_REQUIREMENTS.conflict(wanted, undefined=frozenset()) is not None
 
 
-def test_a_key_that_nobody_defines_is_a_conflict_with_a_spelling_hint() -> None:
+def test_an_undefined_key_is_a_conflict_with_a_spelling_hint() -> None:
     offered = Requirements.of(requirement("example.com/team", "In", ["a"]))
     conflict = offered.conflict(Requirements.of(requirement("example.com/taem", "In", ["a"])))
     assert str(conflict) == (
@@ -122,13 +122,15 @@ def test_a_key_that_nobody_defines_is_a_conflict_with_a_spelling_hint() -> None:
     )
 
 
-def test_a_conflict_says_what_is_wanted_and_what_is_offered() -> None:
+def test_a_conflict_shows_what_is_wanted_and_what_is_offered() -> None:
     offered = Requirements.of(requirement(ARCH, "In", ["amd64"]))
     conflict = offered.conflict(Requirements.of(requirement(ARCH, "In", ["arm64"])))
-    assert str(conflict) == "needs kubernetes.io/arch In [arm64], offered is kubernetes.io/arch In [amd64]"
+    assert (
+        str(conflict) == "needs kubernetes.io/arch In [arm64], but kubernetes.io/arch In [amd64] is offered"
+    )
 
 
-def test_two_refusals_of_a_label_never_clash() -> None:
+def test_two_requirements_that_tolerate_absence_never_conflict() -> None:
     offered = Requirements.of(requirement("k", "DoesNotExist"))
     assert offered.conflict(Requirements.of(requirement("k", "NotIn", ["a"]))) is None
     assert offered.conflict(Requirements.of(requirement("k", "In", ["a"]))) is not None
@@ -144,11 +146,11 @@ def test_two_refusals_of_a_label_never_clash() -> None:
         (requirement("k", "Gt", ["3"]).intersection(requirement("k", "Lt", ["9"])), "k >=4 <=8"),
     ],
 )
-def test_a_requirement_reads_well(needed: Requirement, text: str) -> None:
+def test_a_requirement_is_formatted_for_messages(needed: Requirement, text: str) -> None:
     assert str(needed) == text
 
 
-def test_a_label_that_must_be_there_must_be_there_whatever_values_are_excluded_too() -> None:
+def test_a_required_label_stays_required_if_values_are_excluded_too() -> None:
     both = requirement("team", "Exists").intersection(requirement("team", "NotIn", ("a",)))
 
     assert not both.tolerates_absence

@@ -1,4 +1,4 @@
-"""Launching into reserved capacity: the reservation is named, and no other reservation is used by chance."""
+"""Launching into reserved capacity: the reservation is explicit, and no other one is used by accident."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_template_names_the_reservation_and_allows_nothing_else() -> None:
     }
 
 
-def test_unreserved_capacity_stays_out_of_open_reservations() -> None:
+def test_unreserved_launches_do_not_use_open_reservations() -> None:
     _, templates = launch_plan(CLAIM, options(["m5.large"]), NODECLASS, status(), CLUSTER)
 
     assert {str(t.data["CapacityReservationSpecification"]) for t in templates} == {
@@ -63,7 +63,7 @@ def test_unreserved_capacity_stays_out_of_open_reservations() -> None:
     ],
     ids=["ordinary", "capacity block", "interruptible"],
 )
-def test_the_request_states_the_kind_of_reservation(
+def test_a_launch_request_names_the_type_of_its_reservation(
     reservation: CapacityReservation, target: str, market: str | None
 ) -> None:
     _, (template,) = planned(reservation)
@@ -74,7 +74,7 @@ def test_the_request_states_the_kind_of_reservation(
     assert ("ReservedCapacityOptions" in fleet) == (reservation is PASSING)
 
 
-def test_a_request_has_one_kind_of_reservation_that_of_the_cheapest_option() -> None:
+def test_a_request_has_one_reservation_type_that_of_the_cheapest_offering() -> None:
     elsewhere = replace(BLOCK, zone="us-east-1b")
 
     request, _ = planned(PLAIN, elsewhere)
@@ -82,7 +82,7 @@ def test_a_request_has_one_kind_of_reservation_that_of_the_cheapest_option() -> 
     assert [override.zone for override in request.overrides] == ["us-east-1a"]
 
 
-def test_a_stored_request_keeps_its_kind_of_reservation() -> None:
+def test_the_reservation_type_of_a_request_is_stored() -> None:
     request, _ = planned(BLOCK)
 
     assert LaunchRequest.from_item(request.claim, request.to_item()) == request

@@ -10,7 +10,7 @@ from nodesmith.model.apimachinery.resources import (
 )
 
 
-def test_a_resource_that_is_not_named_is_zero() -> None:
+def test_a_resource_that_is_not_listed_is_zero() -> None:
     assert Resources({"cpu": 5}).of("memory") == 0
     assert NOTHING.cpu_milli == NOTHING.memory_bytes == NOTHING.pods == 0
 
@@ -21,7 +21,7 @@ def test_a_zero_counts_as_absent_in_equality_and_hash() -> None:
     assert Resources({"cpu": 1}) != Resources({"cpu": 2})
 
 
-def test_sums_and_differences_go_name_by_name() -> None:
+def test_sums_and_differences_are_calculated_by_name() -> None:
     a, b = Resources({"cpu": 3, "pods": 1}), Resources({"cpu": 1, "memory": 8})
     assert a + b == Resources({"cpu": 4, "pods": 1, "memory": 8})
     assert a - b == Resources({"cpu": 2, "pods": 1, "memory": -8})
@@ -41,7 +41,7 @@ def test_sums_and_differences_go_name_by_name() -> None:
         ({"cpu": 1}, {"cpu": -2}, False),
     ],
 )
-def test_what_fits_is_no_more_than_there_is_of_each(
+def test_a_list_fits_if_every_amount_is_available(
     asked: dict[str, int], room: dict[str, int], fits: bool
 ) -> None:
     assert Resources(asked).fits_in(Resources(room)) is fits
@@ -64,7 +64,7 @@ def test_a_bad_quantity_in_a_list_is_refused() -> None:
         parse_resources({"memory": "1gb"})
 
 
-def test_a_list_is_written_as_kubernetes_writes_it() -> None:
+def test_a_list_is_written_in_kubernetes_format() -> None:
     resources = Resources({"pods": 58, "memory": 2**31, "cpu": 1930, "hugepages-2Mi": 2**21})
     assert format_resources(resources) == {
         "cpu": "1930m",

@@ -1,4 +1,4 @@
-"""How often a pool has taken nodes back is part of what its nodes cost, and is forgotten by and by."""
+"""The interruptions of a pool add to the cost of its nodes, and are gradually forgotten."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POOL, OTHER = (OfferingKey("spot", "m5.large", zone) for zone in ZONES[:2])
 HOUR = timedelta(hours=1)
 
 
-def test_what_is_remembered_halves_with_every_half_life() -> None:
+def test_losses_halve_with_every_half_life() -> None:
     risk = Risk(0.8, NOW)
     assert risk.losses_at(NOW + HALF_LIFE) == pytest.approx(0.4)
     assert risk.losses_at(NOW + 3 * HALF_LIFE) == pytest.approx(0.1)
@@ -34,7 +34,7 @@ def test_what_is_remembered_halves_with_every_half_life() -> None:
 
 
 @pytest.mark.parametrize("each_hour", [0.1, 0.5])
-def test_a_pool_that_takes_its_node_so_many_times_an_hour_costs_so_many_interruptions_more(
+def test_the_surcharge_of_a_pool_follows_its_rate_of_interruptions(
     each_hour: float,
 ) -> None:
     risk, now = Risk(0.0, NOW), NOW
@@ -46,14 +46,14 @@ def test_a_pool_that_takes_its_node_so_many_times_an_hour_costs_so_many_interrup
     assert risk.surcharge_percent(now, 0.0) == 0
 
 
-def test_one_interruption_of_an_only_node_is_three_percent_and_forgotten_within_a_week() -> None:
+def test_one_interruption_of_the_only_node_adds_three_percent_and_is_forgotten_within_a_week() -> None:
     risk = Risk(0.0, NOW).after(1.0, NOW)
     assert risk.surcharge_percent(NOW, 1.0) == round(100 * log(2) / 24) == 3
     assert risk.surcharge_percent(risk.forgotten_at, 1.0) == 0
     assert timedelta(days=6) < risk.forgotten_at - NOW < timedelta(days=7)
 
 
-def test_a_pool_is_blamed_by_the_share_of_our_nodes_that_it_took() -> None:
+def test_the_losses_of_a_pool_are_the_share_of_nodes_that_it_interrupted() -> None:
     fields = {"capacity_type": "spot", "instance_type": "m5.large"}
     here = [builders.claim(f"here-{n}", phase=Phase.INITIALIZED, zone=ZONES[0], **fields) for n in range(4)]
     there = builders.claim("there", phase=Phase.REGISTERED, zone=ZONES[1], **fields)
@@ -63,7 +63,7 @@ def test_a_pool_is_blamed_by_the_share_of_our_nodes_that_it_took() -> None:
     assert found == {POOL: Risk(0.5, NOW), OTHER: Risk(1.25, NOW)}
 
 
-def test_risks_come_back_from_the_ledgers_data_as_they_were() -> None:
+def test_risks_are_read_from_the_ledger_as_they_were_written() -> None:
     ledger = Ledger(risks={POOL: Risk(0.5, NOW), OTHER: Risk(1.5, NOW - HOUR)})
     assert read_ledger(json.loads(json.dumps(ledger_item(ledger)))).risks == ledger.risks
 
@@ -72,7 +72,7 @@ def test_risks_come_back_from_the_ledgers_data_as_they_were() -> None:
 
 
 def bought(risks: dict[OfferingKey, Risk], *requirements: dict[str, Any], hours: float = 1.0) -> Plan:
-    """Decide about one pod for which there is spot only."""
+    """Decide about one pod for which only spot is available."""
     wanted = [builders.expression("karpenter.sh/capacity-type", "In", "spot"), *requirements]
     pool = builders.nodepool_manifest(requirements=wanted)
     pods = builders.pods(builders.shape("900m", "1Gi"), 1)
@@ -84,24 +84,24 @@ def bought(risks: dict[OfferingKey, Risk], *requirements: dict[str, Any], hours:
 
 
 def choices(plan: Plan) -> tuple[OfferingKey, ...]:
-    """Return what EC2 is asked for, for the only node, cheapest first."""
+    """Return the offerings requested from EC2 for the only node, cheapest first."""
     (node,) = plan.nodes
     return node.request.offerings()
 
 
 def often(plan: Plan, number: int = 5) -> dict[OfferingKey, Risk]:
-    """Let the pool that a plan prefers have taken our only node so many times."""
+    """Return the risks if the preferred pool has interrupted the only node this many times."""
     return {choices(plan)[0]: Risk(float(number), NOW)}
 
 
-def test_a_pool_that_has_interrupted_us_often_is_left_out_where_its_type_is_sold_elsewhere() -> None:
+def test_a_pool_with_frequent_interruptions_is_left_out_if_its_type_has_other_pools() -> None:
     plain = bought({})
     risky = bought(often(plain))
     assert choices(plain)[0] not in choices(risky)
     assert {k.instance_type for k in choices(plain)} <= {k.instance_type for k in choices(risky)}
 
 
-def test_what_is_bought_in_its_place_is_the_next_that_costs_least() -> None:
+def test_the_next_cheapest_offering_is_bought_in_its_place() -> None:
     plain = bought({})
     risky = bought(often(plain))
     assert choices(risky)[0] == next(key for key in choices(plain) if key != choices(plain)[0])
@@ -110,7 +110,7 @@ def test_what_is_bought_in_its_place_is_the_next_that_costs_least() -> None:
 ONE_TYPE = builders.expression("node.kubernetes.io/instance-type", "In", "m5.large")
 
 
-def test_where_nothing_else_would_do_it_is_bought_all_the_same_and_at_its_price() -> None:
+def test_a_risky_pool_is_bought_at_its_price_if_nothing_else_fits() -> None:
     plain = bought({}, ONE_TYPE)
     zone = builders.expression("topology.kubernetes.io/zone", "In", choices(plain)[0].zone)
     risky = bought(often(plain, 50), ONE_TYPE, zone)
@@ -120,7 +120,7 @@ def test_where_nothing_else_would_do_it_is_bought_all_the_same_and_at_its_price(
     )
 
 
-def test_of_few_types_one_that_is_risky_everywhere_comes_last_and_stays_a_way_out() -> None:
+def test_a_type_that_is_risky_everywhere_comes_last_among_few_types() -> None:
     few = builders.expression("node.kubernetes.io/instance-type", "In", "m5.large", "m5a.large")
     plain = bought({}, few)
     first = choices(plain)[0].instance_type
@@ -130,6 +130,6 @@ def test_of_few_types_one_that_is_risky_everywhere_comes_last_and_stays_a_way_ou
     assert choices(risky)[-1].instance_type == first
 
 
-def test_where_interruptions_are_said_to_cost_nothing_price_alone_decides() -> None:
+def test_price_alone_decides_if_interruptions_cost_nothing() -> None:
     plain = bought({})
     assert choices(bought(often(plain, 50), hours=0.0)) == choices(plain)

@@ -1,4 +1,4 @@
-"""`nodesmith rollback`: which release is returned to, and what is switched."""
+"""`nodesmith rollback`: the target release, and the functions that are switched."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BOTH = ("nodesmith-dispatch", "nodesmith-lifecycle")
 
 
 def published(*deployments: str) -> list[FunctionVersion]:
-    """Return the versions of two functions, one a deployment; dispatch has had one more before."""
+    """Return the versions of two functions, one per deployment. dispatch has one more, older version."""
     return [
         FunctionVersion(function, number + (function == BOTH[0]), release, NOON + timedelta(days=number))
         for number, release in enumerate(deployments, start=1)
@@ -36,7 +36,7 @@ def serving(dispatch: int, lifecycle: int) -> dict[str, int]:
     return dict(zip(BOTH, (dispatch, lifecycle), strict=True))
 
 
-def test_versions_that_were_deployed_together_are_one_release_and_the_newest_comes_first() -> None:
+def test_versions_deployed_together_are_one_release_sorted_newest_first() -> None:
     found = releases(published("1-a", "2-b"), serving(3, 2))
 
     assert [each.name for each in found] == ["2-b", "1-a"]
@@ -52,22 +52,22 @@ def test_versions_that_were_deployed_together_are_one_release_and_the_newest_com
         (serving(4, 2), "2-b"),  # taking it back was cut off
     ],
 )
-def test_the_release_before_the_one_that_serves_is_returned_to(live: dict[str, int], expected: str) -> None:
+def test_the_default_target_is_the_release_before_the_live_one(live: dict[str, int], expected: str) -> None:
     assert target(releases(published("1-a", "2-b", "3-c"), live), "", live).name == expected
 
 
-def test_a_release_may_be_asked_for_by_name() -> None:
+def test_a_release_can_be_selected_by_name() -> None:
     live = serving(4, 3)
     assert target(releases(published("1-a", "2-b", "3-c"), live), "1-a", live).name == "1-a"
 
 
-def test_what_cannot_be_returned_to_is_refused_with_what_there_is() -> None:
+def test_an_impossible_target_is_refused_with_the_existing_releases() -> None:
     live = serving(3, 2)
     known = releases(published("1-a", "2-b"), live)
 
-    with pytest.raises(Rejected, match="--to 9-z: there is no such release; there are: 2-b, 1-a"):
+    with pytest.raises(Rejected, match="--to 9-z: no such release; releases: 2-b, 1-a"):
         target(known, "9-z", live)
-    with pytest.raises(Rejected, match="no release before the one that serves"):
+    with pytest.raises(Rejected, match="no release before the live one"):
         target(releases(published("1-a"), serving(2, 1)), "", serving(2, 1))
     with pytest.raises(Rejected, match="1-a has no version of nodesmith-private-lifecycle"):
         target(known, "", {**live, "nodesmith-private-lifecycle": 1})
@@ -75,7 +75,7 @@ def test_what_cannot_be_returned_to_is_refused_with_what_there_is() -> None:
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Two releases of two functions, and a function of somebody else."""
+    """Two releases of two functions, and an unrelated function."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "none")
     with strict_aws():
@@ -123,7 +123,7 @@ def run(**options: Any) -> int:
     return rollback(Functions(client), **given)
 
 
-def test_all_functions_serve_by_the_release_before_and_others_are_left_alone(
+def test_all_functions_are_rolled_back_and_others_are_left_alone(
     aws: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = live(aws)
@@ -132,11 +132,11 @@ def test_all_functions_serve_by_the_release_before_and_others_are_left_alone(
 
     assert [int(old) - int(new) for old, new in zip(before, live(aws), strict=True)] == [1, 1]
     said = capsys.readouterr().out
-    assert "2 functions serve by release 1-a" in said
+    assert "2 functions now run release 1-a" in said
     assert "others" not in said
 
 
-def test_a_rollback_that_was_cut_off_goes_on(aws: Any) -> None:
+def test_an_interrupted_rollback_is_continued(aws: Any) -> None:
     first = aws.list_versions_by_function(FunctionName=BOTH[1])["Versions"][1]["Version"]
     aws.update_alias(FunctionName=BOTH[1], Name="live", FunctionVersion=first)
 
@@ -159,7 +159,7 @@ def test_a_dry_run_says_what_would_be_switched_and_switches_nothing(
     assert live(aws) == before
 
 
-def test_nothing_is_switched_without_consent(aws: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_switched_without_confirmation(aws: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     before = live(aws)
     monkeypatch.setattr(typer, "confirm", lambda *_, **__: False)
 
@@ -168,7 +168,7 @@ def test_nothing_is_switched_without_consent(aws: Any, monkeypatch: pytest.Monke
     assert live(aws) == before
 
 
-def test_releases_are_listed_with_the_one_that_serves(aws: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_releases_are_listed_with_the_live_one(aws: Any, capsys: pytest.CaptureFixture[str]) -> None:
     run(listed=True)
 
     lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]

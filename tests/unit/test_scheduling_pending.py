@@ -83,7 +83,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "volume that an older writer did not look at": (
         {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data-0"}}]},
-        "the snapshot's writer did not look at its volumes: update the forwarder",
+        "the snapshot lacks the node affinity of its volumes: update the forwarder",
     ),
     "volume out of reach": (
         {

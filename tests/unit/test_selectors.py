@@ -24,7 +24,7 @@ LABELS = {"app": "web", "track": "canary"}
         ({"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "app", "operator": "Exists"}]}, True),
     ],
 )
-def test_a_selector_selects_as_kubernetes_does(raw: dict[str, Any], matches: bool) -> None:
+def test_a_selector_selects_as_in_kubernetes(raw: dict[str, Any], matches: bool) -> None:
     selector = parse_selector(raw)
 
     assert selector is not None
@@ -44,7 +44,7 @@ def test_a_selector_that_contradicts_itself_selects_nothing_not_even_pods_withou
         assert not selector.matches(labels)
 
 
-def test_selectors_of_many_values_have_different_keys() -> None:
+def test_selectors_with_many_values_have_different_keys() -> None:
     def key(*values: str) -> str:
         selector = parse_selector({"matchExpressions": [{"key": "app", "operator": "In", "values": values}]})
         assert selector is not None
@@ -68,7 +68,7 @@ def test_match_label_keys_narrow_a_selector_to_the_pods_own_values() -> None:
     assert not selector.matches({"track": "canary"})
 
 
-def test_the_same_selection_has_the_same_key_however_it_is_written() -> None:
+def test_equivalent_selectors_have_the_same_key() -> None:
     short = parse_selector({"matchLabels": {"b": "2", "a": "1"}})
     long = parse_selector(
         {
@@ -85,6 +85,6 @@ def test_the_same_selection_has_the_same_key_however_it_is_written() -> None:
     assert short.key == long.key
 
 
-def test_an_unknown_operator_is_refused_with_the_likely_one() -> None:
+def test_an_unknown_operator_is_refused_with_a_suggestion() -> None:
     with pytest.raises(ValueError, match="unknown operator 'Exist', did you mean 'Exists'"):
         parse_selector({"matchExpressions": [{"key": "app", "operator": "Exist"}]})

@@ -50,16 +50,14 @@ def test_a_setting_is_read_from_its_variable(variable: str, text: str, name: str
         ("SCHEDULER_CONFIG", "system", "must be List, System or JSON"),
     ],
 )
-def test_a_value_that_cannot_be_is_rejected_with_variable_and_meaning(
-    variable: str, text: str, said: str
-) -> None:
+def test_an_invalid_value_is_rejected_with_variable_and_meaning(variable: str, text: str, said: str) -> None:
     with pytest.raises(Rejected, match=f"{variable}='{text}': {said}") as rejected:
         read_settings({"AWS_REGION": "eu-west-1", variable: text})
     meaning = next(f.metadata["meaning"] for f in fields(Settings) if f.metadata["env"] == variable)
     assert meaning in str(rejected.value)
 
 
-def test_scheduling_is_karpenters_unless_it_is_set() -> None:
+def test_scheduling_settings_default_to_karpenters() -> None:
     read, usual = Settings("r"), NodeSettings()
 
     assert (read.preference_policy, read.min_values_policy) == (
@@ -73,12 +71,12 @@ def test_scheduling_is_karpenters_unless_it_is_set() -> None:
     assert read.default_spreads == usual.default_spreads == ()
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     with pytest.raises(Rejected, match=r"AWS_REGION is not set .*RESERVED_ENIS='x'"):
         read_settings({"RESERVED_ENIS": "x"})
 
 
-def test_keys_keep_clusters_apart() -> None:
+def test_clusters_have_different_keys() -> None:
     for key in (settings.snapshot_key, settings.partition_key):
         assert key("a") != key("b")
     assert settings.decision_key("a", "1") != settings.decision_snapshot_key("a", "1")

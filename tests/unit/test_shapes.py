@@ -1,4 +1,4 @@
-"""What is read from a pod's manifest, and what is said of one that cannot be served."""
+"""What is read from a pod's manifest, and the refusal of a pod that cannot be served."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nodesmith.model.kubernetes.shapes import Shape, Spread
 from tests.builders import anti_affinity, expression, node_affinity, shape
 
 
-def test_a_shape_knows_its_namespace_labels_and_controller() -> None:
+def test_a_shape_has_namespace_labels_and_controller() -> None:
     read = parse_shape(
         {
             "metadata": {
@@ -35,7 +35,7 @@ def test_a_shape_knows_its_namespace_labels_and_controller() -> None:
     ("owner", "daemon", "static"),
     [("DaemonSet/agent", True, False), ("Node/n1", False, True), ("ReplicaSet/web", False, False)],
 )
-def test_pods_of_daemonsets_and_of_nodes_are_told_apart(owner: str, daemon: bool, static: bool) -> None:
+def test_pods_of_daemonsets_and_mirror_pods_are_recognised(owner: str, daemon: bool, static: bool) -> None:
     read = shape(owner=owner)
 
     assert (read.is_daemon, read.is_static) == (daemon, static)
@@ -57,14 +57,16 @@ def test_the_node_selector_holds_in_every_alternative_of_the_affinity() -> None:
 @pytest.mark.parametrize(
     "value", ['x" --authorization-mode=AlwaysAllow --v="1', "a,node-role=master", "a\nb", "a=b", "v" * 64]
 )
-def test_a_pod_that_asks_for_a_label_value_that_no_label_can_have_is_refused(value: str) -> None:
+def test_a_pod_that_requires_an_invalid_label_value_is_refused(value: str) -> None:
     asked = [expression("team", "In", "a", value)]
 
     assert "no label can have the value" in shape(affinity=node_affinity(asked)).refusal
     assert not shape(affinity=node_affinity([expression("team", "NotIn", value)])).refusal
 
 
-def test_alternatives_that_contradict_the_node_selector_are_none_and_a_pod_with_no_other_is_refused() -> None:
+def test_alternatives_that_contradict_the_node_selector_are_dropped_and_a_pod_without_others_is_refused() -> (
+    None
+):
     blue = node_affinity([expression("team", "In", "blue")])
     either = node_affinity([expression("team", "In", "blue")], [expression("team", "Exists")])
 
@@ -78,7 +80,7 @@ def test_alternatives_that_contradict_the_node_selector_are_none_and_a_pod_with_
     assert not shape(affinity=without).refusal
 
 
-def test_old_label_keys_are_read_as_todays() -> None:
+def test_old_label_keys_are_read_as_current_ones() -> None:
     read = shape(nodeSelector={"failure-domain.beta.kubernetes.io/zone": "us-east-1a"})
 
     assert read.terms[0][ZONE].values == {"us-east-1a"}
@@ -96,7 +98,7 @@ def test_a_preferred_node_affinity_requires_nothing() -> None:
     ]
 
 
-def test_preferred_node_affinity_that_no_node_can_meet_or_that_says_nothing_is_dropped() -> None:
+def test_preferred_node_affinity_that_is_empty_or_impossible_is_dropped() -> None:
     terms = [
         {},
         {"matchExpressions": []},
@@ -113,7 +115,7 @@ def test_preferred_node_affinity_that_no_node_can_meet_or_that_says_nothing_is_d
     assert not read.refusal
 
 
-def test_preferred_pod_affinity_terms_stand_with_the_required_ones_and_have_their_weight() -> None:
+def test_preferred_pod_affinity_terms_are_read_with_their_weight() -> None:
     def terms(key: str, weight: int) -> dict[str, Any]:
         term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "web"}}}
         return {
@@ -186,7 +188,7 @@ def test_tolerations_and_host_ports_have_kubernetes_defaults() -> None:
     assert read.host_ports == (("0.0.0.0", 8080, "TCP"), ("10.0.0.1", 53, "UDP"))  # noqa: S104
 
 
-def test_host_ports_of_sidecars_count_and_those_of_what_ends_before_the_pod_starts_do_not() -> None:
+def test_host_ports_of_sidecars_count_but_those_of_init_containers_do_not() -> None:
     sidecar = {"name": "proxy", "restartPolicy": "Always", "ports": [{"hostPort": 15001}]}
     setup = {"name": "setup", "ports": [{"hostPort": 9999}]}
 
@@ -206,7 +208,7 @@ def test_mismatch_label_keys_leave_pods_with_the_same_value_alone() -> None:
     assert term.selector.matches({"app": "db"})
 
 
-def test_what_volumes_allow_narrows_every_alternative_of_the_affinity_and_drops_those_out_of_reach() -> None:
+def test_volumes_narrow_every_alternative_of_the_affinity_and_drop_unreachable_ones() -> None:
     read = shape(
         affinity=node_affinity([expression(ZONE, "In", "a", "b")], [expression(ZONE, "In", "c")]),
         volumeNodeAffinity=[[expression(ZONE, "In", "b")], [expression("example.com/rack", "Exists")]],
@@ -258,7 +260,7 @@ def test_what_volumes_allow_narrows_every_alternative_of_the_affinity_and_drops_
         ),
         (
             {"resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]},
-            "it claims devices (spec.resourceClaims), and which instance types have these is not known",
+            "it claims devices (spec.resourceClaims), but it is not known which instance types have them",
         ),
         ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "the pod's spec cannot be read: 'topologyKey'"),
         ({"tolerations": ["all"]}, "the pod's spec cannot be read"),
@@ -266,7 +268,7 @@ def test_what_volumes_allow_narrows_every_alternative_of_the_affinity_and_drops_
         ({"nodeSelector": ["a"]}, "the pod's spec cannot be read"),
     ],
 )
-def test_a_pod_that_no_node_can_be_bought_for_says_why(spec: dict[str, Any], said: str) -> None:
+def test_a_pod_that_no_node_can_be_bought_for_has_a_refusal(spec: dict[str, Any], said: str) -> None:
     base = {"containers": [{"name": "main"}]}
 
     read = parse_shape({"metadata": {"namespace": "shop"}, "spec": {**base, **spec}})
@@ -275,7 +277,7 @@ def test_a_pod_that_no_node_can_be_bought_for_says_why(spec: dict[str, Any], sai
     assert read.namespace == "shop"
 
 
-def test_a_pod_that_must_be_both_with_and_away_from_the_same_pods_is_refused() -> None:
+def test_a_pod_with_contradictory_affinity_and_anti_affinity_is_refused() -> None:
     term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "db"}}}
 
     def refusal(app: str = "web", **anti: Any) -> str:
@@ -283,8 +285,8 @@ def test_a_pod_that_must_be_both_with_and_away_from_the_same_pods_is_refused() -
         return shape(app=app, affinity={**near, **anti_affinity("db", ZONE, **anti)}).refusal
 
     assert refusal() == (
-        "its pod affinity and anti-affinity contradict each other: over topology.kubernetes.io/zone it must be with"
-        " pods of app In [db], and must not"
+        "its pod affinity and anti-affinity contradict each other: in one topology.kubernetes.io/zone it must"
+        " and must not run with pods of app In [db]"
     )
     assert not refusal(app="db"), "the first of its kind finds nobody"
     assert not refusal(topologyKey=HOSTNAME)
@@ -292,7 +294,7 @@ def test_a_pod_that_must_be_both_with_and_away_from_the_same_pods_is_refused() -
     assert not refusal(labelSelector={"matchLabels": {"app": "db", "tier": "1"}})
 
 
-def test_a_pod_may_name_its_node_by_hostname_for_nodes_that_are_there() -> None:
+def test_a_pod_may_select_an_existing_node_by_hostname() -> None:
     assert not shape(nodeSelector={HOSTNAME: "node-1"}).refusal
 
 
@@ -323,7 +325,7 @@ TEAMS = Namespaces({"shop": {"team": "a"}, "till": {"team": "a"}, "ops": {}})
         ({"namespaceSelector": {"matchExpressions": [expression("team", "DoesNotExist")]}}, {"ops"}),
     ],
 )
-def test_anti_affinity_reaches_the_namespaces_it_names_and_those_its_selector_means(
+def test_anti_affinity_applies_to_named_and_selected_namespaces(
     term: dict[str, Any], namespaces: set[str] | None
 ) -> None:
     manifest = {"spec": {"affinity": anti_affinity(**term)}}
@@ -332,7 +334,7 @@ def test_anti_affinity_reaches_the_namespaces_it_names_and_those_its_selector_me
     assert (read.anti, read.namespaces) == (True, namespaces)
 
 
-def test_a_namespace_selector_means_every_namespace_where_nobody_told_their_labels() -> None:
+def test_a_namespace_selector_selects_every_namespace_if_labels_are_unknown() -> None:
     affinity = anti_affinity(namespaceSelector={"matchLabels": {"team": "a"}})
 
     assert shape(affinity=affinity).affinities[0].namespaces is None
@@ -342,9 +344,7 @@ def test_a_namespace_selector_means_every_namespace_where_nobody_told_their_labe
     ("spec", "seconds"),
     [({}, 30), ({"terminationGracePeriodSeconds": 0}, 0), ({"terminationGracePeriodSeconds": 7}, 7)],
 )
-def test_a_pod_may_take_thirty_seconds_to_end_unless_it_says_otherwise(
-    spec: dict[str, Any], seconds: int
-) -> None:
+def test_a_pod_has_a_grace_period_of_thirty_seconds_by_default(spec: dict[str, Any], seconds: int) -> None:
     assert shape(**spec).grace_seconds == seconds
 
 

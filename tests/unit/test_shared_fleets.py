@@ -1,4 +1,4 @@
-"""CreateFleet calls that serve several claims: who shares one, and which instance is whose."""
+"""CreateFleet calls for several claims: which claims share a call, and how instances are distributed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def answer(ids: Iterable[str], errors: Sequence[Mapping[str, Any]] = ()) -> dict
 
 @dataclass
 class Ec2:
-    """Gives the same answer to the same token again, as EC2 does."""
+    """An EC2 that repeats its response for the same client token, as EC2 does."""
 
     answers: list[dict[str, Any] | str]
     asked: list[dict[str, Any]] = field(default_factory=list)
@@ -86,7 +86,7 @@ def ids(outcomes: Iterable[LaunchOutcome]) -> list[str]:
     return [outcome.instance.id if isinstance(outcome, Launched) else "" for outcome in outcomes]
 
 
-def test_equal_requests_share_a_fleet_in_whichever_order_they_come() -> None:
+def test_equal_requests_share_a_fleet_in_any_order() -> None:
     shares = {request.claim: request.share for request in shared(EQUAL)}
     assert [share.index for name in NAMES if (share := shares[name])] == [0, 1, 2]
     assert len({share.fleet for share in shares.values() if share}) == 1
@@ -94,7 +94,7 @@ def test_equal_requests_share_a_fleet_in_whichever_order_they_come() -> None:
     assert {request.claim: request.share for request in shared(EQUAL[::-1])} == shares
 
 
-def test_requests_that_differ_in_more_than_their_claim_keep_calls_of_their_own() -> None:
+def test_requests_that_differ_in_more_than_their_claim_have_separate_calls() -> None:
     others = [
         request_for("default-x", "m5.large"),
         request_for("default-y", tags={**request_for("default-y").tags, "team": "web"}),
@@ -105,18 +105,18 @@ def test_requests_that_differ_in_more_than_their_claim_keep_calls_of_their_own()
     assert [request.call for request in found[3:]] == ["default-x", "default-y", "default-z"]
 
 
-def test_each_capacity_block_is_bought_in_its_own_call() -> None:
+def test_each_capacity_block_has_its_own_call() -> None:
     blocks = [replace(request, reservations="capacity-block") for request in EQUAL]
     assert all(request.share is None for request in shared(blocks))
 
 
-def test_a_share_is_kept_in_the_ledger_and_a_request_without_one_is_written_as_before() -> None:
+def test_a_share_is_stored_in_the_ledger_and_a_request_without_one_keeps_its_format() -> None:
     (first, *_) = shared(EQUAL)
     assert LaunchRequest.from_item(first.claim, first.to_item()) == first
     assert "fleet" not in EQUAL[0].to_item()
 
 
-def test_every_member_requests_the_same_fleet_and_names_no_claim() -> None:
+def test_all_members_request_the_same_fleet_without_naming_a_claim() -> None:
     asked = [fleet_request(request, "express") for request in shared(EQUAL)]
     assert asked[0] == asked[1] == asked[2]
     assert asked[0]["TargetCapacitySpecification"]["TotalTargetCapacity"] == 3
@@ -134,14 +134,14 @@ def test_a_name_tag_of_the_nodeclass_is_set_at_launch() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_assignment_of_a_fleet_gives_each_claim_the_same_instance_and_none_twice(seed: int) -> None:
+def test_a_fleets_instances_are_always_distributed_to_the_same_claims(seed: int) -> None:
     instances = [instance(f"i-{number}") for number in range(7)]
     random.Random(seed).shuffle(instances)  # noqa: S311
     hands = [dealt(FleetShare("f", index, 10), instances) for index in range(10)]
     assert [hand.id if hand else "" for hand in hands] == [f"i-{n}" for n in range(7)] + [""] * 3
 
 
-def test_one_call_serves_all_claims_that_share_it_and_its_repetition_assigns_alike() -> None:
+def test_one_call_serves_all_sharing_claims_and_its_repetition_returns_the_same() -> None:
     ec2 = Ec2([answer(["i-3", "i-1", "i-2"])])
     calls = calls_of(ec2)
     assert ids(calls.launch(shared(EQUAL), one_by_one)) == ["i-1", "i-2", "i-3"]
@@ -150,7 +150,7 @@ def test_one_call_serves_all_claims_that_share_it_and_its_repetition_assigns_ali
     assert ids(calls.launch(shared(EQUAL)[:1], one_by_one, repeated=True)) == ["i-1"]
 
 
-def test_a_claim_without_an_instance_in_its_fleet_has_no_capacity_and_the_others_are_launched() -> None:
+def test_claims_without_an_instance_in_a_fleet_are_unfulfilled_and_the_others_launched() -> None:
     first = EQUAL[0].overrides[0]
     told = {"InstanceType": first.instance_type, "SubnetId": first.subnet_id}
     error = {
@@ -171,12 +171,12 @@ def test_a_pool_that_refuses_some_of_a_fleet_does_not_stop_the_nodepool() -> Non
     assert [type(outcome) for outcome in outcomes] == [Launched, NoCapacity, NoCapacity]
 
 
-def test_a_fleet_that_is_too_small_without_an_error_closes_no_pool() -> None:
+def test_a_too_small_fleet_without_an_error_reports_no_pool() -> None:
     outcomes = calls_of(Ec2([answer(["i-1", "i-2"])])).launch(shared(EQUAL), one_by_one)
     assert isinstance(outcomes[2], Unfulfilled)
 
 
-def test_a_repeated_answer_without_instances_is_completed_if_ec2_describes_all_of_them() -> None:
+def test_an_empty_repeated_response_is_completed_if_ec2_shows_all_instances() -> None:
     nothing: dict[str, Any] = {"FleetId": "fleet-1", "Instances": [], "Errors": []}
     whole = [instance(f"i-{number}") for number in (3, 1, 2)]
     for shown, expected in ((whole, ["i-1", "i-2", "i-3"]), (whole[:2], ["", "", ""])):
@@ -193,7 +193,7 @@ def test_once_ec2_throttles_the_rest_of_a_batch_is_not_requested() -> None:
     assert all(isinstance(outcome, Deferred) and outcome.nothing_begun for outcome in outcomes)
 
 
-def test_a_claim_has_the_price_of_its_request_if_the_catalogue_no_longer_has_the_offering() -> None:
+def test_a_claim_costs_its_requested_price_if_the_catalogue_no_longer_has_its_offering() -> None:
     request = EQUAL[0]
     dearest = max(request.overrides, key=lambda o: o.price_hourly_usd)
     pending = replace(CLAIM, price_hourly_usd=request.price_hourly_usd, launch=request.to_item())
@@ -205,7 +205,7 @@ def test_a_claim_has_the_price_of_its_request_if_the_catalogue_no_longer_has_the
     assert launched_claim(free, reserved, None, NOW).price_hourly_usd == 0
 
 
-def test_a_claim_remembers_the_tags_that_its_instance_lacks() -> None:
+def test_a_claim_stores_the_tags_that_its_instance_lacks() -> None:
     first = shared(EQUAL)[0]
     pending = replace(CLAIM, name=first.claim, launch=first.to_item())
     launched = launched_claim(pending, instance("i-1"), None, NOW)

@@ -1,4 +1,4 @@
-"""NodeClaims read back from the objects that show them."""
+"""Claims that are read from their NodeClaim objects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ END = (Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED, Phase.TERMINATED)
 
 
 def lived(*phases: Phase) -> NodeClaim:
-    """Return a claim that has come along these phases, a minute each."""
+    """Return a claim that has passed through these phases, a minute each."""
     found = claim(phase=Phase.PENDING, created_at=START, phase_since=START)
     for minute, phase in enumerate(phases, start=1):
         found = found.advanced(phase, START + timedelta(minutes=minute), "Waits", "for it")
@@ -45,7 +45,7 @@ FACTS = "name nodepool provider_id instance_id node_name instance_type zone capa
 
 
 @pytest.mark.parametrize("steps", range(len(LIFE + END) + 1))
-def test_a_claim_that_is_shown_is_where_it_was_and_since_when(steps: int) -> None:
+def test_a_shown_claim_has_its_phase_and_times(steps: int) -> None:
     before = lived(*(LIFE + END)[:steps])
     deleted = before.terminating_at
     after = shown(before, deleted)
@@ -56,16 +56,16 @@ def test_a_claim_that_is_shown_is_where_it_was_and_since_when(steps: int) -> Non
     assert (after.reason, after.message) == (waits if steps else ("", ""))
 
 
-def test_an_end_that_we_began_and_nobody_has_seen_yet_is_known_by_its_conditions() -> None:
+def test_an_end_that_has_just_begun_is_known_by_its_conditions() -> None:
     ending = lived(*LIFE, Phase.TERMINATING)
     assert shown(ending).terminating_at == ending.terminating_at
 
 
-def test_a_claim_that_somebody_deleted_ends_from_then_on() -> None:
+def test_a_deleted_claim_ends_from_its_deletion_on() -> None:
     deleted = START + timedelta(minutes=9)
     found = shown(lived(*LIFE), deleted)
     assert (found.phase, found.phase_since, found.terminating_at) == (Phase.TERMINATING, deleted, deleted)
 
 
-def test_what_is_no_nodeclaim_is_none() -> None:
+def test_an_object_that_is_not_a_nodeclaim_gives_none() -> None:
     assert shown_claim({"kind": "NodeClaim", "metadata": {"name": "x"}, "spec": {}}, NOW).value is None

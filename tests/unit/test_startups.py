@@ -1,4 +1,4 @@
-"""How long pods take to be at work is read from their status, kept where noteworthy, and counts when they move."""
+"""The startup time of pods is read from their status, kept if it is long, and counts when they are moved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MADE = {"creationTimestamp": "2026-11-21T08:00:00Z"}
 
 
 def status(ready_at: str, *, restarts: int = 0, began: str = "", ready: str = "True") -> dict[str, Any]:
-    """Return a status of a pod that began at 8 o'clock."""
+    """Return the status of a pod that started at 8 o'clock."""
     state = {"running": {"startedAt": began}} if began else {}
     return {
         "startTime": "2026-11-21T08:00:00Z",
@@ -45,13 +45,11 @@ def status(ready_at: str, *, restarts: int = 0, began: str = "", ready: str = "T
     ],
     ids=["quick", "usual", "slow", "not-ready", "restarts", "restarts-of-a-long-life", "at-most", "unknown"],
 )
-def test_a_pods_start_counts_as_often_as_it_starts_where_it_is_noteworthy(
-    shown: dict[str, Any], minutes: int
-) -> None:
+def test_a_long_startup_counts_once_for_each_start(shown: dict[str, Any], minutes: int) -> None:
     assert startup_minutes(MADE, shown) == minutes
 
 
-def test_it_is_kept_on_the_way_to_those_who_decide() -> None:
+def test_the_startup_time_is_in_the_snapshot() -> None:
     pod = deployment_pod(1, rolled(7), "n1")
     pod["metadata"] |= MADE
     pod["status"] = {**pod["status"], **status("2026-11-21T08:30:00Z")}
@@ -61,7 +59,7 @@ def test_it_is_kept_on_the_way_to_those_who_decide() -> None:
     assert seen.startup_minutes == 30
 
 
-def test_what_most_pods_of_a_kind_take_is_learned() -> None:
+def test_the_usual_startup_time_of_similar_pods_is_learned() -> None:
     web = running(shape("1"), {"a": 5})
     odd = [replace(web[0], startup_minutes=300), *web[1:]]
     slow = [replace(pod, startup_minutes=25 + n) for n, pod in enumerate(web)]
@@ -70,7 +68,7 @@ def test_what_most_pods_of_a_kind_take_is_learned() -> None:
     assert startups([replace(pod, ready=False) for pod in slow]) == {}
 
 
-def test_pods_that_are_slow_to_be_at_work_cost_the_time_beyond_what_an_eviction_stands_for() -> None:
+def test_slow_pods_cost_the_time_beyond_the_eviction_cost() -> None:
     node = worker("a").node
     (pod,) = running(shape("2", "1Gi"), {"a": 1})
     lost = lost_usd([pod], node, 0.4, NOW, {pod.shape: EVICTION_MINUTES + 60})
@@ -78,7 +76,7 @@ def test_pods_that_are_slow_to_be_at_work_cost_the_time_beyond_what_an_eviction_
     assert lost_usd([pod], node, 0.4, NOW, {pod.shape: EVICTION_MINUTES - 1}) == 0
 
 
-def test_such_pods_stay_where_the_saving_does_not_pay_for_their_start() -> None:
+def test_slow_pods_stay_if_the_saving_does_not_pay_for_their_startup() -> None:
     busy = [worker(name, last_pod_event_at=NOW - timedelta(hours=1)) for name in "ab"]
     pods = running(shape("500m", "1Gi"), {"a": 3, "b": 2})
     slow = [replace(pod, startup_minutes=360) for pod in pods]

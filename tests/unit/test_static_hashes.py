@@ -1,4 +1,4 @@
-"""Hashes of NodePools and EC2NodeClasses are those that Karpenter's own code takes of the same manifests."""
+"""Hashes of NodePools and EC2NodeClasses equal those of Karpenter's own code for the same manifests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def nodeclass_hash(manifest: dict[str, Any], ca_bundle: str = "") -> str:
     return read.value.hash_in(ca_bundle)
 
 
-def test_the_objects_are_many_and_differ() -> None:
+def test_the_sample_has_many_different_objects() -> None:
     assert len(POOLS) == len(CLASSES) == 200
     assert len({each.hash for each in POOLS}) > 150
     assert len({each.hash for each in CLASSES}) > 190
@@ -39,23 +39,23 @@ def test_the_objects_are_many_and_differ() -> None:
     assert {each.version for each in CLASSES} == {NODECLASS_HASH_VERSION}
 
 
-def test_hashes_of_nodepools_are_karpenters() -> None:
+def test_hashes_of_nodepools_equal_karpenters() -> None:
     assert [each for each in POOLS if nodepool_hash(each.manifest) != each.hash] == []
 
 
-def test_hashes_of_nodeclasses_are_karpenters() -> None:
+def test_hashes_of_nodeclasses_equal_karpenters() -> None:
     wrong = [each for each in CLASSES if nodeclass_hash(each.manifest, each.ca_bundle) != each.hash]
     assert wrong == []
 
 
-def test_a_hash_without_the_cluster_is_found_from_the_one_with_it() -> None:
+def test_a_hash_without_the_ca_bundle_is_derived_from_the_one_with_it() -> None:
     for each in CLASSES:
         assert hash_in_cluster(each.hash, each.ca_bundle) == nodeclass_hash(each.manifest)
     assert hash_in_cluster("", "Q0E=") == hash_in_cluster("0123456789abcdef", "Q0E=") == ""
 
 
 @pytest.mark.parametrize("each", [*POOLS[:20], *CLASSES[:20]])
-def test_null_is_as_good_as_absent(each: Hashed) -> None:
+def test_null_hashes_like_an_absent_field(each: Hashed) -> None:
     manifest = copy.deepcopy(each.manifest)
     template = manifest["spec"].get("template", {"spec": {}})
     for fields in (manifest["spec"], template["spec"], manifest["spec"].get("kubelet") or {}):
@@ -64,7 +64,7 @@ def test_null_is_as_good_as_absent(each: Hashed) -> None:
     assert read(manifest) == read(each.manifest)
 
 
-def test_fields_of_the_kubelet_that_karpenter_does_not_know_change_the_hash_of_a_nodeclass() -> None:
+def test_kubelet_fields_that_karpenter_does_not_have_change_the_hash_of_a_nodeclass() -> None:
     def of(**kubelet: Any) -> str:
         return nodeclass_hash(builders.nodeclass_manifest(kubelet=kubelet))
 
@@ -73,7 +73,7 @@ def test_fields_of_the_kubelet_that_karpenter_does_not_know_change_the_hash_of_a
     assert of(featureGates={"B": False, "A": True}) == of(**gates)
 
 
-def test_half_of_a_surrogate_pair_is_the_character_that_karpenter_reads() -> None:
+def test_half_of_a_surrogate_pair_hashes_as_the_replacement_character() -> None:
     broken, read = (builders.nodeclass_manifest(userData=text) for text in ("a\ud800b", "a\ufffdb"))
     assert nodeclass_hash(broken) == nodeclass_hash(read)
 
@@ -96,5 +96,5 @@ def test_half_of_a_surrogate_pair_is_the_character_that_karpenter_reads() -> Non
         (f"{'0' * 10_000}7s", 7 * 10**9),
     ],
 )
-def test_durations_are_counted_as_go_counts_them(text: str, found: int) -> None:
+def test_durations_are_calculated_as_in_go(text: str, found: int) -> None:
     assert nanoseconds(text) == found

@@ -1,4 +1,4 @@
-"""What `nodesmith status` says of a cluster, and of the interruptions under way in it."""
+"""`nodesmith status`: a cluster, its interruptions and its disruptions."""
 
 from __future__ import annotations
 
@@ -48,38 +48,38 @@ def its_node(name: str) -> Node:
     return node(f"node-{name}", provider_id=f"aws:///us-east-1a/i-{name}")
 
 
-def test_a_calm_cluster_is_told_in_three_lines() -> None:
+def test_a_calm_cluster_is_shown_in_three_lines() -> None:
     pods = (*bind(shape(), "node-a"), *bind(shape(), ""))
     found = tell(seen(running("a"), pods=pods), NOW)
-    assert list(lines(found)) == ["1 node", "2 pods (1 pending)", "no interruptions under way"]
+    assert list(lines(found)) == ["1 node", "2 pods (1 pending)", "no interruptions in progress"]
 
 
-def test_an_interruption_is_told_with_its_seconds_and_what_was_bought_for_it() -> None:
+def test_an_interruption_shows_the_seconds_left_and_its_replacement() -> None:
     waits = replacement(running("a"))
     bought = claim("new", phase=Phase.PENDING, created_at=BEGAN, phase_since=BEGAN)
     bought = bought.advanced(Phase.LAUNCHED, NOW - timedelta(seconds=31))
     found = tell(seen(interrupted("a", reason=waits.reason, message=waits.message), bought), NOW)
     (told,) = found["interruptions"]
     assert (told["name"], told["cause"], told["secondsLeft"]) == ("node-a", "SpotInterrupted", 80)
-    assert told["waitsFor"] == f"{waits.message}: new is Launched for 31 s"
+    assert told["waitsFor"] == f"{waits.message}: new has been Launched for 31 s"
     assert (found["coming"], found["ending"]) == (1, 1)
-    assert "  node-a  SpotInterrupted         80 s left  Terminating, waits: its pods" in "\n".join(
+    assert "  node-a  SpotInterrupted         80 s left  Terminating, waiting: its pods" in "\n".join(
         lines(found)
     )
 
 
-def test_who_has_least_time_left_is_told_first_and_other_ends_are_no_interruptions() -> None:
+def test_interruptions_are_sorted_by_deadline_without_other_terminations() -> None:
     deleted = running("c").terminating("Deleted", "by hand", BEGAN, NOW + timedelta(seconds=5))
     found = tell(seen(interrupted("a"), interrupted("b", seconds=9), deleted), NOW)
     assert [each["nodeClaim"] for each in found["interruptions"]] == ["b", "a"]
 
 
-def test_a_time_that_is_over_is_no_seconds_left() -> None:
+def test_a_passed_deadline_has_zero_seconds_left() -> None:
     (told,) = tell(seen(interrupted("a", seconds=-9)), NOW)["interruptions"]
     assert told["secondsLeft"] == 0
 
 
-def test_nodes_that_moves_take_are_told_from_when_they_are_closed_to_new_pods() -> None:
+def test_nodes_of_moves_are_shown_once_they_are_closed_to_new_pods() -> None:
     snapshot = seen(running("a"), running("b").terminating("Drifted", "AMIDrift", BEGAN), running("c"))
     nodes = tuple(replace(n, taints=(DISRUPTED,)) if n.name == "node-a" else n for n in snapshot.nodes)
     found = tell(replace(snapshot, nodes=nodes), NOW)

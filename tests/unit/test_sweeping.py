@@ -1,4 +1,4 @@
-"""What EC2's own state tells of instances, for warnings that were lost on their way."""
+"""Notices derived from EC2's own state of instances, in case events are lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def asked(
     unwell: list[Mapping[str, Any]] | None = None,
     unwell_below: list[Mapping[str, Any]] | None = None,
 ) -> list[tuple[Fate, str, datetime | None]]:
-    """Ask an EC2 that answers so; give what was told."""
+    """Return the notices for these EC2 responses."""
     ec2 = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
     with Stubber(ec2) as stub:
         stub.add_response("describe_instances", {"Reservations": [{"Instances": instances or []}]})
@@ -70,21 +70,21 @@ def event(description: str = "retires", ahead: timedelta | None = timedelta(days
     ("state", "fate"),
     [("stopped", Fate.STOPPED), ("shutting-down", Fate.TERMINATED), ("terminated", Fate.TERMINATED)],
 )
-def test_an_instance_that_does_not_run_is_told(state: str, fate: Fate) -> None:
+def test_an_instance_that_is_not_running_is_reported(state: str, fate: Fate) -> None:
     assert asked([instance(state)]) == [(fate, OURS, NOW)]
 
 
-def test_where_nothing_stands_nothing_is_told() -> None:
+def test_a_healthy_instance_yields_no_notice() -> None:
     assert asked([instance("running")], [], [{"InstanceId": OURS}]) == []
 
 
 @pytest.mark.parametrize("code", ["marked-for-termination", "marked-for-stop"])
-def test_a_marked_spot_request_is_a_warning_of_two_minutes_and_others_are_not_ours(code: str) -> None:
+def test_a_marked_spot_request_is_a_two_minute_warning_for_our_instances_only(code: str) -> None:
     found = asked(requests=[spot_request(code), spot_request(code, OTHER)])
     assert found == [(Fate.SPOT, OURS, NOW + timedelta(minutes=2))]
 
 
-def test_the_first_scheduled_event_that_still_stands_is_told() -> None:
+def test_the_first_pending_scheduled_event_is_reported() -> None:
     events = [
         event("[Completed] reboot", timedelta(0)),
         event("[Canceled] reboot", timedelta(0)),
@@ -97,7 +97,7 @@ def test_the_first_scheduled_event_that_still_stands_is_told() -> None:
     assert asked(statuses=[{"InstanceId": OURS, "Events": events[:2]}]) == []
 
 
-def test_an_event_without_a_date_is_told_without_one() -> None:
+def test_an_event_without_a_date_is_reported_without_one() -> None:
     found = asked(statuses=[{"InstanceId": OURS, "Events": [event(ahead=None)]}])
     assert found == [(Fate.SCHEDULED, OURS, None)]
 
@@ -108,18 +108,18 @@ def failing(part: str, minutes: float, status: str = "failed", of: str = OURS) -
     return {"InstanceId": of, part: {"Status": "impaired", "Details": details}}
 
 
-def test_an_instance_that_has_failed_ec2s_checks_for_two_minutes_is_told() -> None:
+def test_an_instance_that_has_failed_ec2s_checks_for_two_minutes_is_reported() -> None:
     warned = [(Fate.IMPAIRED, OURS, NOW + timedelta(minutes=2))]
     assert asked(unwell=[failing("InstanceStatus", 2), failing("InstanceStatus", 9, of=OTHER)]) == warned
     assert asked(unwell_below=[failing("SystemStatus", 30)]) == warned
 
 
-def test_a_check_that_fails_since_a_moment_or_has_recovered_is_not_told() -> None:
+def test_a_check_that_failed_just_now_or_has_recovered_is_not_reported() -> None:
     recovered = failing("SystemStatus", 30, status="passed")
     assert asked(unwell=[failing("InstanceStatus", 1.9)], unwell_below=[recovered]) == []
 
 
-def test_ec2_that_does_not_answer_is_asked_again_later() -> None:
+def test_an_unavailable_ec2_is_transient() -> None:
     ec2 = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
     with Stubber(ec2) as stub:
         stub.add_client_error("describe_instances", "RequestLimitExceeded", http_status_code=503)

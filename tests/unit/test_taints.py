@@ -48,7 +48,7 @@ def test_a_toleration_may_compare_integers(operator: str, bound: str, found: str
     assert Toleration("example.com/level", operator, bound).tolerates(taint) is tolerates
 
 
-def test_the_first_taint_that_hinders_is_named_and_a_preference_hinders_nobody() -> None:
+def test_the_first_untolerated_taint_is_returned_and_preferences_do_not_count() -> None:
     wish = Taint("example.com/wish", "PreferNoSchedule")
     assert first_untolerated([wish, TAINT, DISRUPTED], []) == TAINT
     assert first_untolerated([wish, TAINT], [Toleration("", "Exists")]) is None
@@ -68,11 +68,11 @@ def test_the_first_taint_that_hinders_is_named_and_a_preference_hinders_nobody()
         (TAINT, False),
     ],
 )
-def test_a_starting_node_sheds_the_taints_of_starting_nodes(taint: Taint, sheds: bool) -> None:
+def test_ephemeral_taints_of_starting_nodes_are_recognised(taint: Taint, sheds: bool) -> None:
     assert is_ephemeral(taint) is sheds
 
 
-def test_a_taint_reads_as_kubectl_writes_it() -> None:
+def test_a_taint_is_formatted_as_in_kubectl() -> None:
     assert str(TAINT) == "example.com/gpu=true:NoSchedule"
     assert str(DISRUPTED) == "karpenter.sh/disrupted:NoSchedule"
 
@@ -92,7 +92,7 @@ WEB, WEB_NOW = Toleration("dedicated", value="web"), Toleration("dedicated", val
         ((WEB,), (), ()),
     ],
 )
-def test_two_pods_tolerate_together_what_each_of_them_does(
+def test_common_tolerations_are_those_that_both_pods_have(
     some: tuple[Toleration, ...], others: tuple[Toleration, ...], both: tuple[Toleration, ...]
 ) -> None:
     assert common(some, others) == both

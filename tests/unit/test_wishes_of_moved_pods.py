@@ -136,7 +136,7 @@ def test_where_room_forces_it_pods_go_where_the_spread_would_not_have_them() -> 
     assert not move.replacements
 
 
-@pytest.mark.parametrize("wish", WISHES)
+@pytest.mark.parametrize("preference", WISHES)
 @pytest.mark.parametrize(
     "kinds", [LARGE[:1], ("c6a.2xlarge", "c6a.xlarge", "m6a.2xlarge")], ids=["one", "more"]
 )
@@ -208,7 +208,7 @@ def ending(inputs: Inputs, name: str = "c") -> Inputs:
     return replace(inputs, ledger=replace(inputs.ledger, claims=claims))
 
 
-@pytest.mark.parametrize("wish", WISHES)
+@pytest.mark.parametrize("preference", WISHES)
 def test_nothing_is_bought_for_pods_of_a_node_that_ends_while_others_have_room(preference: str) -> None:
     plan = decide(ending(spread_out((4, 3, 3), WISHES[preference])))
     assert plan.nodes == ()

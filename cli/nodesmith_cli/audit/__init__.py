@@ -1,11 +1,11 @@
-"""The audit of plans: a second program, which shares no code with the one that makes them.
+"""The audit of plans: an independent program, which shares no code with the solver.
 
-It reads the same manifests and the plan's JSON, puts every pod where the plan has it, and asks of each, by
-kube-scheduler's rules, whether it could be bound there; then it checks prices, sums and what NodePools promise. It is
-written to be plainly right rather than clever: where it and the solver disagree, one of them has a fault to be found.
+It reads the same manifests and the plan's JSON, puts every pod on its planned node, and checks by kube-scheduler's
+rules whether the pod could be bound there. It also checks prices, sums and the constraints of NodePools. Its code is
+simple rather than fast. If it disagrees with the solver, one of them has a bug.
 
-`reading`, `pods`, `places`, `volumes`, `cluster` read manifests; `plans` the plan; `pools`, `purchases`, `outcome`
-say what the cluster will be; every other module checks one thing.
+`reading`, `pods`, `places`, `volumes` and `cluster` read manifests, and `plans` reads the plan. `pools`, `purchases`
+and `outcome` build the resulting cluster. Every other module checks one aspect.
 """
 
 from nodesmith_cli.audit.auditing import audit

@@ -1,4 +1,4 @@
-"""The plan's book-keeping: every pod once, every price an offering's, every sum right."""
+"""The plan's accounting: every pod appears once, every price is that of an offering, and every sum is correct."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from nodesmith_cli.audit.reading import plus, shown
 from nodesmith_cli.audit.violations import Kind
 
 _ATTACHABLE = "attachable-volumes-"
-"""what a node's volumes take is no request of its pods; see `mounting`"""
+"""The prefix of attachable volumes, which are not requests of pods. See `mounting`."""
 _ROUNDING = 1e-6
-"""in USD an hour and node: what a plan may lose by writing prices with few digits"""
+"""The tolerance for rounded prices, in USD an hour for each node."""
 
 
 def check_pods(result: Outcome) -> None:
-    """See that every pending pod is spoken of once, and no other pod at all."""
+    """Check that the plan contains every pending pod exactly once, and no other pod."""
     cluster, placed = result.cluster, _placed(result.plan)
     spoken = placed + Counter(result.plan.unplaced)
     for key, times in sorted(spoken.items()):
         pod = cluster.pods.get(key)
         if pod is None:
-            result.report(Kind.POD_UNKNOWN, key, "no such pod is in the manifests, or it has ended")
+            result.report(Kind.POD_UNKNOWN, key, "is not in the manifests, or has finished")
             continue
         why = _no_need(cluster, pod, placed=placed[key] > 0)
         if why:
             result.report(Kind.POD_NOT_PENDING, key, why)
         if placed[key] and pod.fault:
-            result.report(Kind.UNREADABLE, key, f"is placed, though it cannot be read: {pod.fault}")
+            result.report(Kind.UNREADABLE, key, f"is placed, but is unreadable: {pod.fault}")
         if times > 1:
-            result.report(Kind.POD_TWICE, key, f"is spoken of {times} times")
+            result.report(Kind.POD_TWICE, key, f"appears {times} times")
     for key, pod in sorted(cluster.pods.items()):
         if cluster.is_pending(pod) and not (spoken[key] or pod.gated or pod.nominated):
-            result.report(Kind.POD_MISSING, key, "is pending, and the plan does not speak of it")
+            result.report(Kind.POD_MISSING, key, "is pending, but the plan does not contain it")
 
 
 def _placed(plan: Plan) -> Counter[str]:
@@ -47,31 +47,31 @@ def _placed(plan: Plan) -> Counter[str]:
 
 
 def _no_need(cluster: Cluster, pod: Pod, *, placed: bool) -> str:
-    """Return why the plan should not speak of a pod, or not place it; empty when it may."""
+    """Return the reason why the plan must not contain or place a pod, or an empty string."""
     if pod.node and not cluster.is_moving(pod):
         return f"needs no node: it is bound to {pod.node}"
     if pod.is_daemon or pod.is_mirror or (pod.deleting and not pod.node):
-        return "needs no node: it is a DaemonSet's, a kubelet's or being deleted"
-    return "is placed, though scheduling gates hold it" if placed and pod.gated else ""
+        return "needs no node: it is a DaemonSet pod, a static pod or being deleted"
+    return "is placed, but has scheduling gates" if placed and pod.gated else ""
 
 
 def check_prices(result: Outcome) -> None:
-    """See that each node costs what its offering costs, the plan what its nodes cost, and no less than its bound."""
+    """Check that each node has its offering's price, the total is their sum, and the bound is not above it."""
     plan = result.plan
     for node in plan.nodes:
         offered = _machine_price(result.purchases.get(node.name), node)
         if offered is not None and not isclose(node.price_hourly, offered, rel_tol=1e-6, abs_tol=_ROUNDING):
             where = f"{node.instance_type} in {node.zone} as {node.capacity_type}"
             result.report(
-                Kind.PRICE, node.name, f"is said to cost {node.price_hourly}, {where} costs {offered}"
+                Kind.PRICE, node.name, f"has the price {node.price_hourly}, but {where} costs {offered}"
             )
     total = sum(node.price_hourly for node in plan.nodes)
     told, bound = plan.numbers.get("priceHourly"), plan.numbers.get("lowerBoundHourly")
     slack = _ROUNDING * (len(plan.nodes) + 1)
     if told is not None and not isclose(told, total, rel_tol=1e-6, abs_tol=slack):
-        result.report(Kind.SUM, "priceHourly", f"is said to be {told}, the nodes cost {total} together")
+        result.report(Kind.SUM, "priceHourly", f"is {told}, but the nodes cost {total}")
     if told is not None and bound is not None and bound > told * (1 + 1e-6) + slack:
-        result.report(Kind.BOUND, "lowerBoundHourly", f"{bound} is more than the plan's price, {told}")
+        result.report(Kind.BOUND, "lowerBoundHourly", f"{bound} is above the plan's price, {told}")
 
 
 def _machine_price(bought: Purchase | None, node: PlannedNode) -> float | None:
@@ -80,9 +80,9 @@ def _machine_price(bought: Purchase | None, node: PlannedNode) -> float | None:
 
 
 def check_requests(result: Outcome) -> None:
-    """See that each node's `requests` are those of its pods and of the DaemonSets on its instanceType.
+    """Check that each node's `requests` are those of its pods and of the DaemonSets on its instanceType.
 
-    DaemonSets that run on nodes of another zone or capacity type only may be counted too: that errs on the safe side.
+    They may include DaemonSets that only run in another zone or capacity type, which is a safe overestimate.
     """
     every = needs_of(result.cluster.daemons)
     for node in result.plan.nodes:
@@ -95,5 +95,7 @@ def check_requests(result: Outcome) -> None:
         for name in sorted(least.keys() | told.keys()):
             said, asked = told.get(name, 0), least.get(name, 0)
             if not asked <= said <= pods.get(name, 0) + every.get(name, 0):
-                what = f"pods and DaemonSets ask for {shown(name, asked)}, requests say {shown(name, said)}"
+                what = (
+                    f"pods and DaemonSets request {shown(name, asked)}, but requests has {shown(name, said)}"
+                )
                 result.report(Kind.REQUESTS, node.name, what)

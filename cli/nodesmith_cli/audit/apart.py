@@ -1,6 +1,6 @@
-"""Required anti-affinity, both ways: of the plan's pods against all others, and of all others against the plan's pods.
+"""Required anti-affinity in both directions: of the plan's pods, and of all other pods against the plan's pods.
 
-It does not matter who comes first: of two pods that may not meet, the later one finds the other, whoever objects.
+The order of binding does not matter: of two pods that exclude each other, the later one always finds the first one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nodesmith_cli.audit.violations import Kind
 
 
 class _Aversion:
-    """A term, and how many pods in each domain it is about (`met`) or hold it (`held`)."""
+    """A term, with the number of pods in each domain that it selects (`met`) and that have it (`held`)."""
 
     def __init__(self, term: Term) -> None:
         self.term = term
@@ -25,7 +25,7 @@ class _Aversion:
 
 
 class Aversions:
-    """All required anti-affinity terms of a plan's pods and of those that are there."""
+    """All required anti-affinity terms of a plan's pods and of existing pods."""
 
     def __init__(self, result: Outcome, peers: Peers) -> None:
         self._peers = peers
@@ -54,17 +54,17 @@ class Aversions:
                 aversion.met[domain] += count
 
     def of(self, pod: Pod) -> dict[tuple[str, str], _Aversion]:
-        """Return the aversions that a pod has."""
+        """Return the anti-affinity terms of a pod."""
         terms = self._peers.affinity_terms(pod, "podAntiAffinity")
         return {_key(term): self._by_term[_key(term)] for term in terms if _key(term) in self._by_term}
 
     def about(self, pod: Pod) -> Sequence[_Aversion]:
-        """Return the aversions that others may have to a pod."""
+        """Return the anti-affinity terms of other pods that select a pod."""
         return self._about.get(id(self._peers.alike(pod)), ())
 
 
 def check_anti_affinity(result: Outcome, aversions: Aversions) -> None:
-    """See that no pod of the plan shares a domain with a pod that it, or that other, keeps away from."""
+    """Check that no pod of the plan shares a domain with a pod that it excludes, or that excludes it."""
     for pod, place in result.placed():
         _judge(result, pod, place, aversions.of(pod), aversions.about(pod))
 
@@ -85,14 +85,16 @@ def _judge(
         domain = place.labels.get(key)
         if key in place.unsettled:
             result.report(
-                Kind.UNSETTLED, pod.key, f"keeps apart by {key}, which {place.name} has not settled"
+                Kind.UNSETTLED,
+                pod.key,
+                f"has anti-affinity by {key}, whose value on {place.name} is undetermined",
             )
         elif domain is not None and aversion.met[domain] > aversion.term.takes(pod):
-            message = f"shares {key}={domain} with a pod that it must not be near"
+            message = f"shares {key}={domain} with a pod that its anti-affinity excludes"
             result.report(Kind.ANTI_AFFINITY, pod.key, f"on {place.name}: {message}")
     for aversion in objecting:
         key = aversion.term.topology_key
         domain = place.labels.get(key)
         if domain is not None and aversion.held[domain] > (_key(aversion.term) in own):
-            message = f"shares {key}={domain} with a pod that must not be near it"
+            message = f"shares {key}={domain} with a pod whose anti-affinity excludes it"
             result.report(Kind.ANTI_AFFINITY, pod.key, f"on {place.name}: {message}")

@@ -1,4 +1,4 @@
-"""The audit, start to end."""
+"""The entry point of the audit."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def audit(
     *,
     settings: NodeSettings | None = None,
 ) -> list[Violation]:
-    """Check a plan (the JSON of `nodesmith plan`) against the objects and the catalogue it was made from.
+    """Check a plan (the JSON of `nodesmith plan`) against the objects and the catalogue that it was made from.
 
-    `manifests` are as an API server would show them, workloads already expanded to pods. Gives what is wrong, sorted;
-    nothing where the plan is right. Never raises on what plans and manifests may contain.
+    `manifests` are as an API server returns them, with workloads already expanded to pods. Returns the violations,
+    sorted, or nothing if the plan is correct. Never raises, whatever plans and manifests contain.
     """
     rules = settings or NodeSettings()
     cluster = read_cluster(manifests, _default_spreads(rules))

@@ -1,7 +1,7 @@
-"""Every order of binding, for plans of few pods: where the quick search for one fails, this one decides.
+"""An exhaustive search for an order of binding, for small plans in which the quick search fails.
 
-As there, it goes backwards from the end. What is tried first is what harms least; a pod that can harm nobody is taken
-without a second thought. States that led nowhere are remembered, and the steps are counted.
+Like the quick search, it works backwards from the end. It tries the least harmful pods first, and tries no alternatives
+to a harmless pod. Dead ends are remembered, and the number of steps is limited.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MOST_STEPS = 3_000
 
 
 class Backtracking:
-    """One search over batches, whose pods are taken away and put back; they are left as they were."""
+    """One search over batches. It removes pods and puts them back, so the batches end up unchanged."""
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         self._batches = batches
@@ -23,7 +23,7 @@ class Backtracking:
         self._steps = 0
 
     def succeeds(self) -> bool:
-        """Return whether all pods can be taken away; False also where the steps do not suffice to find out."""
+        """Return whether all pods can be removed. Returns False, too, if the steps run out."""
         state = tuple(len(batch.pods) for batch in self._batches)
         if not any(state):
             return True

@@ -1,4 +1,4 @@
-"""Pods that are alike to all rules of company, any one standing for the others."""
+"""Batches of pods that all spread and affinity rules treat alike."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from nodesmith_cli.audit.tallies import Counts, Tally
 
 Seat: TypeAlias = tuple[
     Tally, str, bool
-]  # a tally that counts the pod, in which domain, whether for affinities
+]  # a tally that counts the pod, the domain, and whether it is for affinities
 
 
-Harm: TypeAlias = tuple[bool, int]  # whether for affinities, and which tally
+Harm: TypeAlias = tuple[bool, int]  # whether it is for affinities, and the tally's identity
 
 
 def severity(harmed: Sequence[Harm]) -> tuple[int, int]:
-    """Rank what would be worse off: company that is gone does not come back, the least of a spread may be made up."""
+    """Rank harm. Harm to affinities counts most, since it is permanent; a spread's minimum may recover."""
     return sum(affinity for affinity, _ in harmed), len(harmed)
 
 
 @dataclass(slots=True)
 class Batch:
-    """Pods with the same rules, counted in the same places (`gives`): any one stands for the others."""
+    """Interchangeable pods, with the same rules and counted in the same tallies (`gives`)."""
 
     rules: Sequence[Rule]
     gives: Sequence[Seat]
@@ -37,7 +37,7 @@ class Batch:
 
     @property
     def tallies(self) -> set[Tally]:
-        """All that it looks at or is counted in."""
+        """All tallies that its rules use or that count its pods."""
         return {tally for rule in self.rules for tally, _ in rule.seats} | {tally for tally, *_ in self.gives}
 
     @property
@@ -46,7 +46,7 @@ class Batch:
 
     @property
     def harmed(self) -> list[Harm]:
-        """What would be worse off for others without one of these pods."""
+        """What removing one of these pods would make worse for other pods."""
         own = {id(tally): rule for rule in self.rules for tally, _ in rule.seats}
         return [
             (affinity, id(tally))
@@ -55,7 +55,7 @@ class Batch:
         ]
 
     def undo(self) -> str:
-        """Take one pod away; give its name."""
+        """Remove one pod, and return its name."""
         self.wait(-1)
         for tally, domain, _ in self.gives:
             tally.add(domain, -1)
@@ -69,16 +69,16 @@ class Batch:
             tally.add(domain, 1)
 
     def wait(self, number: int) -> None:
-        """Tell the tallies that so many more pods look at them."""
+        """Add to the number of pods that use the tallies of the rules."""
         for rule in self.rules:
             for tally, domain in rule.seats:
                 tally.wait(domain, number, counted=rule.counted)
 
 
 def compacted(batches: Iterable[Batch]) -> list[Batch]:
-    """Drop the rules that nothing can break any more and the counts that nobody looks at; put together what is alike.
+    """Drop rules that can no longer be broken and counts that are no longer used, and merge batches that are alike.
 
-    The fewer tallies are left, the more pods are alike: what began as one batch a node ends as one a zone.
+    With fewer tallies, more pods are alike: batches that start as one per node end as one per zone.
     """
     found: dict[tuple[object, ...], Batch] = {}
     live = [batch for batch in batches if batch.pods]
@@ -99,13 +99,13 @@ Snapshot: TypeAlias = tuple[list[Batch], dict[Tally, Counts]]
 
 
 def snapshot(batches: Sequence[Batch]) -> Snapshot:
-    """Remember batches and all counts."""
+    """Return a copy of batches and all counts."""
     kept = [Batch(batch.rules, batch.gives, list(batch.pods)) for batch in batches]
     return kept, {tally: tally.saved() for batch in batches for tally in batch.tallies}
 
 
 def put_back(before: Snapshot) -> list[Batch]:
-    """Return what was remembered, the counts as they were."""
+    """Return the batches of a snapshot, and restore the counts."""
     batches, counts = before
     for tally, saved in counts.items():
         tally.restore(saved)

@@ -1,4 +1,4 @@
-"""What one pod's required affinity and hard topology spread ask of the pods around it, as tallies to look at."""
+"""The rules that required affinity and hard topology spread of a pod impose, based on tallies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nodesmith_cli.audit.tallies import Tally
 
 @dataclass(frozen=True, slots=True)
 class SpreadRule:
-    """One hard constraint of a pod in `domain`: `matches` itself, and whether it is `counted` there."""
+    """One hard constraint of a pod in `domain`: whether it `matches` itself, and whether it is `counted` there."""
 
     tally: Tally
     key: str
@@ -22,14 +22,14 @@ class SpreadRule:
 
     @property
     def excess(self) -> int:
-        """By how much the pod, as the last one to come, would overdo it; 0 or less where it may come."""
+        """By how much the pod would exceed maxSkew if it was bound last. 0 or less means that it may be."""
         there = self.tally.counts.get(self.domain, 0) - self.counted
         least = min(self.tally.least, there) if self.counted else self.tally.least
         return there + self.matches - least - self.max_skew
 
     @property
     def is_idle(self) -> bool:
-        """True where no order of things could break the rule: what is counted here only becomes less."""
+        """True if no order can break the rule, since the counts only decrease."""
         there = self.tally.counts.get(self.domain, 0) - self.counted
         return there + self.matches <= self.max_skew
 
@@ -39,15 +39,15 @@ class SpreadRule:
 
     @property
     def likeness(self) -> tuple[object, ...]:
-        """The same for rules that say the same."""
+        """A value that is equal for equivalent rules."""
         return id(self.tally), self.domain, self.max_skew, self.matches, self.counted
 
 
 @dataclass(frozen=True, slots=True)
 class AffinityRule:
-    """All required affinity terms of a pod: in each of `seats` (tally and domain) there must be a pod that meets all.
+    """All required affinity terms of a pod: each of `seats` (tally and domain) needs a pod that matches all terms.
 
-    Where no pod anywhere meets them, one that meets them itself (`counted` with the others) may be the first.
+    If no pod matches them anywhere, a pod that matches its own terms (`counted`) may be the first.
     """
 
     keys: tuple[str, ...]
@@ -56,19 +56,19 @@ class AffinityRule:
 
     @property
     def excess(self) -> int:
-        """1 where the pod could not come as the last one, else 0."""
+        """1 if the pod could not be bound last, else 0."""
         if all(tally.counts.get(domain, 0) > self.counted for tally, domain in self.seats):
             return 0
         return int(not (self.counted and all(tally.total == 1 for tally, _ in self.seats)))
 
     @property
     def is_idle(self) -> bool:
-        """True where pods that were there before meet all terms."""
+        """True if existing pods satisfy all terms."""
         return all(tally.lasting[domain] > 0 for tally, domain in self.seats)
 
     @property
     def likeness(self) -> tuple[object, ...]:
-        """The same for rules that say the same."""
+        """A value that is equal for equivalent rules."""
         return (*((id(tally), domain) for tally, domain in self.seats), self.counted)
 
 
@@ -76,18 +76,18 @@ Rule: TypeAlias = SpreadRule | AffinityRule
 
 
 def matters(tally: Tally, domain: str, *, affinity: bool) -> bool:
-    """Return whether anybody who waits could notice that there is a pod less in a domain."""
+    """Return whether removing a pod from a domain could affect any pod that is still to be removed."""
     if affinity or tally.least > 0:
         return tally.waiters > 0
     return tally.waiting[domain] > 0
 
 
 def harm(tally: Tally, domain: str, *, affinity: bool, own: Rule | None) -> bool:
-    """Return whether undoing a pod here may keep others from being undone later.
+    """Return whether removing a pod from this domain may keep other pods from being removed later.
 
-    For a spread that is lowering the least of all domains while somebody looks from another, for an affinity
-    taking what others there lean on: one pod, or for those who are counted themselves one more. `own` is the rule
-    by which the pod to be undone looks here.
+    For a spread, that is lowering the minimum while pods in other domains use it. For an affinity, it is removing the
+    last matching pod, or the last but one if the remaining pods are counted themselves. `own` is the removed pod's rule
+    on this tally.
     """
     if not affinity:
         return tally.waiters > tally.waiting[domain] and tally.is_lowest(domain)

@@ -1,4 +1,4 @@
-"""What minValues ask of each node: that EC2 keeps a choice."""
+"""The check of minValues: each node must keep enough choice for EC2."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "haba
 
 
 def check_min_values(result: Outcome, suiting: Suiting, *, strict: bool) -> None:
-    """See that each node keeps the choice that minValues ask for; unless `strict`, as much of it as there is.
+    """Check that each node keeps the choice that minValues require, or as much as exists unless `strict`.
 
-    The plan lists the types that are sold in the node's zone. Those that are sold in other zones only count as well.
+    The plan lists the types offered in the node's zone. Types that are only offered in other zones count as well.
     """
     for node in result.plan.nodes:
         bought, place = result.purchases.get(node.name), result.places.get(node.name)
@@ -37,18 +37,20 @@ def check_min_values(result: Outcome, suiting: Suiting, *, strict: bool) -> None
                     here = (m for m in alike if m.labels[ZONE] == node.zone)
                     wanted = min(wanted, len(_values(bought.pool, here, key)))
             if len(found) < wanted:
-                message = f"{wanted} values of {key} are asked for by minValues, its instanceTypes have {len(found)}"
+                message = (
+                    f"minValues requires {wanted} values of {key}, but its instanceTypes have {len(found)}"
+                )
                 result.report(Kind.MIN_VALUES, node.name, message)
 
 
 def _is_sold(machine: Machine, node: PlannedNode) -> bool:
-    """Return whether a type is for sale in the node's own zone."""
+    """Return whether a type is offered in the node's own zone."""
     here = node.zone, node.capacity_type
     return any((o.zone, o.capacity_type) == here and o.available for o in machine.type.offerings)
 
 
 def _usual(bought: Purchase, machines: Iterable[Machine], pods: Sequence[Pod]) -> Iterator[Machine]:
-    """Leave out bare metal, accelerators that no pod asks for, and what takes more of a limit than the node may."""
+    """Yield machines, except bare metal, unrequested accelerators, and those that use more of a limit than the node."""
     needs = needs_of(pods)
     most = {
         name: max((capacity_of(m.type, name) for m in bought.machines), default=0)
@@ -62,7 +64,7 @@ def _usual(bought: Purchase, machines: Iterable[Machine], pods: Sequence[Pod]) -
 
 
 def _values(pool: Pool, machines: Iterable[Machine], key: str) -> set[str]:
-    """Return the values of a label that these machines leave possible."""
+    """Return the possible values of a label on these machines."""
     return {value for each in machines for value in _possible(pool, each, key)}
 
 

@@ -1,4 +1,4 @@
-"""The cluster of a plan: every manifest that an audit looks at, read once."""
+"""The cluster of a plan: every manifest that an audit uses, read once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nodesmith_cli.audit.volumes import Volumes, attachable
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Everything by name. `place_of` gives the place of a NodeClaim, `namespaces` the labels of each."""
+    """All objects by name. `place_of` has the place of each NodeClaim, `namespaces` the labels of each namespace."""
 
     pods: Mapping[str, Pod]
     places: Mapping[str, Place]
@@ -27,24 +27,24 @@ class Cluster:
     volumes: Volumes
 
     def place(self, name: str) -> Place | None:
-        """Return the place that a Node's or NodeClaim's name stands for."""
+        """Return the place of a Node's or NodeClaim's name, or None."""
         return self.places.get(self.place_of.get(name, name))
 
     def is_pending(self, pod: Pod) -> bool:
-        """Return whether a plan must say where this pod goes, or why nowhere."""
+        """Return whether a plan must place this pod, or explain why it cannot."""
         return not (pod.node or pod.deleting or pod.is_daemon or pod.is_mirror)
 
     def is_moving(self, pod: Pod) -> bool:
-        """Return whether a plan may find a bound pod another node: its own is going away."""
+        """Return whether a plan may move a bound pod, because its node is being removed."""
         home = self.places.get(pod.node)
         return home is not None and bool(home.closed) and not (pod.is_daemon or pod.is_mirror)
 
 
 def read_cluster(manifests: Iterable[Manifest], default_spreads: Sequence[Manifest] = ()) -> Cluster:
-    """Read all kinds that matter here; Lists are opened, other kinds passed over.
+    """Read all kinds that matter here. Lists are expanded, and other kinds ignored.
 
-    An object that cannot be read is as good as not there: a plan that uses it is found to use what is not there. Pods
-    are kept, with their fault.
+    An unreadable object counts as missing, so a plan that uses it is reported. Unreadable pods are kept, with their
+    fault.
     """
     kinds: dict[str, list[Manifest]] = {}
     for manifest in filter(_is_readable, _opened(manifests)):

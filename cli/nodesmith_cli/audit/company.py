@@ -1,9 +1,9 @@
-"""Topology spread and pod affinity: is there an order in which kube-scheduler could bind all pods of the plan?
+"""Topology spread and pod affinity: the check that kube-scheduler could bind all pods of the plan in some order.
 
-The search goes backwards. A pod that kube-scheduler would bind as the very last one, all others being there, is taken
-away, and the question asked again, until no pod is left: backwards, that is the order. Taking a pod away makes it
-easier for the others, unless it lowers the least filled domain of a spread that others still look at, or takes the
-company that others need. Such pods are taken only when nothing else is left to take.
+The search works backwards. It removes a pod that kube-scheduler could bind last, with all others in place, and repeats
+this until no pod is left. The reverse is a valid order. Removing a pod makes it easier for the others, unless it lowers
+the minimum of a spread that others still use, or removes a pod that their affinity needs. Such pods are removed only if
+no others are left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nodesmith_cli.audit.violations import Kind
 
 
 class Complaint(NamedTuple):
-    """What is in the way of a pod."""
+    """The reason why a pod cannot be bound."""
 
     kind: Kind
     pod: str
@@ -26,10 +26,9 @@ class Complaint(NamedTuple):
 
 
 def complaints(batches: Iterable[Batch]) -> list[Complaint]:
-    """Return which pods no order of binding could bring where the plan has them; nothing where there is an order.
+    """Return the pods that cannot be bound as planned in any order, or nothing if there is an order.
 
-    Where the plan has many pods that look at one another, and only the quick search was tried, it errs on the strict
-    side.
+    For a large plan with interdependent pods, only the quick search runs, which may report a valid plan.
     """
     start = compacted(batches)
     few = sum(len(batch.pods) for batch in start) <= MOST_PODS
@@ -41,7 +40,7 @@ def complaints(batches: Iterable[Batch]) -> list[Complaint]:
 
 
 def _undo_all(batches: list[Batch]) -> list[Batch]:
-    """Take away all pods, one by one, each as kube-scheduler could have bound it last. Gives what cannot be taken."""
+    """Remove all pods that could be bound last, one by one, and return the batches that remain."""
     left = batches
     while left:
         moved = False
@@ -56,7 +55,7 @@ def _undo_all(batches: list[Batch]) -> list[Batch]:
 
 
 def _undo_with_harm(batches: Sequence[Batch]) -> bool:
-    """Take away pods that harm as little as can be, no tally twice. Tells whether there was any."""
+    """Remove the least harmful pods, at most one for each tally, and return whether there were any."""
     free = [(batch.harmed, batch) for batch in batches if batch.is_free]
     least = min((severity(harmed) for harmed, _ in free), default=(0, 0))
     touched: set[Harm] = set()
@@ -68,7 +67,7 @@ def _undo_with_harm(batches: Sequence[Batch]) -> bool:
 
 
 def _complaints(batch: Batch) -> Iterator[Complaint]:
-    more = f" (and {len(batch.pods) - 1} pods like it)" if len(batch.pods) > 1 else ""
+    more = f" (and {len(batch.pods) - 1} similar pods)" if len(batch.pods) > 1 else ""
     for rule in batch.rules:
         if rule.excess > 0:
             kind, why = _words(rule)
@@ -78,7 +77,7 @@ def _complaints(batch: Batch) -> Iterator[Complaint]:
 def _words(rule: Rule) -> tuple[Kind, str]:
     if isinstance(rule, AffinityRule):
         where = ", ".join(f"{key}={seat[1]}" for key, seat in zip(rule.keys, rule.seats, strict=True))
-        return Kind.AFFINITY, f"has nobody at {where} whom its required affinity wants"
+        return Kind.AFFINITY, f"has no pod at {where} that its required affinity matches"
     there = rule.tally.counts.get(rule.domain, 0)
-    what = f"{rule.key}={rule.domain} has {there} matching pods, the least is {rule.tally.least}"
-    return Kind.SPREAD, f"{what}, maxSkew is {rule.max_skew}"
+    what = f"{rule.key}={rule.domain} has {there} matching pods, the minimum is {rule.tally.least}"
+    return Kind.SPREAD, f"{what}, and maxSkew is {rule.max_skew}"

@@ -1,4 +1,4 @@
-"""Topology spread that kube-scheduler is configured to give to pods without any of their own."""
+"""The default topology spread that kube-scheduler applies to pods without their own."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from nodesmith_cli.audit.reading import Manifest
 
 _CONTROLLERS = ("ReplicaSet/", "StatefulSet/", "ReplicationController/")
 _MARK = "audit.nodesmith.dev/controller"
-"""Stands for the selector of a controller, whose object a plan may lack."""
+"""A label that stands for the selector of a controller, whose object may be missing."""
 
 
 def with_default_spreads(pods: Iterable[Pod], constraints: Sequence[Manifest]) -> Iterator[Pod]:
-    """Yield pods as kube-scheduler sees them: the constraints (without a selector) count the pods of one controller."""
+    """Yield pods with default constraints, which have no selector and count the pods of the same controller."""
     for pod in pods:
         if not constraints or pod.fault or not pod.owner.startswith(_CONTROLLERS):
             yield pod

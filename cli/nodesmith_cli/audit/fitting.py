@@ -1,4 +1,4 @@
-"""What each place holds, pod by pod: labels, taints, room, host ports."""
+"""The checks of each place against its pods: labels, taints, resources and host ports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nodesmith_cli.audit.violations import Kind
 
 
 def check_places(result: Outcome) -> None:
-    """See that every place to which the plan adds suits its pods and has room for them, whatever it becomes."""
+    """Check that every place with planned pods admits them and has room for them, with any of its instance types."""
     for place in result.places.values():
         bought = result.purchases.get(place.name)
         if bought is not None:
@@ -32,7 +32,7 @@ def _check_machines(result: Outcome, place: Place, bought: Purchase) -> None:
     needs = needs_of(place.pods)
     for pod in place.pods:
         if pod.spec.get("resourceClaims"):
-            message = f"claims devices, which no instance type that {place.name} may become is known to have"
+            message = f"claims devices, which no instance type of {place.name} is known to have"
             result.report(Kind.RESOURCES, pod.key, message)
     for machine in bought.machines:
         daemons = needs_of(bought.daemons.get(machine.type.name, ()))
@@ -59,7 +59,7 @@ def _check_labels(result: Outcome, place: Place) -> None:
 def _lacking(
     added: Mapping[str, int], resident: Mapping[str, int], room: Mapping[str, int]
 ) -> dict[str, tuple[int, int]]:
-    """Return asked and offered amounts of what is too little; what nobody new asks for may be overdrawn already."""
+    """Return requested and offered amounts of exceeded resources, ignoring those that no added pod requests."""
     return {
         name: (amount + resident.get(name, 0), room.get(name, 0))
         for name, amount in sorted(added.items())
@@ -69,15 +69,15 @@ def _lacking(
 
 def _report_lack(result: Outcome, place: Place, lack: Mapping[str, tuple[int, int]], what: str) -> None:
     for name, (asked, offered) in lack.items():
-        message = f"its pods ask for {shown(name, asked)},{what} it offers {shown(name, offered)}"
+        message = f"its pods request {shown(name, asked)}, but{what} it offers {shown(name, offered)}"
         result.report(Kind.RESOURCES, place.name, message)
 
 
 def _check_ports(result: Outcome, place: Place, resident: Iterable[Pod]) -> None:
-    """See that no pod of the plan wants a host port that another pod of its node has."""
+    """Check that no pod of the plan uses a host port of another pod on its node."""
     added = {pod.key for pod in place.pods}
     for protocol, number, first, second in port_clashes([*resident, *place.pods]):
         if second in added:
             result.report(
-                Kind.HOST_PORT, second, f"wants {protocol} {number} of {place.name}, as does {first}"
+                Kind.HOST_PORT, second, f"uses {protocol} port {number} on {place.name}, like {first}"
             )

@@ -1,7 +1,6 @@
-"""Pods that the plan leaves although an existing node plainly has room for them: a warning, not a fault.
+"""Unplaced pods that an existing node clearly has room for. This is a warning, not a violation.
 
-Only pods that ask nothing of other pods, mount nothing and claim no devices are looked at: for them there is nothing
-to argue about.
+Only pods without constraints on other pods, volumes and device claims are checked, since their case is clear.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ _SOCIAL = ("podAffinity", "podAntiAffinity")
 
 
 def check_unplaced(result: Outcome, aversions: Aversions) -> None:
-    """Name the unplaced pods that would fit on an existing node as it will be."""
+    """Report the unplaced pods that would fit on an existing node after the plan."""
     rooms = [(place, _free(place)) for place in result.places.values() if not (place.is_new or place.closed)]
     for key in result.plan.unplaced:
         pod = result.cluster.pods.get(key)
         if pod and result.cluster.is_pending(pod) and _is_plain(pod) and not aversions.about(pod):
             name = next((place.name for place, free in rooms if _fits(pod, place, free)), None)
             if name:
-                result.report(Kind.COULD_FIT, key, f"is left unplaced, though {name} has room for it")
+                result.report(Kind.COULD_FIT, key, f"is unplaced, but {name} has room for it")
 
 
 def _free(place: Place) -> Amounts:

@@ -1,4 +1,4 @@
-"""What a NodePool promises beyond single nodes: its limits, and those of what is reserved."""
+"""The checks across nodes: the limits of NodePools and of capacity reservations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nodesmith_cli.audit.violations import Kind
 
 
 def check_limits(result: Outcome) -> None:
-    """See that no limit is overshot by what is bought, whichever types the nodes become."""
+    """Check that launched nodes exceed no limit, whichever of their instance types they get."""
     buying = {purchase.pool.name for purchase in result.purchases.values()}
     for name in sorted(buying):
         pool = result.pools[name]
@@ -22,22 +22,22 @@ def check_limits(result: Outcome) -> None:
             if amount > pool.limits[resource]:
                 most = shown(resource, pool.limits[resource])
                 result.report(
-                    Kind.LIMIT, name, f"its nodes may come to {shown(resource, amount)}, its limit is {most}"
+                    Kind.LIMIT, name, f"its nodes may use {shown(resource, amount)}, but its limit is {most}"
                 )
 
 
 def check_reservations(result: Outcome) -> None:
-    """See that no more nodes are bought in a capacity reservation than it has instances left."""
+    """Check that no more nodes are launched in a capacity reservation than it has free instances."""
     used = Counter(node.labels.get(RESERVATION_ID, "") for node in result.plan.nodes)
     held = {id_: each for pool in result.pools.values() for id_, each in pool.reservations.items()}
     for id_, count in sorted(used.items()):
         if id_ in held and count > held[id_].free:
-            message = f"{count} nodes are bought in it, {held[id_].free} of its instances are free"
+            message = f"{count} nodes are launched in it, but only {held[id_].free} of its instances are free"
             result.report(Kind.LIMIT, id_, message)
 
 
 def use_of_limits(result: Outcome, pool: Pool) -> Amounts:
-    """Sum what a NodePool's nodes take of its limits, each to be bought as the largest of its types."""
+    """Return what a NodePool's nodes use of its limits, assuming the largest type for each new node."""
     there = pool_use(result.places.values(), pool.name)
     used = {name: there.get(name, 0) for name in pool.limits}
     for bought in result.purchases.values():

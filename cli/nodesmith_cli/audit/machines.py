@@ -1,4 +1,4 @@
-"""The machines that a NodePool may buy: a type, bought one way."""
+"""The machines that a NodePool may launch: an instance type with a zone and a capacity type."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _READY = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"}
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A type bought one way. `labels` are certain; `open` are labels that will have one of some values."""
+    """An offering of a type. `labels` are certain; `open` are labels that will have one of several values."""
 
     type: InstanceType
     price_hourly_usd: float
@@ -29,7 +29,7 @@ class Machine:
 
 
 class Refusal(NamedTuple):
-    """Why a NodePool may not buy a type this way."""
+    """The reason why a NodePool may not launch an offering."""
 
     kind: Kind
     why: str
@@ -38,29 +38,29 @@ class Refusal(NamedTuple):
 def machine(
     pool: Pool, type_name: str, zone: str, capacity_type: str, reservation: str = ""
 ) -> Machine | Refusal:
-    """Return the machine that a NodePool may buy this way, in a reservation if one is named, or why it may not."""
+    """Return the machine for an offering, in a reservation if one is named, or the reason why it is not allowed."""
     found = pool.types.get(type_name)
     if found is None:
         return Refusal(Kind.INSTANCE_TYPE, "the catalogue has no such instance type")
     if pool.images is not None and not boots(found, pool.images):
-        return Refusal(Kind.IMAGE, "no image of its EC2NodeClass boots on it")
+        return Refusal(Kind.IMAGE, "no image of its EC2NodeClass supports it")
     if pool.zones is not None and zone not in pool.zones:
         return Refusal(Kind.OFFERING, f"its EC2NodeClass has no subnet in {zone}")
     sold = _sold(pool, found, zone, capacity_type, reservation)
     if sold is None:
         where = f"in {zone} as {capacity_type}" + (f" of {reservation}" if reservation else "")
-        return Refusal(Kind.OFFERING, f"there is no offering of it {where}")
+        return Refusal(Kind.OFFERING, f"it is not offered {where}")
     price, more = sold
     labels = {**node_labels(found.labels), ZONE: zone, **_sold_as(capacity_type), **more, **_READY}
     clash = next((k for k, v in pool.labels.items() if labels.get(k, v) != v), None)
     if clash:
-        why = f"the NodePool's label {clash}={pool.labels[clash]} is not this type's"
+        why = f"the NodePool's label {clash}={pool.labels[clash]} does not match this type"
         return Refusal(Kind.REQUIREMENTS, why)
     return _allowed(pool, found, price, {**pool.labels, **labels})
 
 
 def _sold_as(capacity_type: str) -> Mapping[str, str]:
-    """Return the label by Karpenter's name and by that of EKS's node groups."""
+    """Return the capacity type as the labels of Karpenter and of EKS node groups."""
     eks = "SPOT" if capacity_type == "spot" else "ON_DEMAND"
     return {CAPACITY_TYPE: capacity_type, "eks.amazonaws.com/capacityType": eks}
 
@@ -68,9 +68,9 @@ def _sold_as(capacity_type: str) -> Mapping[str, str]:
 def _sold(
     pool: Pool, found: InstanceType, zone: str, capacity_type: str, reservation: str
 ) -> tuple[float, Mapping[str, str]] | None:
-    """Return the price in USD an hour, and the labels that come with the offering.
+    """Return the price in USD an hour, and the labels of the offering, or None if it does not exist.
 
-    A reservation is paid for already.
+    A reservation has the price 0.
     """
     here = [o for o in found.offerings if o.zone == zone and o.available]
     zone_id = max((o.zone_id for o in here), default="")
@@ -97,20 +97,20 @@ def _allowed(pool: Pool, found: InstanceType, price: float, labels: dict[str, st
             if choices[key]:
                 continue
         elif key not in labels and key not in found.requirements:
-            continue  # the NodePool itself gives its nodes this label
+            continue  # the NodePool itself sets this label on its nodes
         elif holds(operator, values, labels.get(key)):
             continue
-        why = f"the NodePool's requirement {key} {operator} {list(values)} allows no {labels.get(key)!r}"
+        why = f"the NodePool's requirement {key} {operator} {list(values)} does not allow {labels.get(key)!r}"
         return Refusal(Kind.REQUIREMENTS, why)
     return Machine(found, price, labels, choices)
 
 
 def own_keys(pool: Pool, machines: Sequence[Machine]) -> list[str]:
-    """Name the labels that only the NodePool's requirements define, each node having one of the values allowed."""
+    """Return the labels that only the NodePool's requirements define. Each node has one of the allowed values."""
     settled = {key for each in machines for key in (*each.labels, *each.type.requirements)}
     return sorted({today(r["key"]) for r in pool.requirements} - settled)
 
 
 def capacity_of(found: InstanceType, name: str) -> int:
-    """Return what a node of a type takes of a limit."""
+    """Return what a node of a type uses of a limit."""
     return 1 if name == "nodes" else found.capacity.of(name)

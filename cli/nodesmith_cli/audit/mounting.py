@@ -1,4 +1,4 @@
-"""Volumes of the plan's pods: within reach of their nodes, not more than those attach, and claims in one place."""
+"""The checks of volumes: reachable from the pod's node, within the attach limit, and each claim in one zone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ATTACHABLE, _TYPE = "attachable-volumes-csi-", "node.kubernetes.io/instance-typ
 
 
 def check_volumes(result: Outcome) -> None:
-    """See that every pod's volumes can be reached and attached where the plan has it."""
+    """Check that every pod's volumes can be reached and attached on its planned node."""
     mounted: dict[str, list[tuple[Pod, Place]]] = {}
     for pod, place in result.placed():
         for claim in result.cluster.volumes.claims(pod):
@@ -30,7 +30,7 @@ def check_volumes(result: Outcome) -> None:
 
 
 def _check_shared(result: Outcome, mounted: Mapping[str, list[tuple[Pod, Place]]]) -> None:
-    """The first of several pods that mount an unbound claim fixes the zone of its volume for the others."""
+    """Check claims that several pods mount. The first pod of an unbound claim determines the zone for the others."""
     volumes = result.cluster.volumes
     held = {
         claim.key: pod.key
@@ -50,7 +50,7 @@ def _check_shared(result: Outcome, mounted: Mapping[str, list[tuple[Pod, Place]]
             )
         if volumes.is_exclusive(claim) and (len(users) > 1 or key in held):
             result.report(
-                Kind.VOLUME, pod.key, f"claim {key} is ReadWriteOncePod, and another pod mounts it too"
+                Kind.VOLUME, pod.key, f"claim {key} is ReadWriteOncePod, but another pod mounts it too"
             )
 
 
@@ -67,14 +67,14 @@ def _check_attachments(result: Outcome, place: Place) -> None:
     for driver, handles in sorted(attached.items()):
         most = _least(result, bought, driver) if bought else limits.get(driver)
         if most is not None and len(handles) > most:
-            message = f"{len(handles)} volumes of {driver} are to be attached, {most} can be"
+            message = f"needs to attach {len(handles)} volumes of {driver}, but can attach {most}"
             result.report(Kind.ATTACH_LIMIT, place.name, message)
 
 
 def _least(result: Outcome, bought: Purchase, driver: str) -> int | None:
-    """Return the fewest volumes that a node may attach, whichever of its types it becomes; None where none says.
+    """Return the smallest attach limit among a node's instance types, or None if it is unknown for all.
 
-    What the catalogue does not state of a type, nodes of that type do.
+    A limit that is not in the catalogue comes from existing nodes of the type.
     """
     resource, limits = _ATTACHABLE + driver, result.cluster.volumes.limits
     stated = {m.type.name: m.type.allocatable.get(resource) for m in bought.machines}

@@ -1,4 +1,4 @@
-"""What an EC2NodeClass shows of itself: the images that boot its nodes, and the capacity that is reserved for them."""
+"""The images and capacity reservations in the status of an EC2NodeClass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESERVATION_ID = f"{_RESERVATION}-id"
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Capacity of one type in one zone that is paid for already; `free` instances of it may be used."""
+    """A capacity reservation of one type in one zone, with the number of `free` instances."""
 
     instance_type: str
     zone: str
@@ -25,7 +25,7 @@ class Reservation:
 
 
 def read_reservations(nodeclass: Manifest | None) -> dict[str, Reservation]:
-    """Read what may be used, by id. Where nobody says how many instances are free it is one."""
+    """Return the usable reservations by id. Assumes one free instance if the number is unknown."""
     found: dict[str, Reservation] = {}
     for each in dig(nodeclass, "status", "capacityReservations") or ():
         if each.get("state") != "expiring":
@@ -40,13 +40,13 @@ def read_reservations(nodeclass: Manifest | None) -> dict[str, Reservation]:
 
 
 def read_images(nodeclass: Manifest | None) -> Sequence[Sequence[Manifest]] | None:
-    """Return what each image requires of a type; None where the EC2NodeClass does not show its images."""
+    """Return the requirements of each image, or None if the EC2NodeClass does not show its images."""
     images = dig(nodeclass, "status", "amis")
     return [image.get("requirements") or () for image in images] if images else None
 
 
 def boots(found: InstanceType, images: Sequence[Sequence[Manifest]]) -> bool:
-    """Return whether one of the images runs on a type."""
+    """Return whether one of the images supports a type."""
     return any(all(_meets(found, requirement) for requirement in image) for image in images)
 
 

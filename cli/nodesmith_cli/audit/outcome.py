@@ -1,4 +1,4 @@
-"""The cluster as it will be: every pod of the plan where the plan has it."""
+"""The cluster after the plan, with every pod on its planned node."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from nodesmith_cli.audit.violations import Kind, Violation
 
 @dataclass(slots=True)
 class Outcome:
-    """Places by name, those to be bought among them, with their `purchases` by the same name.
+    """Places by name, including new nodes, whose `purchases` have the same names.
 
-    `violations` are taken down as they are found.
+    `violations` are added as they are found.
     """
 
     cluster: Cluster
@@ -35,7 +35,7 @@ class Outcome:
     violations: list[Violation] = field(default_factory=list)
 
     def report(self, kind: Kind, subject: str, message: str) -> None:
-        """Take down a violation."""
+        """Add a violation."""
         self.violations.append(Violation(kind, subject, message))
 
     def placed(self) -> Iterator[tuple[Pod, Place]]:
@@ -45,14 +45,14 @@ class Outcome:
 
 
 def outcome(cluster: Cluster, catalog: Catalog, plan: Plan, settings: NodeSettings) -> Outcome:
-    """Put the pods of the plan where it has them; those that leave a closing node are no longer there."""
+    """Return the cluster after the plan. Pods that it moves off a closing node are no longer there."""
     result = Outcome(cluster, plan, places=dict(cluster.places), violations=list(plan.violations))
     for name, manifest in sorted(cluster.pools.items()):
         try:
             result.pools[name] = read_pool(manifest, cluster, catalog, settings)
         except UNREADABLE as error:
             if any(node.pool == name for node in plan.nodes):
-                result.report(Kind.UNREADABLE, name, f"the NodePool cannot be read: {error!r}")
+                result.report(Kind.UNREADABLE, name, f"the NodePool is unreadable: {error!r}")
     spoken = {key for _, pods in plan.existing for key in pods} | {
         k for node in plan.nodes for k in node.pods
     }
@@ -67,7 +67,7 @@ def outcome(cluster: Cluster, catalog: Catalog, plan: Plan, settings: NodeSettin
 
 
 def _pods(cluster: Cluster, keys: Iterable[str]) -> list[Pod]:
-    """Return the pods that exist and can be read, each once."""
+    """Return the pods that exist and are readable, each once."""
     found = (cluster.pods.get(key) for key in dict.fromkeys(keys))
     return [pod for pod in found if pod is not None and not pod.fault]
 
@@ -78,12 +78,12 @@ def _keep(result: Outcome, name: str, pods: list[Pod]) -> None:
         result.report(Kind.NODE_UNKNOWN, name, "neither a Node nor a NodeClaim has this name")
         return
     if place.closed:
-        result.report(Kind.NODE_CLOSED, name, f"takes no pods: {place.closed}")
+        result.report(Kind.NODE_CLOSED, name, f"accepts no pods: {place.closed}")
     place.pods += pods
 
 
 class _Shop:
-    """Works out purchases, once for nodes that are alike, and machines once for all."""
+    """Computes purchases, once for each group of equal nodes, and caches machines."""
 
     def __init__(self, result: Outcome) -> None:
         self._result = result
@@ -104,14 +104,14 @@ class _Shop:
         is_static = pool is not None and pool.closed == FIXED
         is_owed = pool is not None and is_static and self._bought[node.pool] <= (pool.replicas or 0)
         if pool is None or (pool.closed and not is_owed):
-            why = f"buys nothing: {pool.closed}" if pool else "does not exist, or cannot be read"
+            why = f"launches nothing: {pool.closed}" if pool else "does not exist, or is unreadable"
             result.report(Kind.NODEPOOL, node.name, f"NodePool {node.pool} {why}")
         if node.instance_type not in node.instance_types:
             result.report(
                 Kind.INSTANCE_TYPE, node.name, f"{node.instance_type} is not among its instanceTypes"
             )
         if not node.pods and not is_static:
-            result.report(Kind.NODE_EMPTY, node.name, "is bought for no pod")
+            result.report(Kind.NODE_EMPTY, node.name, "has no pods")
         if pool is not None:
             bought = result.purchases[node.name] = self._purchase(pool, node, pods)
             place.labels, place.taints = {**bought.labels, HOSTNAME: node.name}, pool.taints

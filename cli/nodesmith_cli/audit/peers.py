@@ -1,4 +1,4 @@
-"""Pods as other pods' selectors see them: counted by namespace and labels, never pair by pair."""
+"""Pods grouped by namespace and labels, to evaluate selectors without comparing every pair of pods."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A selector over pods with a topology key. `names` are namespaces, None for all.
+    """A pod selector with a topology key. `names` are namespaces, or None for all.
 
-    `key` is the same text for terms that mean the same, but for the topology key.
+    `key` is equal for terms with the same meaning, except for the topology key.
     """
 
     key: str
@@ -35,7 +35,7 @@ class Term:
 
 @dataclass(slots=True)
 class Alike:
-    """Pods with the same namespace and labels: how many are where (`on`), and how many of those are to stay."""
+    """Pods with the same namespace and labels: the number on each place (`on`), and those that stay (`staying`)."""
 
     one: Pod
     on: Counter[str] = field(default_factory=Counter)
@@ -43,7 +43,7 @@ class Alike:
 
 
 class Peers:
-    """All pods of an outcome on places that stay."""
+    """All pods of an outcome, on places that are not closed."""
 
     def __init__(self, result: Outcome) -> None:
         self._namespaces = result.cluster.namespaces
@@ -60,7 +60,7 @@ class Peers:
                 alike.staying[place.name] += not pod.deleting
 
     def alike(self, pod: Pod) -> Alike:
-        """Return the pods that selectors cannot tell from this one."""
+        """Return the group of pods with the same namespace and labels."""
         key = (pod.namespace, frozenset(pod.labels.items()))
         if key not in self._alike:
             self._alike[key] = Alike(pod)
@@ -69,14 +69,14 @@ class Peers:
         return self._alike[key]
 
     def selected(self, term: Term) -> list[Alike]:
-        """Return the pods that a term selects."""
+        """Return the groups of pods that a term selects."""
         if term.key not in self._selected:
             candidates = self._candidates(term.selector)
             self._selected[term.key] = [alike for alike in candidates if term.takes(alike.one)]
         return self._selected[term.key]
 
     def _candidates(self, selector: Manifest | None) -> Iterable[Alike]:
-        """Look only at pods with a label that the selector wants to be equal, where it wants one."""
+        """Return the groups that may match, narrowed by the first entry of matchLabels if there is one."""
         label = next(iter((dig(selector, "matchLabels") or {}).items()), None)
         return self._alike.values() if label is None else self._by_label.get(label, ())
 
@@ -99,19 +99,19 @@ class Peers:
             yield _term(raw, names, rules)
 
     def spread_term(self, pod: Pod, constraint: Manifest) -> Term:
-        """Return what a topology spread constraint of a pod counts."""
+        """Return the term that selects the pods counted by a topology spread constraint."""
         rules = [*_rules(pod, constraint, "matchLabelKeys", "In")]
         return _term(constraint, frozenset({pod.namespace}), rules)
 
     def _named(self, selector: Manifest) -> set[str]:
-        """Return the namespaces that a selector selects, of those that are there or have pods."""
+        """Return the selected namespaces, among those that exist or have pods."""
         there = {*self._namespaces, *(alike.one.namespace for alike in self._alike.values())}
         labels = {name: self._namespaces.get(name, {"kubernetes.io/metadata.name": name}) for name in there}
         return {name for name in there if selects(selector, labels[name])}
 
 
 def _rules(pod: Pod, raw: Manifest, field: str, operator: str) -> Iterator[dict[str, Any]]:
-    """Yield as expressions what matchLabelKeys and mismatchLabelKeys add: the pod's own values, of labels it has."""
+    """Yield the expressions for matchLabelKeys or mismatchLabelKeys, with the values of the pod's own labels."""
     for key in raw.get(field) or ():
         if key in pod.labels:
             yield {"key": key, "operator": operator, "values": [pod.labels[key]]}

@@ -1,4 +1,4 @@
-"""Where pods can be: nodes that are there, NodeClaims on their way, and the nodes that the plan would buy."""
+"""The places for pods: existing nodes, in-flight NodeClaims, and the new nodes of the plan."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _SHED = {
     ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule"),
     ("karpenter.sh/unregistered", "NoExecute"),
 }
-"""Taints that a starting node loses by itself (Karpenter's known ephemeral taints)."""
+"""Taints that are removed while a node starts (Karpenter's known ephemeral taints)."""
 
 
 @dataclass(slots=True)
 class Place:
     """A node as kube-scheduler will see it.
 
-    `labels` are those that it has whichever of its types it becomes, `unsettled` the keys of others, `presumed` all
-    with their likeliest values. `room` is None for a node to be bought: it depends on the type. `bound` are pods that
-    are there, or were promised room, `daemons` those that DaemonSets will still start, `pods` what the plan adds.
-    `closed` says why nothing may be added, empty when something may.
+    `labels` are the labels it has with any of its types, `unsettled` the keys of all others, and `presumed` all labels
+    with their most likely values. `room` is None for a new node, since it depends on the type. `bound` are existing and
+    nominated pods, `daemons` the pods that DaemonSets will still start, and `pods` those that the plan adds. `closed`
+    is the reason why no pods may be added, or empty.
     """
 
     name: str
@@ -48,14 +48,14 @@ class Place:
 
     @property
     def node_name(self) -> str | None:
-        """Its name as far as pods can ask for it: nobody knows the name of a node that is to come."""
+        """The name that pods can select, or None for a new node, whose name is unknown."""
         return None if self.is_new else self.name
 
 
 def read_places(
     nodes: Iterable[Manifest], claims: Iterable[Manifest]
 ) -> tuple[dict[str, Place], dict[str, str]]:
-    """Read Nodes, and NodeClaims that have none yet. Gives the places by name, and the place of each claim."""
+    """Return the places of Nodes and of NodeClaims without a Node, by name, and the place of each NodeClaim."""
     claims = list(claims)
     by_provider = {dig(c, "status", "providerID"): c for c in claims if dig(c, "status", "providerID")}
     by_node = {dig(c, "status", "nodeName"): c for c in claims if dig(c, "status", "nodeName")}
@@ -104,7 +104,7 @@ def _claim_place(claim: Manifest) -> Place:
 
 
 def _claim_labels(claim: Manifest) -> dict[str, str]:
-    """Return the labels that a claim's node will have: its own, and those that its requirements leave one value."""
+    """Return the labels of a NodeClaim's future node: its own, and those with a single value in its requirements."""
     wanted: dict[str, set[str]] = {}
     for each in dig(claim, "spec", "requirements") or ():
         if each["operator"] == "In":
@@ -119,7 +119,7 @@ def _is_shed(taint: Manifest) -> bool:
 
 
 def missing_daemons(place: Place, daemons: Iterable[Pod]) -> tuple[Pod, ...]:
-    """Return the DaemonSets' pods that a node will still be given."""
+    """Return the DaemonSet pods that a node does not have yet."""
     there = {(pod.namespace, pod.owner) for pod in place.bound if pod.is_daemon}
     suited = suited_daemons(daemons, place.labels, place.taints, place.node_name)
     return tuple(pod for pod in suited if (pod.namespace, pod.owner) not in there)
@@ -128,12 +128,12 @@ def missing_daemons(place: Place, daemons: Iterable[Pod]) -> tuple[Pod, ...]:
 def suited_daemons(
     daemons: Iterable[Pod], labels: Mapping[str, str], taints: Sequence[Manifest], name: str | None
 ) -> Iterator[Pod]:
-    """Return the DaemonSets' pods that run on a node with these labels and taints."""
+    """Return the DaemonSet pods that run on a node with these labels and taints."""
     return (d for d in daemons if not d.fault and not refusals(d.spec, labels, taints, name))
 
 
 def pool_use(places: Iterable[Place], pool: str) -> dict[str, Any]:
-    """Sum the capacity of a NodePool's nodes, counted as `nodes`."""
+    """Return the total capacity of a NodePool's nodes, and their number as `nodes`."""
     used: Amounts = {"nodes": 0}
     for place in places:
         if not place.is_new and place.labels.get(NODEPOOL) == pool:

@@ -1,4 +1,4 @@
-"""The plan's JSON, read with the eye of somebody who trusts nothing in it."""
+"""Parsing the plan's JSON as untrusted input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMBERS = ("priceHourly", "lowerBoundHourly", "seconds", "steps")
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """A node to be bought, as the plan has it. `labels` are those that the plan settles, where it says any."""
+    """A new node of the plan. `labels` are the labels that the plan sets."""
 
     name: str
     pool: str
@@ -33,7 +33,7 @@ class PlannedNode:
 
 @dataclass(slots=True)
 class Plan:
-    """What of the plan can be read; all that cannot is in `violations`."""
+    """The readable parts of the plan. `violations` has the unreadable ones."""
 
     nodes: list[PlannedNode] = field(default_factory=list)
     existing: list[tuple[str, Sequence[str]]] = field(default_factory=list)
@@ -43,20 +43,18 @@ class Plan:
 
 
 def read_plan(raw: Mapping[str, Any]) -> Plan:
-    """Read a plan. Never raises."""
+    """Parse a plan. Never raises."""
     plan = Plan()
     for number, entry in enumerate(_listed(plan, raw, "nodes")):
         try:
             plan.nodes.append(_node(entry))
         except UNREADABLE as error:
-            plan.violations.append(Violation(Kind.FORMAT, f"nodes[{number}]", f"cannot be read: {error!r}"))
+            plan.violations.append(Violation(Kind.FORMAT, f"nodes[{number}]", f"is unreadable: {error!r}"))
     for number, entry in enumerate(_listed(plan, raw, "existing")):
         try:
             plan.existing.append((_text(entry, "node"), _texts(entry, "pods")))
         except UNREADABLE as error:
-            plan.violations.append(
-                Violation(Kind.FORMAT, f"existing[{number}]", f"cannot be read: {error!r}")
-            )
+            plan.violations.append(Violation(Kind.FORMAT, f"existing[{number}]", f"is unreadable: {error!r}"))
     for number, entry in enumerate(_listed(plan, raw, "unplaced")):
         plan.violations += _unplaced_faults(f"unplaced[{number}]", entry)
         if isinstance(entry, Mapping) and isinstance(entry.get("pod"), str):
@@ -97,14 +95,14 @@ def _node(entry: Manifest) -> PlannedNode:
 def _text(entry: Manifest, name: str) -> str:
     value = entry[name]
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} is {value!r}, not a text")
+        raise ValueError(f"{name} is {value!r}, not a string")
     return value
 
 
 def _texts(entry: Manifest, name: str) -> tuple[str, ...]:
     values = entry[name]
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ValueError(f"{name} is {values!r}, not a list of texts")
+        raise ValueError(f"{name} is {values!r}, not a list of strings")
     return tuple(values)
 
 
@@ -114,6 +112,6 @@ def _unplaced_faults(subject: str, entry: Any) -> Iterator[Violation]:
         return
     for name in _UNPLACED_TEXTS:
         if not isinstance(entry.get(name), str):
-            yield Violation(Kind.FORMAT, subject, f"{name} is {entry.get(name)!r}, not a text")
+            yield Violation(Kind.FORMAT, subject, f"{name} is {entry.get(name)!r}, not a string")
     if not str(entry.get("reason") or "").strip():
-        yield Violation(Kind.REASON, str(entry.get("pod")), "is left unplaced without a reason")
+        yield Violation(Kind.REASON, str(entry.get("pod")), "is unplaced without a reason")

@@ -1,4 +1,4 @@
-"""Pods as an audit reads them: what they take from a node, where they may go, what state they are in."""
+"""Pods as an audit reads them: their requests, scheduling constraints and state."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _DAEMON_TOLERATIONS = (
     ("node.kubernetes.io/pid-pressure", "NoSchedule"),
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 )
-"""What the DaemonSet controller lets its pods tolerate; network-unavailable too where they use the host's network."""
+"""The tolerations that the DaemonSet controller adds. Pods with hostNetwork also tolerate network-unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod. `placing` is the same text for pods that the same labels and taints admit; `fault` why it is unreadable.
+    """One pod. `placing` is equal for pods with the same node constraints. `fault` is why it is unreadable, or empty.
 
-    `owner` is `kind/name` of its controller. `node` is where it is bound, `nominated` where it is promised room.
+    `owner` is `kind/name` of its controller. `node` is the node it is bound to, `nominated` its nominated node.
     """
 
     key: str
@@ -53,19 +53,19 @@ class Pod:
 
     @property
     def is_mirror(self) -> bool:
-        """True for what a kubelet runs by itself."""
+        """True for the mirror pod of a static pod."""
         return self.owner.startswith("Node/")
 
 
 def read_pods(manifests: Iterable[Manifest]) -> Iterator[Pod]:
-    """Read all pods that have not ended."""
+    """Yield all pods that have not finished."""
     for manifest in manifests:
         if dig(manifest, "status", "phase") not in _OVER:
             yield _pod(manifest)
 
 
 def daemon_pod(daemonset: Manifest) -> Pod:
-    """Return the pod that a DaemonSet runs on each node that suits it."""
+    """Return the pod that a DaemonSet runs on each matching node."""
     about, template = daemonset["metadata"], daemonset["spec"]["template"]
     spec = dict(template["spec"])
     given = [*_DAEMON_TOLERATIONS]
@@ -111,7 +111,7 @@ def _pod(manifest: Manifest) -> Pod:
 
 
 def _try(spec: Manifest) -> None:
-    """Read every rule once; raises as UNREADABLE lists where one makes no sense."""
+    """Evaluate every rule once. Raises the exceptions in UNREADABLE if one is invalid."""
     refusals(spec, {}, [{"key": "any", "effect": "NoSchedule"}], None)
     for constraint in spec.get("topologySpreadConstraints") or ():
         int(constraint.get("maxSkew") or 1), int(constraint.get("minDomains") or 1), constraint["topologyKey"]
@@ -123,10 +123,10 @@ def _try(spec: Manifest) -> None:
 
 
 def pod_needs(spec: Manifest, statuses: Sequence[Manifest] = ()) -> Amounts:
-    """Return what a pod takes from a node, one of `pods` included, as kube-scheduler adds it up.
+    """Return a pod's requests as kube-scheduler computes them, including 1 of `pods`.
 
-    Containers and sidecars together, or the hungriest moment of the init containers, whichever is more; what is asked
-    for the whole pod replaces that; overhead on top. While a container is resized, the larger amount counts.
+    This is the sum of containers and sidecars, or the peak of the init containers if that is larger. Pod-level requests
+    replace it, and overhead is added. For a container that is being resized, the larger amount counts.
     """
     held = {status.get("name"): status for status in statuses}
     running: Amounts = {}
@@ -150,7 +150,7 @@ def pod_needs(spec: Manifest, statuses: Sequence[Manifest] = ()) -> Amounts:
 
 
 def needs_of(pods: Iterable[Pod]) -> Amounts:
-    """Sum what pods take."""
+    """Return the sum of the pods' requests."""
     total: Amounts = {}
     for pod in pods:
         add_to(total, pod.needs)
@@ -158,7 +158,7 @@ def needs_of(pods: Iterable[Pod]) -> Amounts:
 
 
 def _container_needs(container: Manifest, held: Mapping[Any, Manifest]) -> Amounts:
-    """Return a container's requests; a limit without a request is one, as the API server fills it in."""
+    """Return a container's requests. A limit without a request counts as one, as in the API server's defaults."""
     resources = container.get("resources") or {}
     asked = {**amounts(resources.get("limits")), **amounts(resources.get("requests"))}
     status = held.get(container.get("name")) or {}
@@ -178,7 +178,7 @@ def _ports(spec: Manifest) -> Iterator[Port]:
 
 
 def port_clashes(pods: Iterable[Pod]) -> Iterator[tuple[str, int, str, str]]:
-    """Yield every host port that two of these pods want: protocol, number and both pods, the later one last."""
+    """Yield every host port that two of these pods use: protocol, number and both pods, the later one last."""
     takers: dict[tuple[str, int], list[tuple[str, str]]] = {}
     for pod in pods:
         for protocol, number, address in sorted(pod.ports):
@@ -190,6 +190,6 @@ def port_clashes(pods: Iterable[Pod]) -> Iterator[tuple[str, int, str, str]]:
 
 
 def finds_port_taken(pods: Sequence[Pod], resident: Iterable[Pod]) -> bool:
-    """Return whether one of these pods wants a host port that another of them has, or one that is there."""
+    """Return whether one of these pods uses a host port of another one, or of a resident pod."""
     keys = {pod.key for pod in pods if pod.ports}
     return bool(keys) and any(later in keys for *_, later in port_clashes((*resident, *pods)))

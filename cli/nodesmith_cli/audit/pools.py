@@ -1,4 +1,4 @@
-"""NodePools as an audit reads them, and the machines that each may buy."""
+"""NodePools as an audit reads them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIXED = "it has a fixed number of nodes (spec.replicas)"
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A NodePool. `closed` says why it may buy nothing; `zones` is None where its EC2NodeClass does not tell them."""
+    """A NodePool. `closed` is why it may launch nothing, or empty. `zones` is None if no subnets are known."""
 
     name: str
     weight: int
@@ -35,13 +35,13 @@ class Pool:
     images: Sequence[Sequence[Manifest]] | None = None
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
     replicas: int | None = None
-    """how many nodes it has whatever pods there are; None where it follows pods"""
+    """The fixed number of nodes of a static NodePool, or None."""
 
 
 def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: NodeSettings) -> Pool:
-    """Read a NodePool with all types of the catalogue, resolved for its EC2NodeClass.
+    """Parse a NodePool, with all types of the catalogue resolved for its EC2NodeClass.
 
-    Raises as `reading.UNREADABLE` lists.
+    Raises the exceptions in `reading.UNREADABLE`.
     """
     spec, about = manifest["spec"], manifest["metadata"]
     template = spec["template"]

@@ -1,4 +1,4 @@
-"""The nodes that a plan would buy: the machines each may become, and the labels it has whichever that is."""
+"""The new nodes of a plan: the machines that each may become, and the labels it has with any of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_COMBINATIONS = 256
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Why pods of one `placing` may not be on a node if it becomes this type; no placing where it may not be bought."""
+    """Why a node of this type must not have pods of one `placing`. It is empty if the type itself is not allowed."""
 
     placing: str
     type_name: str
@@ -31,10 +31,10 @@ class Misfit:
 
 @dataclass(slots=True)
 class Purchase:
-    """What a node to be bought may become, with the DaemonSets' pods on each; and what is wrong with its pods there.
+    """The machines that a new node may become, with the DaemonSet pods on each, and the misfits of its pods.
 
-    `labels` are those it certainly has, `unsettled` those that depend on which type it becomes, or on a choice that
-    the plan does not tell.
+    `labels` are certain. `unsettled` are the keys of labels that depend on the type, or on a choice that the plan does
+    not show.
     """
 
     pool: Pool
@@ -52,7 +52,7 @@ def purchase(
     told: Mapping[str, str],
     daemons: Sequence[Pod],
 ) -> Purchase:
-    """Work out a purchase; `told` are the labels that the plan itself gives the node, `pods` one of each placing."""
+    """Return a purchase. `told` are the labels that the plan sets on the node; `pods` has one pod of each placing."""
     pods = sorted(pods, key=lambda pod: pod.placing)
     keys = own_keys(pool, machines)
     options = [[told[key]] if key in told else list(_values(pool, key, pods)) for key in keys]
@@ -71,7 +71,7 @@ def purchase(
 
 
 def _values(pool: Pool, key: str, pods: Iterable[Pod]) -> Iterator[str | None]:
-    """Yield the values that are worth trying: all that NodePool and pods speak of, and their neighbours as numbers."""
+    """Yield the values to try: those that the NodePool and pods mention, and their numeric neighbours."""
     named = {"0"}
     for requirement in pool.requirements:
         if today(requirement["key"]) == key:
@@ -94,7 +94,7 @@ def _named(spec: Manifest, key: str) -> Iterator[str]:
 
 
 def _misfits(pool: Pool, machine: Machine, own: Labels, pods: Sequence[Pod]) -> list[Misfit]:
-    """Judge the pods on one machine, under whichever of its open labels suits them best."""
+    """Return the misfits of the pods on one machine, with the open labels that suit them best."""
     best: list[Misfit] | None = None
     looked_at = {key for pod in pods for key in selecting_keys(pod.spec)}
     for labels in _labellings(machine, own, looked_at):
@@ -109,7 +109,7 @@ def _misfits(pool: Pool, machine: Machine, own: Labels, pods: Sequence[Pod]) -> 
 
 
 def _labellings(machine: Machine, own: Labels, looked_at: Iterable[str]) -> Iterator[dict[str, str]]:
-    """Yield every way to label a node of this machine, as far as these keys go."""
+    """Yield the possible labels of a node of this machine, varied by these keys."""
     keys = sorted(set(looked_at) & machine.open.keys())
     given = {key: value for key, value in own.items() if value is not None}
     for values in islice(product(*(machine.open[key] for key in keys)), _MOST_COMBINATIONS):
@@ -117,7 +117,7 @@ def _labellings(machine: Machine, own: Labels, looked_at: Iterable[str]) -> Iter
 
 
 def _daemons(pool: Pool, machine: Machine, good: Iterable[Labels], daemons: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Return the DaemonSets' pods that may come to run on a node of this machine."""
+    """Return the DaemonSet pods that may run on a node of this machine."""
     looked_at = {key for daemon in daemons for key in selecting_keys(daemon.spec)}
     running: dict[str, Pod] = {}
     for own in good:
@@ -138,11 +138,11 @@ def _certain(machines: Sequence[Machine], good: Sequence[Labels]) -> tuple[dict[
 
 
 def _mistold(pool: Pool, machines: Sequence[Machine], told: Mapping[str, str]) -> Iterator[Misfit]:
-    """Name the labels that the plan tells of a node, and that it cannot have."""
+    """Yield the labels that the plan sets but the node cannot have."""
     for machine in machines:
         for key, value in sorted(told.items()):
             if not allows(pool, key, value) or machine.labels.get(key, value) != value:
-                why = f"the plan tells of a label {key}={value}, which it cannot have"
+                why = f"the plan sets the label {key}={value}, which it cannot have"
                 yield Misfit("", machine.type.name, Kind.REQUIREMENTS, why)
 
 

@@ -1,4 +1,4 @@
-"""From where a volume can be reached, and which claims it could serve."""
+"""The nodes that can reach a volume, and the claims that it could serve."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from nodesmith_cli.audit.reading import REGION, ZONE, Manifest, dig, node_labels
 from nodesmith_cli.audit.selectors import selects, term_holds
 
 STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
-"""older than the field storageClassName, and still stronger"""
+"""The legacy annotation, which takes precedence over the field storageClassName."""
 
 
 def reaches(volume: Manifest, labels: Mapping[str, str], node_name: str | None) -> bool:
-    """Return whether a volume can be reached from a node: its node affinity, and the zones in its labels."""
+    """Return whether a node can reach a volume, by the volume's node affinity and zone labels."""
     required = dig(volume, "spec", "nodeAffinity", "required")
     if required and not any(
         term_holds(t, labels, node_name) for t in required.get("nodeSelectorTerms") or ()
@@ -26,13 +26,13 @@ def reaches(volume: Manifest, labels: Mapping[str, str], node_name: str | None) 
 
 
 def is_kept_for(volume: Manifest, key: str) -> bool:
-    """Return whether a volume is kept for a claim (namespace/name)."""
+    """Return whether a volume is reserved for a claim (namespace/name)."""
     owner = dig(volume, "spec", "claimRef")
     return bool(owner) and f"{owner.get('namespace')}/{owner.get('name')}" == key
 
 
 def could_serve(volume: Manifest, claim: Manifest, storage: Manifest) -> bool:
-    """Return whether a volume is free, and what a claim of this StorageClass asks for."""
+    """Return whether a volume is available, and satisfies a claim of this StorageClass."""
     spec, asked = volume.get("spec") or {}, claim.get("spec") or {}
     annotations = volume["metadata"].get("annotations") or {}
     return (
@@ -57,20 +57,20 @@ def allows_topology(topology: Manifest, labels: Mapping[str, str]) -> bool:
 
 
 def try_volume(volume: Manifest) -> None:
-    """Read a PersistentVolume once; raises, as those below, what UNREADABLE lists."""
+    """Evaluate a PersistentVolume once. Raises the exceptions in UNREADABLE, like the functions below."""
     reaches(volume, {}, None)
     could_serve(volume, {}, volume)
 
 
 def try_claim(claim: Manifest) -> None:
-    """Read a PersistentVolumeClaim once."""
+    """Evaluate a PersistentVolumeClaim once."""
     str(claim["metadata"]["name"])
     set(dig(claim, "spec", "accessModes") or ())
     whole_units(dig(claim, "spec", "resources", "requests", "storage") or 0)
 
 
 def try_class(storage_class: Manifest) -> None:
-    """Read a StorageClass once."""
+    """Evaluate a StorageClass once."""
     dict(storage_class["metadata"].get("annotations") or {})
     for topology in storage_class.get("allowedTopologies") or ():
         all(e["key"] and e["values"] for e in topology.get("matchLabelExpressions") or ())

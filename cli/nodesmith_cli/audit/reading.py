@@ -1,4 +1,4 @@
-"""Reading manifests: fields that may be absent, amounts of resources, label keys under their old names."""
+"""Reading manifests: optional fields, resource amounts, and deprecated label keys."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 from nodesmith.model.apimachinery.quantities import cpu_milli, whole_units
 
 Manifest: TypeAlias = Mapping[str, Any]
-Amounts: TypeAlias = dict[str, int]  # cpu in milli-cores, memory and storage in bytes, all else in counts
+Amounts: TypeAlias = dict[str, int]  # cpu in millicores, memory and storage in bytes, all else as counts
 
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
-"""What reading raises on manifests that no API server would hold."""
+"""The exceptions raised for manifests that no API server would accept."""
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
@@ -26,7 +26,7 @@ _TODAY = {
 
 
 def dig(manifest: Any, *path: str) -> Any:
-    """Return a field by its path; None where it, or anything on the way, is absent."""
+    """Return a field by its path, or None if any part of the path is absent."""
     for name in path:
         if not manifest:
             return None
@@ -35,18 +35,18 @@ def dig(manifest: Any, *path: str) -> Any:
 
 
 def today(key: str) -> str:
-    """Return the present name of a node's label key."""
+    """Return the current name of a node label."""
     return _TODAY.get(key, key)
 
 
 def node_labels(raw: Mapping[str, str] | None) -> dict[str, str]:
-    """Return a node's labels, those with an old name under the present one too."""
+    """Return a node's labels, with deprecated ones also under their current name."""
     labels = {str(key): str(value) for key, value in (raw or {}).items()}
     return {**{today(key): value for key, value in labels.items()}, **labels}
 
 
 def amounts(quantities: Mapping[str, Any] | None) -> Amounts:
-    """Read a resource list. Raises ValueError on what is no quantity."""
+    """Parse a resource list. Raises ValueError for an invalid quantity."""
     return {
         name: cpu_milli(value) if name == "cpu" else whole_units(value)
         for name, value in (quantities or {}).items()
@@ -59,7 +59,7 @@ def plus(left: Mapping[str, int], right: Mapping[str, int]) -> Amounts:
 
 
 def largest(left: Mapping[str, int], right: Mapping[str, int]) -> Amounts:
-    """Take the larger of two resource lists, resource by resource."""
+    """Return the maximum of two resource lists, resource by resource."""
     return {name: max(left.get(name, 0), right.get(name, 0)) for name in left.keys() | right.keys()}
 
 
@@ -70,7 +70,7 @@ def add_to(sums: Amounts, part: Mapping[str, int]) -> None:
 
 
 def shown(name: str, amount: float) -> str:
-    """Write an amount for a message: cores and GiB, as people say them."""
+    """Format an amount for a message, in cores and GiB."""
     if name == "cpu":
         return f"{amount / 1000:g} cpu"
     return (

@@ -1,4 +1,4 @@
-"""Selectors, affinity terms, taints: does this expression hold, does this node suit this pod."""
+"""Evaluating selectors, affinity terms and taints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def holds(operator: str, values: Iterable[str], found: str | None) -> bool:
-    """Return whether a label whose value is `found` (None: absent) satisfies an operator. An unknown one never does."""
+    """Return whether a label with the value `found` (None: absent) satisfies an operator. An unknown operator fails."""
     values = [str(value) for value in values]
     match operator:
         case "In":
@@ -38,7 +38,7 @@ def _compares(operator: str, values: list[str], found: str | None) -> bool:
 
 
 def selects(selector: Manifest | None, labels: Mapping[str, str]) -> bool:
-    """Apply a LabelSelector to a pod's labels: an absent one selects nothing, an empty one everything."""
+    """Return whether a LabelSelector matches labels. An absent one matches nothing, an empty one everything."""
     if selector is None:
         return False
     equal = (selector.get("matchLabels") or {}).items()
@@ -49,7 +49,7 @@ def selects(selector: Manifest | None, labels: Mapping[str, str]) -> bool:
 
 
 def term_holds(term: Manifest, labels: Mapping[str, str], name: str | None) -> bool:
-    """Apply one node selector term; one that is empty holds for no node. `name` is None for a node that is to come."""
+    """Return whether a node selector term matches a node. An empty term matches none. `name` is None for a new node."""
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not expressions and not fields:
         return False
@@ -59,25 +59,25 @@ def term_holds(term: Manifest, labels: Mapping[str, str], name: str | None) -> b
 
 
 def label_refusal(spec: Manifest, labels: Mapping[str, str], name: str | None) -> str:
-    """Return which part of nodeSelector or required node affinity a node does not satisfy; empty when all hold."""
+    """Return the part of nodeSelector or required node affinity that a node does not satisfy, or an empty string."""
     for key, value in (spec.get("nodeSelector") or {}).items():
         if labels.get(today(key)) != value:
-            return f"nodeSelector wants {key}={value}, the node has {labels.get(today(key))!r}"
+            return f"nodeSelector requires {key}={value}, but the node has {labels.get(today(key))!r}"
     required = dig(spec, "affinity", "nodeAffinity", _REQUIRED)
     if required is None or any(term_holds(t, labels, name) for t in required.get("nodeSelectorTerms") or ()):
         return ""
-    return f"no term of its required node affinity holds: {required.get('nodeSelectorTerms')}"
+    return f"no term of its required node affinity matches: {required.get('nodeSelectorTerms')}"
 
 
 def selecting_keys(spec: Manifest) -> set[str]:
-    """Name the node labels that nodeSelector and required node affinity look at."""
+    """Return the node labels that nodeSelector and required node affinity use."""
     terms = dig(spec, "affinity", "nodeAffinity", _REQUIRED, "nodeSelectorTerms") or ()
     named = {e["key"] for term in terms for e in term.get("matchExpressions") or ()}
     return {today(key) for key in (*named, *(spec.get("nodeSelector") or {}))}
 
 
 def tolerates(toleration: Manifest, taint: Manifest) -> bool:
-    """Return whether a toleration covers a taint; what it leaves empty covers anything."""
+    """Return whether a toleration matches a taint. Its empty fields match anything."""
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint["key"]:
@@ -95,7 +95,7 @@ def tolerates(toleration: Manifest, taint: Manifest) -> bool:
 
 
 def taint_refusal(spec: Manifest, taints: Iterable[Manifest]) -> str:
-    """Name the first taint that keeps a pod off; PreferNoSchedule keeps nobody off."""
+    """Return the first taint that a pod does not tolerate, or an empty string. PreferNoSchedule is ignored."""
     tolerations = spec.get("tolerations") or ()
     for taint in taints:
         hard = taint.get("effect") in ("NoSchedule", "NoExecute")
@@ -108,6 +108,6 @@ def taint_refusal(spec: Manifest, taints: Iterable[Manifest]) -> str:
 def refusals(
     spec: Manifest, labels: Mapping[str, str], taints: Iterable[Manifest], name: str | None
 ) -> list[tuple[Kind, str]]:
-    """Return why a pod may not be on a node, whatever else is there: labels and taints."""
+    """Return the reasons why a pod may not run on a node, by labels and taints."""
     found = [(Kind.LABELS, label_refusal(spec, labels, name)), (Kind.TAINT, taint_refusal(spec, taints))]
     return [(kind, why) for kind, why in found if why]

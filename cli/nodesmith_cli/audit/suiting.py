@@ -1,4 +1,4 @@
-"""What a NodePool could sell for some pods: the machines that suit and hold them all."""
+"""The machines of a NodePool that could host a set of pods."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from nodesmith_cli.audit.reading import Amounts
 
 
 class _Suited(NamedTuple):
-    """A machine that suits some pods, with the DaemonSets' pods on it and the room that these leave."""
+    """A machine that admits some pods, with its DaemonSet pods and the resources that these leave."""
 
     machine: Machine
     daemons: Sequence[Pod]
     room: Amounts
 
     def holds(self, pods: Sequence[Pod], needs: Amounts) -> bool:
-        """Return whether pods find room and host ports."""
+        """Return whether the pods fit, by resources and host ports."""
         has_room = all(amount <= self.room.get(name, 0) for name, amount in needs.items())
         return has_room and not finds_port_taken(pods, self.daemons)
 
 
 class Suiting:
-    """Remembers which machines of a NodePool suit which pods, and what their DaemonSets leave of them."""
+    """A cache of the machines that admit pods, by NodePool and node constraints."""
 
     def __init__(self, result: Outcome) -> None:
         self._result = result
         self._suited: dict[tuple[str, frozenset[str]], list[_Suited]] = {}
 
     def machines(self, pool: Pool, pods: Sequence[Pod]) -> Iterator[Machine]:
-        """Return those that could be a node for all these pods, if nothing but this node counted."""
+        """Yield the machines that could host all these pods on one node, regardless of other nodes."""
         needs = needs_of(pods)
         return (suited.machine for suited in self._suitable(pool, pods) if suited.holds(pods, needs))
 

@@ -1,4 +1,4 @@
-"""Pods counted by domain: what topology spread and pod affinity look at."""
+"""Pods counted by domain, for topology spread and pod affinity."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Counts: TypeAlias = tuple[dict[str, int], int]
 
 
 class Tally:
-    """Matching pods in each domain of one topology key, over `eligible` places (their domain by name).
+    """The number of matching pods in each domain of one topology key, over `eligible` places (their domain by name).
 
-    `waiting` are pods still to be undone that look at this tally, by domain, `waiters` in all, `leaning` those that are
-    not counted themselves; `lasting` are counts that nothing undoes: pods that were there before the plan.
+    `waiting` is the number of pods to remove that use this tally, by domain; `waiters` is their total, and `leaning`
+    the number of those not counted themselves. `lasting` counts the pods that existed before the plan.
     """
 
     def __init__(self, eligible: Mapping[str, str], min_domains: int = 1) -> None:
@@ -32,7 +32,7 @@ class Tally:
         self._least = 0
 
     def count(self, selected: Iterable[Alike], *, leaving: bool) -> None:
-        """Count pods, those that are being deleted too where `leaving`."""
+        """Count the selected pods. With `leaving`, include those that are being deleted."""
         for alike in selected:
             for name, number in (alike.on if leaving else alike.staying).items():
                 domain = self.eligible.get(name)
@@ -45,24 +45,24 @@ class Tally:
 
     @property
     def least(self) -> int:
-        """The fewest in any domain; 0 as long as there are fewer domains than minDomains."""
+        """The minimum over all domains, or 0 if there are fewer domains than minDomains."""
         return self._least if self._enough else 0
 
     def wait(self, domain: str, number: int, *, counted: bool) -> None:
-        """Note that so many pods more look at a domain."""
+        """Add to the number of pods that use a domain."""
         self.waiting[domain] += number
         self.waiters += number
         if not counted:
             self.leaning[domain] += number
 
     def forget(self) -> None:
-        """Note that nobody looks."""
+        """Reset the number of pods that use this tally."""
         self.waiting.clear()
         self.leaning.clear()
         self.waiters = 0
 
     def add(self, domain: str, number: int) -> None:
-        """Count pods more, or less."""
+        """Add to the number of pods in a domain."""
         before = self.counts[domain]
         after = self.counts[domain] = before + number
         self.total += number
@@ -74,20 +74,20 @@ class Tally:
             self._least = min(level for level, domains in self._levels.items() if domains)
 
     def saved(self) -> Counts:
-        """Return the counts, to be restored."""
+        """Return the counts for `restore`."""
         return dict(self.counts), self.total
 
     def restore(self, saved: Counts) -> None:
-        """Count as was saved."""
+        """Restore saved counts."""
         self.counts, self.total = dict(saved[0]), saved[1]
         self._levels = Counter(self.counts.values())
         self._least = min(self.counts.values(), default=0)
 
     def is_lowest(self, domain: str) -> bool:
-        """Return whether undoing a pod in this domain would leave the others further above the least."""
+        """Return whether removing a pod from this domain lowers the minimum."""
         return self._enough and self.counts[domain] == self._least
 
 
 def domains(places: Iterable[Place], key: str) -> dict[str, str]:
-    """Return the domain of every place that has one, by name."""
+    """Return the domain of every place that has one, by place name."""
     return {place.name: place.labels[key] for place in places if key in place.labels}

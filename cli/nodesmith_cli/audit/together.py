@@ -1,4 +1,4 @@
-"""Which tallies there are, who looks at them, and who is counted in them."""
+"""Building the tallies of a plan, with the rules that use them and the pods that they count."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from nodesmith_cli.audit.violations import Kind
 
 
 def check_company(result: Outcome, peers: Peers) -> None:
-    """See that there is an order in which all hard spreads and required affinities can be honoured."""
+    """Check that all hard spreads and required affinities can be satisfied in some order of binding."""
     board = _Board(result, peers)
     placed = list(result.placed())
     rules: list[list[Rule]] = [
         [*board.spreads(pod, place), *board.affinities(pod, place)] for pod, place in placed
     ]
     batches: list[Batch] = []
-    for (pod, place), own in zip(placed, rules, strict=True):  # only now are all tallies known
+    for (pod, place), own in zip(placed, rules, strict=True):  # after all tallies exist
         gives = list(board.gives(pod, place))
         batches.append(Batch(own, gives, [pod.key]))
         for tally, domain, _ in gives:
@@ -36,7 +36,7 @@ def check_company(result: Outcome, peers: Peers) -> None:
 
 
 class _Board:
-    """All tallies of a plan, each made once."""
+    """All tallies of a plan, each created once."""
 
     def __init__(self, result: Outcome, peers: Peers) -> None:
         self._result, self._peers = result, peers
@@ -47,7 +47,7 @@ class _Board:
         self._domains: dict[str, dict[str, str]] = {}
 
     def spreads(self, pod: Pod, place: Place) -> Iterator[SpreadRule]:
-        """Yield the rules that a pod's hard topology spread makes; a place that can have no domain is reported."""
+        """Yield the rules of a pod's hard topology spread. A place without a domain is reported."""
         constraints = [
             c
             for c in pod.spec.get("topologySpreadConstraints") or ()
@@ -82,7 +82,7 @@ class _Board:
         return self._spread[key]
 
     def affinities(self, pod: Pod, place: Place) -> Iterator[AffinityRule]:
-        """Yield the rule that a pod's required affinity makes: kube-scheduler wants pods that meet all of its terms."""
+        """Yield the rule of a pod's required affinity. As in kube-scheduler, one pod must match all of its terms."""
         terms = self._peers.affinity_terms(pod, "podAffinity")
         found = [self._domain(pod, place, term.topology_key, Kind.AFFINITY) for term in terms]
         if terms and None not in found:
@@ -108,14 +108,14 @@ class _Board:
 
     def _domain(self, pod: Pod, place: Place, key: str, kind: Kind) -> str | None:
         if key in place.unsettled:
-            what = f"looks at {key}, which {place.name} has not settled: it depends on what it becomes"
+            what = f"depends on {key}, whose value on {place.name} is undetermined"
             self._result.report(Kind.UNSETTLED, pod.key, what)
         elif key not in place.labels:
             self._result.report(kind, pod.key, f"needs the label {key}, which {place.name} does not have")
         return None if key in place.unsettled else place.labels.get(key)
 
     def gives(self, pod: Pod, place: Place) -> Iterator[tuple[Tally, str, bool]]:
-        """Yield the tallies in which a pod counts, with its domain, and whether affinities look at them."""
+        """Yield the tallies that count a pod, with its domain, and whether they are for affinities."""
         for tally, affinity in self._counting.get(id(self._peers.alike(pod)), ()):
             domain = tally.eligible.get(place.name)
             if domain is not None and (affinity or not pod.deleting) and not place.closed:
@@ -123,7 +123,7 @@ class _Board:
 
 
 def _is_counted(pod: Pod, place: Place, honours_affinity: bool, honours_taints: bool) -> bool:
-    """Return whether a place is one that a spread looks at (nodeAffinityPolicy, nodeTaintsPolicy)."""
+    """Return whether a spread includes a place (nodeAffinityPolicy, nodeTaintsPolicy)."""
     if honours_affinity and label_refusal(pod.spec, place.presumed, place.node_name):
         return False
     return not honours_taints or not taint_refusal(pod.spec, place.taints)

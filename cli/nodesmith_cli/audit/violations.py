@@ -1,4 +1,4 @@
-"""What an audit finds."""
+"""The violations that an audit finds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """Which rule is broken; the words are what `nodesmith plan --audit` prints."""
+    """The rule that is broken. `nodesmith plan --audit` prints the values."""
 
     FORMAT = "format"
     POD_MISSING = "pod-missing"
@@ -47,7 +47,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Violation:
-    """A rule that the plan breaks: `subject` is the pod (namespace/name), node or NodePool that it is broken for."""
+    """A rule that the plan breaks. `subject` is the affected pod (namespace/name), node or NodePool."""
 
     kind: Kind
     subject: str
@@ -55,7 +55,7 @@ class Violation:
 
     @property
     def is_warning(self) -> bool:
-        """True where the plan would work, yet a pod stays that an existing node has room for."""
+        """True if the plan works, but leaves a pod unplaced that an existing node has room for."""
         return self.kind is Kind.COULD_FIT
 
     def __str__(self) -> str:

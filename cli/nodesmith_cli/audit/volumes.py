@@ -1,4 +1,4 @@
-"""Volumes: from which nodes can they be reached, and how many may a node attach."""
+"""Volumes: the nodes that can reach them, and the number that a node can attach."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _MIGRATED = {"kubernetes.io/aws-ebs": _EBS}
 
 
 class Claim(NamedTuple):
-    """A claim that a pod mounts; `manifest` is None where there is none, not even a template to make it from."""
+    """A claim that a pod mounts. `manifest` is None if neither the claim nor a template exists."""
 
     key: str
     manifest: Manifest | None
 
 
 class Volumes:
-    """PersistentVolumes, their claims and classes, and what nodes say they can attach."""
+    """PersistentVolumes, their claims and classes, and the attach limits of nodes."""
 
     def __init__(self, kinds: Mapping[str, Sequence[Manifest]]) -> None:
         self._claims = {_key(each): each for each in kinds.get("PersistentVolumeClaim", ())}
         self._volumes = {each["metadata"]["name"]: each for each in kinds.get("PersistentVolume", ())}
         self._classes = {each["metadata"]["name"]: each for each in kinds.get("StorageClass", ())}
         self.limits = {each["metadata"]["name"]: attachable(each) for each in kinds.get("CSINode", ())}
-        """attachable volumes by node and driver"""
+        """The number of attachable volumes, by node and driver."""
 
     def claims(self, pod: Pod) -> Iterator[Claim]:
         """Yield the claims of a pod's volumes."""
@@ -47,7 +47,7 @@ class Volumes:
                 yield Claim(key, self._claims.get(key, template))
 
     def refusal(self, claim: Claim, labels: Mapping[str, str], node_name: str | None) -> str:
-        """Return why a node cannot reach a claim's volume, as it is or as it will be made; empty when it can."""
+        """Return the reason why a node cannot reach a claim's existing or future volume, or an empty string."""
         manifest = claim.manifest
         if manifest is None:
             return f"claim {claim.key} does not exist"
@@ -55,7 +55,7 @@ class Volumes:
             return f"claim {claim.key} is lost or being deleted"
         volume = self._bound_to(manifest)
         if volume is not None:
-            return "" if reaches(volume, labels, node_name) else f"the volume of {claim.key} is out of reach"
+            return "" if reaches(volume, labels, node_name) else f"the volume of {claim.key} is not reachable"
         if dig(manifest, "spec", "volumeName"):
             return f"claim {claim.key} names a volume that it is not bound to"
         return self._unbound_refusal(claim.key, manifest, labels, node_name)
@@ -73,16 +73,16 @@ class Volumes:
             return f"claim {key} is not bound, and its StorageClass does not wait for a pod"
         selected = (dig(claim, "metadata", "annotations") or {}).get(_SELECTED)
         if selected and selected != node_name:
-            return f"the volume of claim {key} is being made for node {selected}"
+            return f"the volume of claim {key} is being provisioned for node {selected}"
         kept = [v for v in self._volumes.values() if is_kept_for(v, key)]
         free = kept or [v for v in self._volumes.values() if could_serve(v, claim, storage)]
         if any(reaches(volume, labels, node_name) for volume in free):
             return ""
         if kept or storage.get("provisioner") in (None, "", _NO_PROVISIONER):
-            return f"no free volume for claim {key} is within reach"
+            return f"no available volume for claim {key} is reachable"
         topologies = [t for t in storage.get("allowedTopologies") or () if t.get("matchLabelExpressions")]
         if topologies and not any(allows_topology(topology, labels) for topology in topologies):
-            return f"the StorageClass of claim {key} makes no volumes there"
+            return f"the StorageClass of claim {key} provisions no volumes there"
         return ""
 
     def _class_of(self, claim: Manifest) -> Manifest | None:
@@ -94,7 +94,7 @@ class Volumes:
         return max(defaults, key=lambda c: str(c["metadata"].get("creationTimestamp") or ""), default=None)
 
     def attached(self, claim: Claim) -> tuple[str, str] | None:
-        """Return the driver and the identity of a claim's volume; None where no attachment is counted."""
+        """Return the driver and the identity of a claim's volume, or None if it does not count as an attachment."""
         if claim.manifest is None:
             return None
         volume = self._bound_to(claim.manifest)
@@ -110,11 +110,11 @@ class Volumes:
         return (str(csi["driver"]), str(csi["volumeHandle"])) if csi else None
 
     def is_unbound(self, claim: Claim) -> bool:
-        """Return whether the first pod that mounts the claim decides where its volume will be."""
+        """Return whether the first pod that mounts the claim determines the place of its volume."""
         return claim.manifest is not None and self._bound_to(claim.manifest) is None
 
     def is_exclusive(self, claim: Claim) -> bool:
-        """Return whether only one pod at a time may mount the claim."""
+        """Return whether only one pod at a time can mount the claim."""
         modes: Any = dig(claim.manifest, "spec", "accessModes") or ()
         return "ReadWriteOncePod" in modes
 
@@ -128,7 +128,7 @@ def _key(manifest: Manifest) -> str:
 
 
 def attachable(csinode: Manifest) -> dict[str, int]:
-    """Return how many volumes a node can attach, by driver. Raises as UNREADABLE lists."""
+    """Return the number of volumes a node can attach, by driver. Raises the exceptions in UNREADABLE."""
     return {
         driver["name"]: int(driver["allocatable"]["count"])
         for driver in dig(csinode, "spec", "drivers") or ()

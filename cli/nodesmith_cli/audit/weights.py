@@ -1,4 +1,4 @@
-"""That the heavier NodePool is used first, where nothing but its weight decides."""
+"""The check that NodePools with a higher weight are used first, where only the weight decides."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def check_weights(result: Outcome, aversions: Aversions, peers: Peers, suiting: Suiting) -> None:
-    """See that no node is bought from a lighter NodePool that a heavier one could have sold, for all of its pods.
+    """Check that no node comes from a NodePool if one with a higher weight could host all of its pods.
 
-    Nodes whose pods care where other pods or volumes are, or wish for something, stay out of it; so do those whose pods
-    others keep away from, look for or count in wider domains than a node.
+    Skips nodes whose pods depend on other pods or volumes, or have preferences. Also skips nodes whose pods are
+    relevant to anti-affinity, affinity or spread of other pods in domains wider than a node.
     """
     by_weight = sorted(result.pools.values(), key=lambda pool: -pool.weight)
     if by_weight and by_weight[0].weight > by_weight[-1].weight:
@@ -42,7 +42,9 @@ def check_weights(result: Outcome, aversions: Aversions, peers: Peers, suiting: 
                 heavier = (pool for pool in by_weight if pool.weight > bought.pool.weight)
                 name = next((pool.name for pool in heavier if judge.could_sell(pool, place)), None)
                 if name:
-                    message = f"NodePool {name} is heavier than {bought.pool.name} and could have sold it"
+                    message = (
+                        f"NodePool {name} has a higher weight than {bought.pool.name} and could host its pods"
+                    )
                     result.report(Kind.WEIGHT, node.name, message)
 
 
@@ -52,7 +54,7 @@ def _left(result: Outcome, pool: Pool) -> Amounts:
 
 
 def _is_rooted(pod: Pod, aversions: Aversions) -> bool:
-    """Return whether it matters where a pod is: for volumes, to others, or by a wish, which may outdo a weight."""
+    """Return whether a pod's placement depends on volumes, other pods, or preferences, which may outweigh a weight."""
     spec = pod.spec
     spreads: Sequence[Mapping[str, str]] = dig(spec, "topologySpreadConstraints") or ()
     soft = any(
@@ -68,7 +70,7 @@ def _is_rooted(pod: Pod, aversions: Aversions) -> bool:
 
 
 def _minded(result: Outcome, peers: Peers) -> set[int]:
-    """Return (by identity, see `Peers.alike`) the pods that others count or look for in wider domains than a node."""
+    """Return the identities (see `Peers.alike`) of pods that affect others in domains wider than a node."""
     found: dict[tuple[str, str], Sequence[Alike]] = {}
     for pod in (pod for pod in result.cluster.pods.values() if not pod.fault):
         constraints = dig(pod.spec, "topologySpreadConstraints") or ()
@@ -81,13 +83,13 @@ def _minded(result: Outcome, peers: Peers) -> set[int]:
 
 
 class _Judge:
-    """Tells what a NodePool could have sold with what is left of its limits."""
+    """Evaluates which NodePools could host the pods of a node within the rest of their limits."""
 
     def __init__(self, suiting: Suiting, left: Mapping[str, Amounts]) -> None:
         self._suiting, self._left = suiting, left
 
     def could_sell(self, pool: Pool, place: Place) -> bool:
-        """Return whether a NodePool has, within its limits, a type that holds all pods of a node."""
+        """Return whether a NodePool has a type within its limits that can host all pods of a node."""
         if pool.closed or any(requirement.get("minValues") for requirement in pool.requirements):
             return False
         if any(taint.get("effect") == "PreferNoSchedule" for taint in pool.taints):

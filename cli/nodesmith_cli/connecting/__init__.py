@@ -1,5 +1,6 @@
-"""`nodesmith connect`, `disconnect` and `doctor`: from an EKS cluster to one that is served, and back.
+"""`nodesmith connect`, `disconnect` and `doctor`: connecting an EKS cluster to nodesmith, and disconnecting it.
 
-`awsreading` and `clusterreading` look, `observed` holds what they saw. `problems` and `steps` judge it, purely.
-`carrying` does what steps say, `manifests` makes what is installed, `waiting` waits for the first snapshot.
+`awsreading` and `clusterreading` read the current state into the values of `observed`. `problems` and `steps` are pure
+functions of them. `carrying` carries out the steps, `manifests` builds the objects to install, and `waiting` waits for
+the first snapshot.
 """

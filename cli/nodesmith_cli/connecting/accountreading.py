@@ -1,4 +1,4 @@
-"""What the account has: the region's stack, registrations, roles, subnets and security groups."""
+"""Reading an AWS account: the region's stack, registrations, roles, subnets and security groups."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SPOT_PATH = "/aws-service-role/spot.amazonaws.com/"
 
 
 class AccountReading(Asker):
-    """Reads what is not EKS's."""
+    """Reads everything outside EKS."""
 
     def stack(self) -> RegionStack | None:
-        """Read the outputs of the region's stack."""
+        """Return the outputs of the region's stack, or None without a stack."""
         found = self._stack(f"nodesmith-{self.region}")
         if found is None:
             return None
@@ -35,7 +35,7 @@ class AccountReading(Asker):
         )
 
     def cdk_stack(self, cluster: str) -> str:
-        """Name the stack that makes a cluster's part, as `clusters` of cdk.json does; empty without one."""
+        """Return the name of the stack for a cluster in `clusters` of cdk.json, or an empty string."""
         name = f"nodesmith-{self.region}-{cluster}"
         return name if self._stack(name) is not None else ""
 
@@ -46,7 +46,7 @@ class AccountReading(Asker):
             except ClientError as error:
                 if (
                     error_code(error) == "ValidationError"
-                ):  # which is how CloudFormation says that there is none
+                ):  # CloudFormation's error for a stack that does not exist
                     return None
                 raise
             there = [each for each in stacks if not str(each["StackStatus"]).startswith("DELETE_COMPLETE")]
@@ -55,7 +55,7 @@ class AccountReading(Asker):
         return self.ask("cloudformation:DescribeStacks", f"stack/{name}", read, None)
 
     def parameter(self, cluster: str) -> str | None:
-        """Read the text of the registration, None without one."""
+        """Return the text of the registration, or None."""
         name = parameter_name(cluster)
 
         def read() -> str | None:
@@ -73,7 +73,7 @@ class AccountReading(Asker):
         return self.ask("iam:ListRoles", "role/aws-service-role/*", read, True)
 
     def subnets(self, cluster: Cluster) -> tuple[Tagged, ...]:
-        """Read the subnets of the cluster's VPC."""
+        """Return the subnets of the cluster's VPC."""
 
         def read() -> tuple[Tagged, ...]:
             pages = self.client("ec2").get_paginator("describe_subnets").paginate(Filters=_of(cluster.vpc_id))
@@ -82,7 +82,7 @@ class AccountReading(Asker):
         return self.ask("ec2:DescribeSubnets", "*", read, ())
 
     def groups(self, cluster: Cluster) -> tuple[Tagged, ...]:
-        """Read the security groups of the cluster's VPC."""
+        """Return the security groups of the cluster's VPC."""
 
         def read() -> tuple[Tagged, ...]:
             paginator = self.client("ec2").get_paginator("describe_security_groups")
@@ -96,7 +96,7 @@ class AccountReading(Asker):
         return self.ask("ec2:DescribeSecurityGroups", "*", read, ())
 
     def node_roles(self, cluster: str, names: Iterable[str]) -> dict[str, NodeRole]:
-        """Read those of the roles that exist."""
+        """Return the named roles that exist, by name."""
         found = {}
         for name in names:
             role = self.role(name)

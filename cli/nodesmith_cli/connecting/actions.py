@@ -1,4 +1,4 @@
-"""What connect can do, each action a value; and what a served cluster has, a row each."""
+"""The actions of connect, as values, and the rows that describe a connected cluster."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ AGENT = "eks-pod-identity-agent"
 
 @dataclass(frozen=True, slots=True)
 class SetMode:
-    """Switch the cluster to access entries besides its ConfigMap, and wait until that is done."""
+    """Switch the cluster to access entries in addition to its ConfigMap, and wait until EKS has done so."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstallAgent:
-    """Install the add-on that hands out Pod Identity's credentials on nodes."""
+    """Install the add-on that provides Pod Identity credentials on nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class MakeSpotRole:
-    """Make EC2 Spot's service-linked role, once per account."""
+    """Create EC2 Spot's service-linked role, of which an account has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """Write the discovery tag onto subnets and security groups."""
+    """Add the discovery tag to subnets and security groups."""
 
     ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MakeNodeRole:
-    """Make the role for nodes, with its policies."""
+    """Create the node role, with its policies."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class AttachPolicies:
-    """Attach policies (ARNs) that the role for nodes lacks."""
+    """Attach policies (ARNs) that the node role lacks."""
 
     role: str
     policies: tuple[str, ...]
@@ -51,7 +51,7 @@ class AttachPolicies:
 
 @dataclass(frozen=True, slots=True)
 class MakeEntry:
-    """Make an access entry."""
+    """Create an access entry."""
 
     principal: str
     kind: str
@@ -60,7 +60,7 @@ class MakeEntry:
 
 @dataclass(frozen=True, slots=True)
 class ChangeEntry:
-    """Give an access entry its username, and no groups."""
+    """Set the username of an access entry, and remove its groups."""
 
     principal: str
     username: str
@@ -68,7 +68,7 @@ class ChangeEntry:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceEntry:
-    """Delete an access entry of another type, and make it again."""
+    """Delete an access entry of the wrong type, and create it again."""
 
     principal: str
     kind: str
@@ -77,7 +77,7 @@ class ReplaceEntry:
 
 @dataclass(frozen=True, slots=True)
 class Associate:
-    """Give the forwarder's service account its role; `id` is that of the association to change, or empty."""
+    """Associate the forwarder's service account with its role. `id` is the association to change, or empty."""
 
     role: str
     id: str = ""
@@ -85,7 +85,7 @@ class Associate:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Write the registration. `is_new` fails where somebody has written one meanwhile."""
+    """Write the registration. With `is_new`, fail if another run has written a different one."""
 
     text: str
     is_new: bool
@@ -93,14 +93,14 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Apply objects, in this order."""
+    """Apply objects in this order."""
 
     manifests: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RestartForwarder:
-    """Replace the forwarder's pods: credentials are put into new pods only."""
+    """Replace the forwarder's pods, since EKS injects credentials into new pods only."""
 
 
 Action: TypeAlias = (
@@ -121,7 +121,7 @@ Action: TypeAlias = (
 
 
 class Standing(StrEnum):
-    """How something stands, and what becomes of it."""
+    """The state of a resource, and what happens to it."""
 
     PRESENT = "present"
     MADE = "will be made"
@@ -132,7 +132,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing that a served cluster has."""
+    """One resource of a connected cluster."""
 
     object: str
     standing: Standing
@@ -141,15 +141,15 @@ class Row:
 
 
 def present(what: str, detail: str = "") -> Row:
-    """Say that something is as it is to be."""
+    """Return the row of a resource that is correct."""
     return Row(what, Standing.PRESENT, detail)
 
 
 def made(what: str, detail: str, action: Action) -> Row:
-    """Say that something is missing, and what makes it."""
+    """Return the row of a missing resource, with the action that creates it."""
     return Row(what, Standing.MADE, detail, action)
 
 
 def changed(what: str, detail: str, action: Action) -> Row:
-    """Say that something is not as it is to be, and what changes it."""
+    """Return the row of a resource that differs, with the action that changes it."""
     return Row(what, Standing.CHANGED, detail, action)

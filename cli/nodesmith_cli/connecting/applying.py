@@ -1,4 +1,4 @@
-"""Server-side apply, and what it would change: every object as nodesmith wants it, and no other field of it."""
+"""Server-side apply, and a dry run of it. Only the fields that nodesmith sets are changed."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _EVER_NEW = ("resourceVersion", "generation", "managedFields")
 
 
 class State(StrEnum):
-    """How an object stands against what is wanted of it."""
+    """How an object compares with its manifest."""
 
     PRESENT = "present"
     MISSING = "missing"
     DIFFERENT = "different"
     UNKNOWN_KIND = "unknown kind"
-    """This API server has none of its kind, such as admission policies before Kubernetes 1.30."""
+    """The API server does not serve this kind, such as admission policies before Kubernetes 1.30."""
 
 
 class Applier(ApiServer):
-    """An API server to which objects can be applied."""
+    """An API server that supports server-side apply."""
 
     def state(self, manifest: Mapping[str, Any]) -> State:
-        """Compare an object with what applying it would make of it; writes nothing. Raises Transient, Rejected."""
+        """Compare an object with the result of a dry-run apply. Raises Transient, Rejected."""
         there = self.get(path_of(manifest))
         if there is None:
             return State.MISSING if self._is_served(manifest) else State.UNKNOWN_KIND
@@ -39,14 +39,14 @@ class Applier(ApiServer):
         return State.PRESENT if _lasting(after) == _lasting(there) else State.DIFFERENT
 
     def apply(self, manifest: Mapping[str, Any]) -> None:
-        """Make an object, or change its fields that differ. Raises Transient, Rejected, Conflict, NotServed."""
+        """Create an object, or change the fields that differ. Raises Transient, Rejected, Conflict, NotServed."""
         self._apply(manifest)
 
     def _apply(self, manifest: Mapping[str, Any], query: str = "") -> dict[str, Any]:
         path = f"{path_of(manifest)}?fieldManager={MANAGER}&force=true{query}"
         applied = self._call("PATCH", path, manifest, _APPLY)
         if applied is None:
-            raise NotServed(f"PATCH {path_of(manifest)}: the API server does not know this kind", "NotFound")
+            raise NotServed(f"PATCH {path_of(manifest)}: the API server does not serve this kind", "NotFound")
         return applied
 
     def _is_served(self, manifest: Mapping[str, Any]) -> bool:
@@ -55,12 +55,12 @@ class Applier(ApiServer):
 
 
 def path_of(manifest: Mapping[str, Any]) -> str:
-    """Return the path of an object."""
+    """Return the API path of an object."""
     return f"{_collection(manifest)}/{quote(manifest['metadata']['name'], safe='')}"
 
 
 def reference(manifest: Mapping[str, Any]) -> str:
-    """Write `Kind/name`."""
+    """Return `Kind/name`."""
     return f"{manifest['kind']}/{manifest['metadata']['name']}"
 
 
@@ -74,7 +74,7 @@ def _collection(manifest: Mapping[str, Any], *, all_namespaces: bool = False) ->
 
 
 def _lasting(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Leave out what every write changes."""
+    """Return a copy without the metadata that every write changes."""
     kept = deepcopy(dict(manifest))
     for name in _EVER_NEW:
         kept.get("metadata", {}).pop(name, None)

@@ -1,4 +1,4 @@
-"""Asking AWS, one call after the other, and gathering what the caller may not ask."""
+"""Read calls to AWS that collect missing permissions instead of failing on the first one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Found = TypeVar("Found")
 
 
 class Asker:
-    """Asks AWS in one region. What the caller has no right to is gathered in `denied`, to be told at once."""
+    """Makes AWS calls in one region. `denied` collects the calls that the caller may not make."""
 
     def __init__(self, client: Client, region: str) -> None:
         self.client, self.region = client, region
         self.denied: list[str] = []
 
     def ask(self, action: str, resource: str, read: Callable[[], Found], without: Found) -> Found:
-        """Return what is read, or `without` where that is refused. Raises Transient, Rejected."""
+        """Return the result of `read`, or `without` if access is denied. Raises Transient, Rejected."""
         try:
             with asking(action, resource):
                 return read()
@@ -29,5 +29,5 @@ class Asker:
 
 
 def is_made(tags: Mapping[str, str] | None, cluster: str) -> bool:
-    """Return whether `connect` has made what has these tags."""
+    """Return whether `connect` created the resource with these tags."""
     return (tags or {}).get(MADE_TAG) == cluster

@@ -1,4 +1,4 @@
-"""Looking at an account: all that connect and doctor ask AWS about a cluster. Nothing is written."""
+"""Reading everything that connect and doctor need to know about a cluster from AWS. Nothing is written."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from nodesmith_cli.connecting.wanted import Wanted, default_node_role, readable
 
 
 class AwsReading(AccountReading, EksReading):
-    """Reads all of it."""
+    """Reads an account and EKS."""
 
     def account(self, wanted: Wanted) -> Account:
-        """Look at all that AWS has for a cluster. Raises Rejected where there is no such cluster, Transient."""
+        """Return what AWS has for a cluster. Raises Rejected if the cluster does not exist, Transient."""
         caller = self.caller()
         cluster = self.cluster(wanted.cluster)
         stack = self.stack()
@@ -53,13 +53,13 @@ class AwsReading(AccountReading, EksReading):
         )
 
     def caller(self) -> Mapping[str, str]:
-        """Return who asks. Raises Rejected without credentials."""
+        """Return the identity of the caller. Raises Rejected without credentials."""
         with asking("sts:GetCallerIdentity", "*"):
             found: Mapping[str, str] = self.client("sts").get_caller_identity()
         return found
 
     def cluster(self, name: str) -> Cluster:
-        """Describe the cluster. Raises Rejected, which names those that there are."""
+        """Describe the cluster. Raises Rejected, with the existing clusters, if it does not exist."""
         with asking("eks:DescribeCluster", f"cluster/{name}"):
             found = if_there(lambda: self.client("eks").describe_cluster(name=name))
         if found is None:
@@ -71,11 +71,11 @@ class AwsReading(AccountReading, EksReading):
         if elsewhere:
             return (
                 f"there is no cluster {name!r} in {self.region}; your kubeconfig has one of that name in "
-                f"{' and '.join(elsewhere)}: give --region {elsewhere[0]}"
+                f"{' and '.join(elsewhere)}: use --region {elsewhere[0]}"
             )
         names = self.ask("eks:ListClusters", "*", self._cluster_names, list[str]())
         hint = did_you_mean(name, names) or (
-            f", there is {', '.join(names[:10])}" if names else ", there is none"
+            f"; clusters: {', '.join(names[:10])}" if names else ", which has no clusters"
         )
         return f"there is no cluster {name!r} in {self.region}{hint}"
 

@@ -1,4 +1,4 @@
-"""Calls to AWS that make something, of which it is fine that it is there already."""
+"""AWS calls that create a resource, and succeed if it already exists."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _IAM_SECONDS, _POLL_SECONDS = 60.0, 5.0
 
 
 class Calls:
-    """Makes calls with the caller's clients. `sleep` waits for so many seconds."""
+    """Makes calls with the caller's clients. `sleep` waits for a number of seconds."""
 
     def __init__(self, client: Client, sleep: Callable[[float], None]) -> None:
         self._client, self._sleep = client, sleep
 
     def call(self, service: str, operation: str, resource: str, **parameters: Any) -> Any:
-        """Call; None where what was to be made is there already. Raises Denied, Rejected, Transient."""
+        """Make a call. Returns None if the resource already exists. Raises Denied, Rejected, Transient."""
         with asking(f"{service}:{operation}", resource), _fine_if_there():
             return self._method(service, operation)(**parameters)
         return None
 
     def patiently(self, service: str, operation: str, resource: str, **parameters: Any) -> Any:
-        """Call, and try again while EKS does not know a role that IAM has just made."""
+        """Make a call, and retry while EKS does not know a role that IAM has just created."""
         method, waited = self._method(service, operation), 0.0
         while True:
             with asking(f"{service}:{operation}", resource), _fine_if_there():
@@ -53,7 +53,7 @@ class Calls:
 
 @contextmanager
 def _fine_if_there() -> Iterator[None]:
-    """Take for done what AWS refuses because it is there already."""
+    """Ignore the errors of AWS for a resource that already exists."""
     try:
         yield
     except ClientError as error:

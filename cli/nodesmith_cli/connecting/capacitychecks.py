@@ -1,4 +1,4 @@
-"""Room that is nearly used up: addresses in subnets, quotas of EC2 and Lambda. Pure, but for reading the quotas."""
+"""Capacity that is nearly exhausted: subnet addresses and quotas of EC2 and Lambda. Pure, except for QuotaReading."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from nodesmith_cli.connecting.observed import Account
 FEW_ADDRESSES = 16
 NEARLY = 0.8
 QUOTAS = {"on-demand": "L-1216C47A", "spot": "L-34B43A08"}
-"""Of vCPUs of the families that letters A, C, D, H, I, M, R, T and Z begin: nodes are nearly always of these."""
+"""Quotas of vCPUs of standard instances (A, C, D, H, I, M, R, T, Z), by capacity type. Most nodes belong to them."""
 CONCURRENT = 2 * len(Concern)
-"""Lambda runs at most two of each function at once."""
+"""nodesmith runs at most two of each function concurrently."""
 _STANDARD = re.compile(r"(?:[acdhmrtz]|i[ms]?)\d")
 
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """Quotas and what is used of them. `vcpus` and `used` are by capacity type; a quota that is not known is missing.
+    """Quotas and their use. `vcpus` and `used` are by capacity type; an unknown quota is missing.
 
-    `concurrency` is Lambda's, less what is reserved; None where it is not known.
+    `concurrency` is Lambda's unreserved concurrency, or None if unknown.
     """
 
     vcpus: Mapping[str, float] = field(default_factory=dict)
@@ -38,20 +38,20 @@ class Quotas:
 
 
 def subnet_findings(account: Account) -> Iterator[Finding]:
-    """Yield which of the cluster's subnets have few addresses left for nodes and pods."""
+    """Yield a finding for each of the cluster's subnets with few free addresses."""
     for each in account.subnets:
         if each.discovery != account.cluster.name or each.free_addresses >= FEW_ADDRESSES:
             continue
         found = f"has {each.free_addresses} free addresses ({each.zone})"
-        remedy = "add a subnet with the tag karpenter.sh/discovery, or turn on prefix delegation"
+        remedy = "add a subnet with the tag karpenter.sh/discovery, or enable prefix delegation"
         make = error if not each.free_addresses else warning
         yield make("subnet-addresses", f"subnet {each.id}", found, remedy)
 
 
 def quota_findings(quotas: Quotas, region: str) -> Iterator[Finding]:
-    """Yield which quotas are nearly used up."""
+    """Yield a finding for each quota that is nearly exhausted."""
     for denied in quotas.denied:
-        yield info("quotas", "quotas", f"not looked at: {denied}")
+        yield info("quotas", "quotas", f"not checked: {denied}")
     for capacity, quota in quotas.vcpus.items():
         used = quotas.used.get(capacity, 0)
         if used >= NEARLY * quota:
@@ -59,23 +59,23 @@ def quota_findings(quotas: Quotas, region: str) -> Iterator[Finding]:
                 f"aws service-quotas request-service-quota-increase --region {region} --service-code ec2 "
                 f"--quota-code {QUOTAS[capacity]} --desired-value {max(64, round(2 * quota))}"
             )
-            found = f"{used} of {quota:.0f} vCPUs are used"
-            yield warning("vcpu-quota", f"EC2's quota of {capacity} vCPUs", found, command)
+            found = f"{used} of {quota:.0f} vCPUs are in use"
+            yield warning("vcpu-quota", f"EC2 quota of {capacity} vCPUs", found, command)
     if quotas.concurrency is not None and quotas.concurrency < CONCURRENT:
         yield warning(
             "lambda-concurrency",
-            "Lambda's quota of concurrent executions",
-            f"{quotas.concurrency} are left for all functions, and nodesmith's may need {CONCURRENT}",
+            "Lambda quota of concurrent executions",
+            f"{quotas.concurrency} are available to all functions, and nodesmith may need {CONCURRENT}",
             f"aws service-quotas request-service-quota-increase --region {region} --service-code lambda "
             "--quota-code L-B99A9384 --desired-value 1000",
         )
 
 
 class QuotaReading(Asker):
-    """Reads quotas, and what runs."""
+    """Reads quotas and their use."""
 
     def quotas(self) -> Quotas:
-        """Look at EC2's and Lambda's. Raises Transient, Rejected."""
+        """Return the quotas of EC2 and Lambda. Raises Transient, Rejected."""
         vcpus = {name: value for name, code in QUOTAS.items() if (value := self._quota(code)) is not None}
         used = self._used()
         return Quotas(vcpus, used, self._concurrency(), tuple(self.denied))
@@ -113,7 +113,7 @@ class QuotaReading(Asker):
 
 
 def _vcpus(instance: Mapping[str, Any]) -> int:
-    """Count an instance's; none where another quota counts it."""
+    """Return the vCPUs of an instance, or 0 if another quota covers it."""
     options = instance.get("CpuOptions") or {}
     is_counted = _STANDARD.match(str(instance.get("InstanceType")))
     return int(options.get("CoreCount", 0)) * int(options.get("ThreadsPerCore", 1)) if is_counted else 0

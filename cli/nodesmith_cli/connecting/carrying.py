@@ -1,4 +1,4 @@
-"""Doing what steps say, each as often as one likes: what is there already is fine, whoever has made it meanwhile."""
+"""Carrying out the actions of connect. Each is idempotent: a resource that already exists is not an error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MODE_SECONDS, _POLL_SECONDS = 600.0, 5.0
 
 
 class Carrier:
-    """Carries out actions on one account and cluster. `sleep` waits for so many seconds."""
+    """Carries out actions on one account and cluster. `sleep` waits for a number of seconds."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Carrier:
         self._calls = Calls(client, sleep)
 
     def carry_out(self, action: actions.Action) -> None:  # noqa: C901 (a case for each action)
-        """Do it. Raises Transient, Rejected (Denied among these), Conflict."""
+        """Carry out one action. Raises Transient, Rejected (including Denied), Conflict."""
         match action:
             case actions.SetMode():
                 self._set_mode()
@@ -109,7 +109,7 @@ class Carrier:
                 return
             if waited >= _MODE_SECONDS:
                 raise Transient(
-                    f"cluster {self._name}: EKS still switches its authentication mode: run it again"
+                    f"cluster {self._name}: EKS is still switching the authentication mode: run the command again"
                 )
             self._sleep(_POLL_SECONDS)
             waited += _POLL_SECONDS
@@ -175,4 +175,4 @@ class Carrier:
             with asking("ssm:GetParameter", f"parameter{name}"):
                 there = self._client("ssm").get_parameter(Name=name)["Parameter"]["Value"]
             if there != text:
-                raise Rejected(f"{name}: somebody else has registered the cluster meanwhile: run it again")
+                raise Rejected(f"{name}: another run has registered the cluster: run the command again")

@@ -1,4 +1,4 @@
-"""AWS as the caller's own credentials reach it: clients that try again when throttled, and refusals in plain words."""
+"""AWS clients with the caller's own credentials, retries when throttled, and readable errors."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _DENIED = DENIED | {"403"}
 
 
 class Denied(Rejected):
-    """The caller may not make a call; the message names the action and what it was for."""
+    """The caller may not make a call. The message names the action and the resource."""
 
 
 class AwsSession:
-    """The session of the caller. Raises Rejected where there is no such profile, or no region."""
+    """The caller's AWS session. Raises Rejected if the profile does not exist, or if no region is set."""
 
     def __init__(self, region: str = "", profile: str = "") -> None:
         import boto3
@@ -39,10 +39,10 @@ class AwsSession:
             )
         except ProfileNotFound as error:
             known = ", ".join(boto3.Session().available_profiles) or "none"
-            raise Rejected(f"--profile {profile!r}: {error}; there are: {known}") from None
+            raise Rejected(f"--profile {profile!r}: {error}; profiles: {known}") from None
         self.region = str(self.session.region_name or "")
         if not self.region:
-            raise Rejected("no AWS region is known: give --region, or set AWS_REGION")
+            raise Rejected("no AWS region is set: use --region, or set AWS_REGION")
         self._made: dict[str, Any] = {}
 
     def client(self, service: str) -> Any:
@@ -51,7 +51,7 @@ class AwsSession:
             try:
                 self._made[service] = self.session.client(service, config=_CONFIG)
             except (BotoCoreError, NoRegionError) as error:
-                raise Rejected(f"AWS settings: {error}") from None
+                raise Rejected(f"AWS configuration: {error}") from None
         return self._made[service]
 
     def credentials(self) -> Any:
@@ -59,14 +59,14 @@ class AwsSession:
         found = self.session.get_credentials()
         if found is None:
             raise Rejected(
-                "no AWS credentials are found: log in (aws sso login), or give --profile or AWS_PROFILE"
+                "no AWS credentials found: log in (aws sso login), use --profile, or set AWS_PROFILE"
             )
         return found
 
 
 @contextmanager
 def asking(action: str, resource: str) -> Iterator[None]:
-    """Turn AWS's refusals of one call into ours. `action` is such as `eks:DescribeCluster`.
+    """Translate the errors of one AWS call. `action` is the IAM action, such as `eks:DescribeCluster`.
 
     Raises Denied, Transient, Rejected.
     """
@@ -75,7 +75,7 @@ def asking(action: str, resource: str) -> Iterator[None]:
             yield
         except NoCredentialsError:
             raise Rejected(
-                "no AWS credentials are found: log in (aws sso login), or give --profile or AWS_PROFILE"
+                "no AWS credentials found: log in (aws sso login), use --profile, or set AWS_PROFILE"
             ) from None
         except ClientError as error:
             if error_code(error) not in _DENIED:
@@ -84,7 +84,7 @@ def asking(action: str, resource: str) -> Iterator[None]:
 
 
 def if_there(call: Callable[[], Any]) -> Any:
-    """Return what a call answers, None where what it is about does not exist."""
+    """Return the response of a call, or None if its resource does not exist."""
     try:
         return call()
     except ClientError as error:
@@ -96,4 +96,4 @@ def if_there(call: Callable[[], Any]) -> Any:
 def _denied(action: str, resource: str, message: str) -> str:
     match = _DENIED_WORDS.search(message)
     named, arn = (match["action"], match["arn"]) if match else (action, None)
-    return f"you may not {named} on {arn or resource}"
+    return f"you are not allowed to call {named} on {arn or resource}"

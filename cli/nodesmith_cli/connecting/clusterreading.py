@@ -1,4 +1,4 @@
-"""Looking at a cluster: what connect installs and how it stands, other autoscalers, and the forwarder's pods."""
+"""Reading a cluster: the objects that connect installs, other autoscalers, and the forwarder's pods."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _FORWARDER = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{FORWARDER}"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 OF_FORWARDER = "labelSelector=app.kubernetes.io%2Fcomponent%3Dforwarder"
 _CREDENTIALS = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
-"""The variable by which the SDK finds them; EKS writes it into pods as they are made."""
+"""The environment variable that points the SDK to its credentials. EKS sets it when a pod is created."""
 _AUTOSCALERS = ("cluster-autoscaler", "aws-cluster-autoscaler")
 
 
 def look_inside(server: Applier, manifests: Sequence[Mapping[str, Any]], survey: Survey) -> Inside:
-    """Compare what is installed with what is to be; writes nothing. Raises Transient, Rejected."""
+    """Compare the cluster with the manifests, without changing anything. Raises Transient, Rejected."""
     return Inside(
         survey,
         tuple(_object(server, each, survey) for each in manifests),
@@ -34,12 +34,12 @@ def look_inside(server: Applier, manifests: Sequence[Mapping[str, Any]], survey:
 
 
 def survey_of(server: ApiServer, now: datetime) -> Survey:
-    """Read what of the cluster is nodesmith's, and what is others'."""
+    """Return what in the cluster belongs to nodesmith, and what to other software."""
     return take_survey(server, now)
 
 
 def image_of(server: ApiServer) -> str:
-    """Return the image of the forwarder that is there; empty without one."""
+    """Return the image of the installed forwarder, or an empty string."""
     found = server.get(_FORWARDER)
     containers = ((((found or {}).get("spec") or {}).get("template") or {}).get("spec") or {}).get(
         "containers"
@@ -48,12 +48,12 @@ def image_of(server: ApiServer) -> str:
 
 
 def without_credentials(server: ApiServer) -> tuple[str, ...]:
-    """Name the forwarder's pods into which EKS Pod Identity has put no credentials."""
+    """Return the names of the forwarder's pods without EKS Pod Identity credentials."""
     return tuple(name_of(each) for each in forwarders_pods(server) if not _has_credentials(each))
 
 
 def forwarders_pods(server: ApiServer) -> list[Manifest]:
-    """List the forwarder's pods, without those that end."""
+    """Return the forwarder's pods, except terminating ones."""
     pods = listed(server, PODS, OF_FORWARDER)
     return [each for each in pods if not each["metadata"].get("deletionTimestamp")]
 
@@ -72,14 +72,14 @@ def _object(server: Applier, manifest: Mapping[str, Any], survey: Survey) -> Obj
 
 
 def _why_left(server: Applier, manifest: Mapping[str, Any], survey: Survey) -> str:
-    """Return why a CRD is not replaced.
+    """Return the reason why a CRD is not replaced, or an empty string.
 
-    It knows fields that ours does not, and was written by somebody newer or else.
+    It is kept if it is newer than ours, or if other software manages it and both have fields the other lacks.
     """
     there, manager = server.get(path_of(manifest)), survey.crds.get(name_of(manifest), "")
     found = age(there or {}, manifest)
     if found is Age.NEWER:
-        return "is newer than this command's"
+        return "is newer than the one in this release"
     return f"is managed by {manager} and has fields of its own" if manager and found is Age.DIFFERENT else ""
 
 

@@ -1,4 +1,4 @@
-"""What `nodesmith connect` does, from its options to its exit status."""
+"""The implementation of `nodesmith connect`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nodesmith_cli.connecting.looking import Around, Seen, look
 from nodesmith_cli.connecting.observed import Account
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, missing_because, wait_for_snapshot
 from nodesmith_cli.connecting.wanted import Wanted, registration
-from nodesmith_cli.printing import some
+from nodesmith_cli.printing import counted, some
 
 CONNECTED, NOT_CONNECTED, STOPPED = 0, 1, 130
 _MEND_SECONDS = 30.0
@@ -27,25 +27,25 @@ _MEND_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How a command goes about it."""
+    """How the command runs: output format, dry run, confirmation, timeout and image push."""
 
     output: Literal["table", "json"] = "table"
     is_dry: bool = False
     is_asked: bool = True
     timeout: timedelta = timedelta(minutes=10)
     push: Callable[[], str] | None = None
-    """Builds and pushes the forwarder's image, and gives it by its digest."""
+    """Builds and pushes the forwarder's image, and returns its reference by digest."""
 
 
 def connect(wanted: Wanted, around: Around, how: How) -> int:
-    """Connect a cluster; 0 once it is served, 1 where something hinders that, 130 after Ctrl-C.
+    """Connect a cluster. Returns 0 once it is served, 1 if something prevents that, 130 after Ctrl-C.
 
     Raises Rejected, Transient, Conflict.
     """
     try:
         return _connect(wanted, around, how)
     except KeyboardInterrupt:
-        typer.echo("nodesmith: stopped; run it again to go on from here", err=True)
+        typer.echo("nodesmith: interrupted; run the command again to continue", err=True)
         return STOPPED
 
 
@@ -66,37 +66,37 @@ def _connect(wanted: Wanted, around: Around, how: How) -> int:
     carrier = Carrier(around.client, seen.server, seen.account, around.sleep)
     for row in seen.due:
         if isinstance(row.action, Action):
-            with told.step(f"{'made' if row.standing is Standing.MADE else 'changed'} {row.object}"):
+            with told.step(f"{'created' if row.standing is Standing.MADE else 'changed'} {row.object}"):
                 carrier.carry_out(row.action)
     mending = _Mending(carrier, seen.server, around.sleep)
     with told.working("waiting for the first snapshot"):
         written = wait_for_snapshot(snapshots, before, how.timeout, clock=around.clock, sleep=mending.sleep)
     if written is not None:
-        mending.mend()  # observation may have written it
+        mending.mend()  # the snapshot may come from observation, not from the forwarder
         return _ended(seen, how, "connected")
     for line in missing_because(seen.server, registration(wanted, seen.account).reached_from):
         told.say(line)
-    told.say(f"no snapshot has come within {how.timeout}: look there, then run it again")
+    told.say(f"no snapshot arrived within {how.timeout}: check the above, then run the command again")
     return _ended(seen, how, "waiting")
 
 
 class _Mending:
-    """Replaces pods without credentials meanwhile: EKS may take seconds until it knows a new association."""
+    """Replaces pods without credentials while waiting, since a new association takes EKS some seconds."""
 
     def __init__(self, carrier: Carrier, server: Applier, sleep: Callable[[float], None]) -> None:
         self._carrier, self._server, self._sleep = carrier, server, sleep
         self._since = _MEND_SECONDS
 
     def sleep(self, seconds: float) -> None:
-        """Wait, and look."""
+        """Wait, then replace pods if needed."""
         self._sleep(seconds)
         self._since += seconds
         self.mend()
 
     def mend(self) -> None:
-        """Replace pods without credentials, but not those that have just been made anew."""
+        """Replace pods without credentials, unless they were replaced less than 30 seconds ago."""
         if self._since >= _MEND_SECONDS and (pods := without_credentials(self._server)):
-            told.say(f"replacing {some(pods)}: older than its Pod Identity association")
+            told.say(f"replacing {some(pods)}: created before the Pod Identity association")
             self._carrier.carry_out(RestartForwarder())
             self._since = 0.0
 
@@ -108,8 +108,10 @@ def _snapshots(account: Account, around: Around) -> Snapshots:
 
 def _confirm(cluster: str, due: Sequence[Row], how: How) -> None:
     if how.output == "json":
-        raise Rejected("-o json asks nothing: add --yes to go on, or --dry-run to see what would be done")
-    if not typer.confirm(f"Connect {cluster}: {len(due)} to make or change?"):
+        raise Rejected(
+            "-o json does not prompt: add --yes to continue, or --dry-run to see what would be done"
+        )
+    if not typer.confirm(f"Connect {cluster} ({counted(len(due), 'change')})?"):
         raise Rejected("nothing was changed")
 
 
@@ -127,5 +129,5 @@ def _ended(seen: Seen, how: How, state: str) -> int:
     elif state == "connected":
         print("connected")
     elif state == "hindered":
-        print("nothing was changed: mend what is marked error, then run it again")
+        print("nothing was changed: fix the errors above, then run the command again")
     return CONNECTED if is_fine else NOT_CONNECTED

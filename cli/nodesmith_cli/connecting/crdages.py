@@ -1,4 +1,4 @@
-"""Two definitions of one kind: which of them knows more fields."""
+"""Comparing two versions of a CRD by their fields."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Age(StrEnum):
-    """How a CRD that is there stands against ours, by the fields that each knows."""
+    """How an installed CRD compares with ours, by the fields of each."""
 
     SAME = "same"
     OLDER = "older"
@@ -17,7 +17,7 @@ class Age(StrEnum):
 
 
 def age(there: Mapping[str, Any], ours: Mapping[str, Any]) -> Age:
-    """Compare the fields of all versions of two CRDs."""
+    """Compare the fields of two CRDs, in all their API versions."""
     theirs, own = set(_fields(there)), set(_fields(ours))
     if theirs == own:
         return Age.SAME

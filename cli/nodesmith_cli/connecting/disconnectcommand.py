@@ -1,4 +1,4 @@
-"""What `nodesmith disconnect` does, from its options to its exit status."""
+"""The implementation of `nodesmith disconnect`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ from nodesmith_cli.sharing.survey import Survey, take_survey
 
 DONE, LEFT = 0, 1
 _KEPT_NODES = (
-    "these nodes stay and cost money until you end them: nobody drains or replaces them any more. Their Nodes and "
-    "NodeClaims keep the finalizer karpenter.sh/termination: deleting one waits until the cluster is connected again"
+    "these nodes keep running, at your cost, until you terminate them: nothing drains or replaces them any more. "
+    "Their Nodes and NodeClaims keep the finalizer karpenter.sh/termination, so a deletion only completes once the "
+    "cluster is connected again"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class HowToLeave:
-    """How disconnect goes about it."""
+    """How disconnect runs: what it keeps, output format, dry run, confirmation and timeout."""
 
     keeping: Keeping = field(default_factory=Keeping)
     output: Literal["table", "json"] = "table"
@@ -45,14 +46,14 @@ class HowToLeave:
 
 
 def disconnect(name: str, around: Around, how: HowToLeave) -> int:
-    """Disconnect a cluster; 0 when nothing is left of nodesmith, 1 when something is, 130 after Ctrl-C.
+    """Disconnect a cluster. Returns 0 if nothing of nodesmith is left, 1 if something is, 130 after Ctrl-C.
 
-    Raises Rejected where nothing is known of such a cluster; Transient.
+    Raises Rejected if the cluster is unknown, Transient.
     """
     try:
         return _disconnect(name, around, how)
     except KeyboardInterrupt:
-        typer.echo("nodesmith: stopped; run it again to go on from here", err=True)
+        typer.echo("nodesmith: interrupted; run the command again to continue", err=True)
         return STOPPED
 
 
@@ -66,8 +67,8 @@ def _disconnect(name: str, around: Around, how: HowToLeave) -> int:
         raise Rejected("nothing was changed: " + "; ".join(dict.fromkeys(reading.denied)))
     if stack := reading.cdk_stack(name):
         raise Rejected(
-            f"stack {stack} makes the cluster's part in AWS: take the cluster out of `clusters` in cdk.json, then "
-            f".venv/bin/python -m infra.cdk destroy {stack}, and run this again for what is left"
+            f"stack {stack} manages the cluster's AWS resources: remove the cluster from `clusters` in cdk.json, run "
+            f"`.venv/bin/python -m infra.cdk destroy {stack}`, then run this command again to remove the rest"
         )
     server, survey = _look_inside(cluster, around, reading)
     rows = removals(left, how.keeping)
@@ -89,7 +90,7 @@ def _disconnect(name: str, around: Around, how: HowToLeave) -> int:
 
 
 def _cluster(reading: LeftoverReading, name: str) -> tuple[Cluster | None, str]:
-    """Describe the cluster; None, and why, where EKS has it no more."""
+    """Describe the cluster. If it no longer exists in EKS, return None and the message that says so."""
     try:
         return reading.cluster(name), ""
     except Rejected as error:
@@ -102,7 +103,7 @@ def _look_inside(
     cluster: Cluster | None, around: Around, reading: LeftoverReading
 ) -> tuple[Applier | None, Survey | None]:
     if cluster is None:
-        told.say("EKS has the cluster no more: what is left of it in AWS is taken away")
+        told.say("the cluster no longer exists in EKS: removing what is left of it in AWS")
         return None, None
     server = around.server(cluster)
     refuse_without_rights(server, cluster, around.region, reading.caller()["Arn"])
@@ -114,11 +115,11 @@ def _refuse(name: str, nodes: Sequence[str], how: HowToLeave) -> int:
         told.print_json({"cluster": name, "state": "nodes", "nodes": nodes})
         return LEFT
     for node in nodes:
-        print(f"still there: {node}")
+        print(f"still exists: {node}")
     print(
-        "nothing was changed: these nodes are nodesmith's. End them first: `nodesmith uninstall` deletes NodePools"
+        "nothing was changed: nodesmith manages these nodes. Run `nodesmith uninstall` first to delete the NodePools"
     )
-    print("and drains their nodes. --keep-nodes leaves them running")
+    print("and drain their nodes, or use --keep-nodes to leave them running")
     return LEFT
 
 
@@ -131,11 +132,11 @@ def _show(rows: Sequence[Row], survey: Survey | None, how: HowToLeave) -> None:
         print(f"stays            {some(str(each) for each in nodes)}")
         print(f"                 {_KEPT_NODES}")
     if survey is not None:
-        print("and of the cluster: the forwarder and the functions' rights" + _also(how))
+        print("in the cluster: the forwarder and the functions' RBAC will be removed" + _also(how))
 
 
 def _also(how: HowToLeave) -> str:
-    return "" if how.keeping.nodes else ", NodePools, EC2NodeClasses, and CRDs that nobody else needs"
+    return "" if how.keeping.nodes else ", with NodePools, EC2NodeClasses, and unshared CRDs"
 
 
 def _take_out(server: Applier, around: Around, how: HowToLeave) -> bool:
@@ -149,7 +150,9 @@ def _take_out(server: Applier, around: Around, how: HowToLeave) -> bool:
 
 def _confirm(name: str, how: HowToLeave) -> None:
     if how.output == "json":
-        raise Rejected("-o json asks nothing: add --yes to go on, or --dry-run to see what would be removed")
+        raise Rejected(
+            "-o json does not prompt: add --yes to continue, or --dry-run to see what would be removed"
+        )
     if not typer.confirm(f"Disconnect {name}?"):
         raise Rejected("nothing was changed")
 
@@ -167,5 +170,5 @@ def _ended(name: str, state: str, rows: Sequence[Row], how: HowToLeave) -> int:
     elif state == "disconnected":
         print("disconnected")
     elif state == "left":
-        print("nodes are left: run it again to go on waiting")
+        print("nodes are left: run the command again to continue waiting")
     return LEFT if state == "left" else DONE

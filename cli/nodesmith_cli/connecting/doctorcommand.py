@@ -1,4 +1,4 @@
-"""What `nodesmith doctor` does: it checks what connect checks, and whether a connected cluster is well."""
+"""The implementation of `nodesmith doctor`: the checks of connect, and the health of a connected cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ FINE, FOUND = 0, 1
 
 
 def doctor(cluster: str, around: Around, output: Literal["table", "json"]) -> int:
-    """Look, and print what is found; 0 where nothing has to be mended, 1 otherwise. Raises Rejected, Transient."""
+    """Check a cluster, and print the findings. Returns 0 if there is nothing to fix, else 1.
+
+    Raises Rejected, Transient.
+    """
     wanted = Wanted(cluster)
     seen = look(wanted, around, is_to_keep_image=True)
     found = worst_first([*seen.findings, *_further(wanted, seen, around)])
@@ -34,7 +37,7 @@ def doctor(cluster: str, around: Around, output: Literal["table", "json"]) -> in
     elif found:
         told.print_findings(found)
     else:
-        print(f"nothing is wrong with {cluster}")
+        print(f"no problems found in {cluster}")
     return FOUND if any(each.severity is not Severity.INFO for each in found) else FINE
 
 
@@ -71,17 +74,17 @@ def _registration(cluster: str, text: str) -> Iterator[Finding]:
     except Rejected as fault:
         where = f"registration {parameter_name(cluster)}"
         if readable(cluster, text) is None:
-            remedy = f"nodesmith connect {cluster}, which writes it anew"
+            remedy = f"nodesmith connect {cluster}, which rewrites it"
             yield error("registration", where, str(fault), remedy)
         else:
-            remedy = "a later version may have written it: update nodesmith, or take it out of the parameter"
+            remedy = "a later version may have written it: update nodesmith, or remove it from the parameter"
             yield warning("registration", where, str(fault), remedy)
 
 
 def _disconnected(cluster: str, seen: Seen) -> Iterator[Finding]:
-    """Yield what connect would make or change: without it the cluster is served in part, or not at all."""
+    """Yield an error for each resource that connect would create or change."""
     for row in seen.due:
-        state = "is missing" if row.standing is Standing.MADE else "is not as this version has it"
+        state = "is missing" if row.standing is Standing.MADE else "differs from this release"
         found = f"{state}: {row.detail}" if row.detail else state
         yield error("connection", row.object, found, f"nodesmith connect {cluster}")
 
@@ -90,11 +93,11 @@ def _forwarder(seen: Seen, written: Written | None, reached_from: str, now: date
     bucket = "snapshot of the cluster"
     log = log_of_observation(reached_from)
     if written is None:
-        yield error("snapshot", bucket, "none has been written", f"is the observation function well? {log}")
+        yield error("snapshot", bucket, "none has been written", f"check the observation function: {log}")
     elif now - written.at > FRESH:
         age = span(round((now - written.at).total_seconds()))
-        found = f"the newest is {age} old: neither the forwarder nor the observation function writes it"
-        yield error("snapshot", bucket, found, f"is the observation function well? {log}")
+        found = f"the newest is {age} old: neither the forwarder nor the observation function updates it"
+        yield error("snapshot", bucket, found, f"check the observation function: {log}")
     if seen.inside is not None and seen.inside.image and not is_running(seen):
         *said, remedy = missing_because(seen.server, reached_from)
         yield warning("forwarder", "forwarder", "; ".join(said) or "has no pod", remedy)

@@ -1,4 +1,4 @@
-"""What EKS has for a cluster: who comes in, and the forwarder's identity."""
+"""Reading EKS: the access entries of a cluster, and the forwarder's identity."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from nodesmith_cli.connecting.observed import Association, Cluster, Entry
 
 
 class EksReading(Asker):
-    """Reads what EKS has."""
+    """Reads the resources of EKS."""
 
     def entries(self, cluster: Cluster, principals: Iterable[str]) -> dict[str, Entry]:
-        """Read the access entries of these principals; a cluster that knows only its ConfigMap has none."""
+        """Return the access entries of these principals. A cluster in the CONFIG_MAP mode has none."""
         if cluster.mode == "CONFIG_MAP":
             return {}
         found = {}
@@ -43,7 +43,7 @@ class EksReading(Asker):
         return self.ask("eks:DescribeAccessEntry", f"access-entry/{cluster}", read, None)
 
     def association(self, cluster: str) -> Association | None:
-        """Read the forwarder's Pod Identity association."""
+        """Return the forwarder's Pod Identity association, or None."""
         eks = self.client("eks")
 
         def read() -> Association | None:
@@ -62,7 +62,7 @@ class EksReading(Asker):
         return self.ask("eks:ListPodIdentityAssociations", f"cluster/{cluster}", read, None)
 
     def has_agent(self, cluster: str) -> bool:
-        """Return whether the add-on with Pod Identity's agent is installed."""
+        """Return whether the Pod Identity agent add-on is installed."""
 
         def read() -> bool:
             eks = self.client("eks")
@@ -72,7 +72,7 @@ class EksReading(Asker):
 
 
 def cluster_of(found: Mapping[str, Any]) -> Cluster:
-    """Read what DescribeCluster answers."""
+    """Parse the cluster in a DescribeCluster response."""
     vpc = found.get("resourcesVpcConfig") or {}
     return Cluster(
         found["name"],

@@ -1,4 +1,4 @@
-"""What is found wrong, by connect and doctor: how bad, at which object, and the command that mends it."""
+"""Findings of connect and doctor: their severity, object, and the command that fixes the problem."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodesmith_cli.sharing.findings import Severity
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding. `check` names it for programs, `remedy` is empty where nothing need be done."""
+    """One finding. `check` is its machine-readable name. `remedy` is empty if there is nothing to do."""
 
     check: str
     severity: Severity
@@ -20,21 +20,21 @@ class Finding:
 
 
 def error(check: str, object: str, found: str, remedy: str = "") -> Finding:  # noqa: A002 (the field's name)
-    """Make a finding that has to be mended before nodesmith serves the cluster."""
+    """Return a finding that must be fixed before nodesmith can serve the cluster."""
     return Finding(check, Severity.ERROR, object, found, remedy)
 
 
 def warning(check: str, object: str, found: str, remedy: str = "") -> Finding:  # noqa: A002
-    """Make a finding to think about."""
+    """Return a finding that needs attention."""
     return Finding(check, Severity.WARNING, object, found, remedy)
 
 
 def info(check: str, object: str, found: str, remedy: str = "") -> Finding:  # noqa: A002
-    """Make a finding that asks for nothing."""
+    """Return a finding that needs no action."""
     return Finding(check, Severity.INFO, object, found, remedy)
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Order findings by severity, otherwise as they came."""
+    """Return the findings sorted by severity, the worst first. The sort is stable."""
     order = [Severity.ERROR, Severity.WARNING, Severity.INFO]
     return sorted(findings, key=lambda finding: order.index(finding.severity))

@@ -1,4 +1,4 @@
-"""Options of connect that can be refused before anything is asked, or imported that takes time."""
+"""Checks of connect's options that run before any slow import and any request."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _REFERENCE = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)*(:[\w][\w.-]{0,127})?(@sha256
 
 
 def refuse_image(reference: str) -> None:
-    """Raise Rejected for what is no reference of an image with a tag or a digest."""
+    """Raise Rejected unless `reference` is an image reference with a tag or a digest."""
     if not _REFERENCE.fullmatch(reference) or not re.search(r"(@sha256:|:[^/]+$)", reference):
         raise Rejected(
-            f"--image {reference!r}: write an image with its tag or digest, such as "
+            f"--image {reference!r}: expected an image with a tag or digest, such as "
             f"123456789012.dkr.ecr.eu-west-1.amazonaws.com/nodesmith-forwarder:{__version__}"
         )
 
 
 def parsed_settings(options: Sequence[str]) -> dict[str, str]:
-    """Read `--setting NAME=VALUE`. Raises Rejected with every fault."""
+    """Parse the values of `--setting NAME=VALUE`. Raises Rejected with all faults."""
     found = dict(option.partition("=")[::2] for option in options)
-    faults = [f"{option!r}: write NAME=VALUE" for option in options if "=" not in option]
+    faults = [f"{option!r}: expected NAME=VALUE" for option in options if "=" not in option]
     given = {name: value for name, value in found.items() if value}
     unknown = {name: "" for name, value in found.items() if not value}
     faults += settings_faults("--setting", given)
@@ -35,6 +35,6 @@ def parsed_settings(options: Sequence[str]) -> dict[str, str]:
 
 
 def refuse_vpc_name(vpc: str | None) -> None:
-    """Raise Rejected for what cannot be the name of a VPC in cdk.json."""
+    """Raise Rejected unless `vpc` can be the name of a VPC in cdk.json."""
     if vpc and not VPC_NAME.fullmatch(vpc):
-        raise Rejected(f"--vpc {vpc!r}: write the name that `vpcs` of cdk.json gives it, such as shared")
+        raise Rejected(f"--vpc {vpc!r}: expected a name in `vpcs` of cdk.json, such as shared")

@@ -1,4 +1,4 @@
-"""Which image of the forwarder a cluster gets: what is asked for, just pushed, or in the account's ECR."""
+"""The forwarder's image in the account's ECR, and pushing one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from nodesmith_cli.connecting.manifests import FORWARDER
 
 
 def image_in_registry(client: Client) -> str:
-    """Return this version's image in the account's repository `nodesmith-forwarder`, by its digest.
+    """Return this release's image in the account's repository `nodesmith-forwarder`, by digest.
 
-    Empty without one.
+    Returns an empty string if there is none.
     """
     try:
         with asking("ecr:DescribeImages", f"repository/{FORWARDER}"):
             return _pushed(client)
-    except Denied:  # then the image has to be named
+    except Denied:  # the caller has to name the image then
         return ""
 
 
@@ -42,7 +42,7 @@ def _pushed(client: Client) -> str:
 
 
 def push(repository: str, say: Callable[[str], None]) -> str:
-    """Build the forwarder's image and push it as `nodesmith image push` does; give its digest. Raises Rejected."""
+    """Build and push the forwarder's image, and return its reference by digest. Raises Rejected, Transient."""
     from nodesmith_cli.image.pushing import push_image
 
     told: list[str] = []

@@ -1,4 +1,4 @@
-"""What keeps a cluster from being served, as its API server shows it. Pure: from what was seen to findings."""
+"""Problems inside a cluster that keep nodesmith from serving it. Pure functions of what was observed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHARED = "shared-crds"
 
 
 def inside_problems(account: Account, inside: Inside) -> Iterator[Finding]:
-    """Yield what other software does in the cluster, and what of ours cannot be installed."""
+    """Yield findings about other software in the cluster, and about objects that cannot be installed."""
     where = f"cluster {account.cluster.name}"
     for each in sharing.findings(inside.survey):
         if each.check == _SHARED:
@@ -26,18 +26,18 @@ def inside_problems(account: Account, inside: Inside) -> Iterator[Finding]:
         yield warning(
             "cluster-autoscaler",
             f"Deployment {some(inside.autoscalers)}",
-            "scales node groups for the same pending pods: both may add nodes for one pod",
-            "scale it to zero replicas, or let its node groups have taints of their own",
+            "scales node groups for the same pending pods, so that both may add a node for one pod",
+            "scale it to zero replicas, or taint its node groups",
         )
     unknown = [each for each in inside.objects if each.state is State.UNKNOWN_KIND]
     if any(each.manifest["kind"] in ADMISSION for each in unknown):
         yield warning(
             "admission-policies",
             where,
-            f"Kubernetes {account.cluster.version} has no ValidatingAdmissionPolicies: functions may do all that their "
-            "roles allow",
-            "connect again after the upgrade to 1.30",
+            f"Kubernetes {account.cluster.version} has no ValidatingAdmissionPolicies: only RBAC restricts the "
+            "functions",
+            "run connect again after an upgrade to 1.30",
         )
     for one in inside.objects:
         if one.leave:
-            yield warning("crds", reference(one.manifest), f"{one.leave}: it is left as it is")
+            yield warning("crds", reference(one.manifest), f"{one.leave}: connect does not change it")

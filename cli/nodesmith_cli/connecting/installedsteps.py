@@ -1,4 +1,4 @@
-"""What connect does inside of the cluster. Pure: from what was seen to rows."""
+"""The steps of connect inside the cluster. Pure functions of what was observed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from nodesmith_cli.printing import some
 
 
 def installed(inside: Inside) -> Iterator[Row]:
-    """Say of what connect installs what is missing or differs."""
+    """Yield a row for each group of objects that connect installs."""
     for what, kinds in (
         ("CRDs", (CRD,)),
-        ("rights of the functions", ("ClusterRole", "ClusterRoleBinding")),
+        ("RBAC of the functions", ("ClusterRole", "ClusterRoleBinding")),
         ("admission policies", ADMISSION),
         ("forwarder", ("Namespace", "ServiceAccount", "NetworkPolicy", "ConfigMap", "Deployment")),
     ):
@@ -36,18 +36,18 @@ def _group(what: str, found: list[Object]) -> Row:
 
 
 def is_due(object: Object) -> bool:  # noqa: A002
-    """Whether an object is to be applied."""
+    """Return whether an object must be applied."""
     return not object.leave and object.state in (State.MISSING, State.DIFFERENT)
 
 
 def restarted(inside: Inside) -> Iterator[Row]:
-    """Replace pods without credentials: EKS gives these to pods that are made after the association."""
+    """Yield the replacement of pods without credentials. EKS injects them only after the association exists."""
     if inside.without_credentials:
-        detail = f"{some(inside.without_credentials)} is older than its Pod Identity association"
-        yield changed("pod of the forwarder", detail, RestartForwarder())
+        detail = f"replace {some(inside.without_credentials)}, created before the Pod Identity association"
+        yield changed("pods of the forwarder", detail, RestartForwarder())
 
 
 def _named(one: Object) -> str:
-    """Name an object; of CRDs there is no need to say that they are."""
+    """Return `Kind/name` for an object, or only the name for a CRD."""
     is_crd = one.manifest["kind"] == CRD
     return str(one.manifest["metadata"]["name"]) if is_crd else reference(one.manifest)

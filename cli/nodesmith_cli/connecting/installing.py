@@ -1,4 +1,4 @@
-"""Installing in the cluster: objects in their order, until their kinds are served; and pods that begin anew."""
+"""Installing objects in the cluster, and replacing the forwarder's pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CRD_SECONDS = 60.0
 def apply_all(
     server: Applier, manifests: Sequence[Mapping[str, Any]], sleep: Callable[[float], None]
 ) -> None:
-    """Apply objects, and wait until the kinds among them are served. Raises Transient, Rejected, Conflict."""
+    """Apply objects in order, and wait until their CRDs are served. Raises Transient, Rejected, Conflict."""
     for manifest in manifests:
         server.apply(manifest)
     for manifest in manifests:
@@ -26,7 +26,7 @@ def apply_all(
 
 
 def replace_pods(server: Applier) -> None:
-    """Delete the forwarder's pods: its Deployment makes new ones, and nothing of it stays in the Deployment."""
+    """Delete the forwarder's pods, so that its Deployment creates new ones without a change to its template."""
     for pod in forwarders_pods(server):
         metadata = pod["metadata"]
         server.delete(f"{PODS}/{quote(metadata['name'], safe='')}", metadata.get("uid") or "")
@@ -37,7 +37,7 @@ def _wait_until_served(server: Applier, crd: Mapping[str, Any], sleep: Callable[
     while not _is_established(server.get(path_of(crd))):
         if waited >= _CRD_SECONDS:
             name = crd["metadata"]["name"]
-            raise Transient(f"{CRD}/{name}: the API server does not serve it yet: run it again")
+            raise Transient(f"{CRD}/{name}: the API server does not serve it yet: run the command again")
         sleep(1.0)
         waited += 1.0
 

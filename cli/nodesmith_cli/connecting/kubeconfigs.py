@@ -1,4 +1,4 @@
-"""Kubeconfigs: which clusters of EKS they know, and whether one leads to the cluster that is meant."""
+"""Kubeconfigs: the EKS clusters they contain, and how to load one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ARN = re.compile(r"arn:aws[\w-]*:eks:(?P<region>[a-z0-9-]+):\d{12}:cluster/(?P<
 
 
 def regions_of(cluster: str) -> set[str]:
-    """Return the regions of EKS clusters of a name that the kubeconfig knows by ARN, as the aws command writes."""
+    """Return the regions of EKS clusters with this name in the kubeconfig, found by ARN as the AWS CLI writes it."""
     found = set()
     for file in _files():
         try:
@@ -25,17 +25,17 @@ def regions_of(cluster: str) -> set[str]:
 
 
 def has_current_context() -> bool:
-    """Return whether there is a kubeconfig at all."""
+    """Return whether there is a kubeconfig."""
     return bool(_files())
 
 
 def configuration(kubeconfig: str, context: str) -> Any:
-    """Load a kubeconfig (empty: the usual) with a context (empty: the current). Raises Rejected."""
+    """Load a kubeconfig (empty: the default one) with a context (empty: the current one). Raises Rejected."""
     from kubernetes.client import Configuration
     from kubernetes.config import ConfigException, load_kube_config
 
     if kubeconfig and not Path(kubeconfig).expanduser().is_file():
-        raise Rejected(f"--kubeconfig {kubeconfig}: there is no such file")
+        raise Rejected(f"--kubeconfig {kubeconfig}: no such file")
     made = Configuration()
     file = str(Path(kubeconfig).expanduser()) if kubeconfig else None
     try:

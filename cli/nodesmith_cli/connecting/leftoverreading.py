@@ -1,4 +1,4 @@
-"""Looking for what AWS has of a cluster, whether the cluster is still there or not. Nothing is written."""
+"""Reading what AWS still has of a cluster, whether the cluster exists or not. Nothing is written."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from nodesmith_cli.pause import TABLE
 
 
 class LeftoverReading(AwsReading):
-    """Reads what there is to take away."""
+    """Reads what disconnect may remove."""
 
     def leftovers(self, name: str, cluster: Cluster | None) -> Leftovers:
-        """Look at everything; `cluster` is None where EKS has it no more. Raises Transient, Rejected."""
+        """Return all resources. `cluster` is None if it no longer exists in EKS. Raises Transient, Rejected."""
         parameter = self.parameter(name)
         known = readable(name, parameter)
         roles = dict.fromkeys([default_node_role(name), *(known.node_roles if known else ())])
@@ -126,12 +126,12 @@ class LeftoverReading(AwsReading):
 
 
 def prefix(cluster: str) -> str:
-    """Return what the keys of all objects of a cluster begin with."""
+    """Return the key prefix of a cluster's objects in the bucket."""
     return f"clusters/{cluster}/"
 
 
 def partition_queries(cluster: str) -> list[dict[str, Any]]:
-    """Ask for all that the table has of a cluster: ledger, heartbeat, health records, notices."""
+    """Return the queries for a cluster's items in the table: ledger, heartbeat, health records, notices."""
     keys = (partition_key, forwarder_partition_key, health_partition_key, notices_partition_key)
     return [
         {

@@ -1,4 +1,4 @@
-"""What AWS has of a cluster that was connected, and which of it disconnecting takes away. Pure: values only."""
+"""What AWS still has of a connected cluster, and which parts disconnect removes. Pure: values only."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from nodesmith_cli.printing import counted, some
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What there is. `entries` are all access entries by principal; `profiles` are names with the roles in them.
+    """What exists. `entries` are all access entries by principal; `profiles` are names with the roles in them.
 
-    `is_only_association` tells that no other software uses Pod Identity. `objects` and `items` are how many there are.
+    `is_only_association` is True if no other software uses Pod Identity. `objects` and `items` are counts.
     """
 
     cluster: str
@@ -49,7 +49,7 @@ class Leftovers:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether AWS has nothing of the cluster."""
+        """True if AWS has nothing of the cluster."""
         anything = (
             self.is_registered,
             self.association,
@@ -66,7 +66,7 @@ class Leftovers:
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """The principals that are functions of nodesmith, in whichever VPC."""
+        """The principals that are nodesmith's functions, in any VPC."""
         concerns = "|".join(TALKING)
         name = re.compile(rf"nodesmith-(?:[a-z][a-z0-9-]*-)?(?:{concerns})-{re.escape(self.region)}")
         return tuple(each for each in sorted(self.entries) if name.fullmatch(each.rpartition("/")[2]))
@@ -74,7 +74,7 @@ class Leftovers:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """What is to stay: nodes and all that they need, what is known of the cluster, and the role for nodes."""
+    """What to keep: nodes and all that they need, the cluster's data, and the node role."""
 
     nodes: bool = False
     data: bool = False
@@ -82,7 +82,7 @@ class Keeping:
 
 
 def removals(left: Leftovers, keeping: Keeping) -> list[Row]:
-    """Return what goes, in this order, and what stays."""
+    """Return the rows of what is removed, in order, and of what stays."""
     return [*_access(left, keeping), *_made_at_run_time(left, keeping), *_roles(left, keeping)]
 
 
@@ -95,7 +95,7 @@ def _access(left: Leftovers, keeping: Keeping) -> Iterator[Row]:
     if left.association is not None:
         yield _goes("Pod Identity association of the forwarder", "", DeleteAssociation(left.association.id))
     if left.is_agent_made and left.is_only_association:
-        yield _goes(f"add-on {AGENT}", "connect has installed it", DeleteAgent())
+        yield _goes(f"add-on {AGENT}", "installed by connect", DeleteAgent())
     elif left.is_agent_made:
         yield _stays(f"add-on {AGENT}", "other Pod Identity associations need it")
     if left.tagged and keeping.nodes:
@@ -110,7 +110,7 @@ def _made_at_run_time(left: Leftovers, keeping: Keeping) -> Iterator[Row]:
             "launch templates", counted(len(left.templates), "template"), DeleteTemplates(left.templates)
         )
     if left.profiles and keeping.nodes:
-        yield _stays("instance profiles", "nodes that are left have them")
+        yield _stays("instance profiles", "used by remaining nodes")
     elif left.profiles:
         yield _goes("instance profiles", some(left.profiles), DeleteProfiles(left.profiles))
     for what, count, noun, action in (
@@ -131,17 +131,17 @@ def _roles(left: Leftovers, keeping: Keeping) -> Iterator[Row]:
             if each.rpartition("/")[2] == role.name and left.entries[each].is_made
         ]
         if keeping.nodes:
-            yield _stays(f"role {role.name}", "nodes that are left have it")
+            yield _stays(f"role {role.name}", "used by remaining nodes")
             continue
         if entry:
-            yield _goes(f"access entry of {role.name}", "connect has made it", DeleteEntries(tuple(entry)))
+            yield _goes(f"access entry of {role.name}", "created by connect", DeleteEntries(tuple(entry)))
         if not role.is_made:
             continue
         if keeping.node_role:
-            yield _stays(f"role {role.name}", "--delete-node-role deletes it")
+            yield _stays(f"role {role.name}", "use --delete-node-role to delete it")
         else:
             yield _goes(
-                f"role {role.name}", "connect has made it", DeleteNodeRole(role.name, tuple(role.policies))
+                f"role {role.name}", "created by connect", DeleteNodeRole(role.name, tuple(role.policies))
             )
 
 

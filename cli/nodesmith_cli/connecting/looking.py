@@ -1,4 +1,4 @@
-"""Looking at an account and a cluster, and what follows: what is wrong, and what is to be done. Nothing is written."""
+"""Reading an account and a cluster, and deriving the problems and the actions. Nothing is written."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from nodesmith_cli.sharing.findings import Severity
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a command works with: AWS and its region, the caller's credentials, the API server, and time.
+    """The environment of a command: AWS and its region, credentials, the API server, and time.
 
-    `kubeconfig` and `context` are those that the caller names, empty where none is named.
+    `kubeconfig` and `context` are the options of the command, or empty.
     """
 
     client: Client
@@ -41,7 +41,7 @@ class Around:
     context: str = ""
 
     def server(self, cluster: Cluster) -> Applier:
-        """Reach the API server of a cluster. Raises Rejected."""
+        """Return the API server of a cluster. Raises Rejected."""
         return api_server(
             cluster,
             self.region,
@@ -54,7 +54,7 @@ class Around:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All that connect has looked at, and what follows: what is wrong, and what is to be done."""
+    """What connect has read, with the problems and actions derived from it."""
 
     account: Account
     server: Applier
@@ -64,19 +64,19 @@ class Seen:
 
     @property
     def is_hindered(self) -> bool:
-        """Whether something has to be mended first."""
+        """True if an error must be fixed first."""
         return any(each.severity is Severity.ERROR for each in self.findings)
 
     @property
     def due(self) -> list[Row]:
-        """What is to be done."""
+        """The rows with an action."""
         return [row for row in self.rows if row.action is not None]
 
 
 def look(wanted: Wanted, around: Around, *, is_to_keep_image: bool = False) -> Seen:
-    """Look at account and cluster, judge and plan; writes nothing. Raises Rejected, Transient.
+    """Read account and cluster, and return problems and actions. Changes nothing. Raises Rejected, Transient.
 
-    With `is_to_keep_image` a forwarder that is there may have any image.
+    With `is_to_keep_image`, an installed forwarder may have any image.
     """
     account = AwsReading(around.client, around.region).account(wanted)
     server = around.server(account.cluster)
@@ -120,26 +120,26 @@ def _without_image(account: Account) -> Finding:
     return error(
         "image",
         "image of the forwarder",
-        "none of this version is in the repository nodesmith-forwarder of this account and region, and none is named",
-        f"nodesmith connect {account.cluster.name} --push {registry_of(account)}/nodesmith-forwarder; or --image IMAGE",
+        "the repository nodesmith-forwarder of this account and region has none of this version",
+        f"nodesmith connect {account.cluster.name} --push {registry_of(account)}/nodesmith-forwarder, or --image IMAGE",
     )
 
 
 def registry_of(account: Account) -> str:
-    """Name the account's registry of images."""
+    """Return the host name of the account's ECR registry."""
     suffix = "amazonaws.com.cn" if account.partition == "aws-cn" else "amazonaws.com"
     return f"{account.account}.dkr.ecr.{account.region}.{suffix}"
 
 
 def _of_cdk(account: Account, planned: Sequence[Row]) -> Iterator[Finding]:
-    """Leave to CloudFormation what a stack of the cluster makes."""
+    """Yield an error if connect would change resources that a CloudFormation stack manages."""
     made = ("registration", "access entry of nodesmith", "Pod Identity association")
     due = [row.object for row in planned if row.action is not None and row.object.startswith(made)]
     if account.cdk_stack and due:
         yield error(
             "cdk",
             f"stack {account.cdk_stack}",
-            f"makes the cluster's part in AWS, and lacks or differs in: {', '.join(due)}",
-            f"change `clusters` in cdk.json, then .venv/bin/python -m infra.cdk deploy {account.cdk_stack}; "
-            "or take it out there and destroy that stack",
+            f"manages the cluster's AWS resources, but these are missing or differ: {', '.join(due)}",
+            f"change `clusters` in cdk.json, then run .venv/bin/python -m infra.cdk deploy {account.cdk_stack}; "
+            "or remove the cluster there and destroy the stack",
         )

@@ -1,4 +1,4 @@
-"""What a cluster gets: CRDs, rights, policies and the forwarder, as `kubectl apply -k forwarder/` makes them."""
+"""The objects of a connected cluster: CRDs, RBAC, policies and the forwarder, as in `kubectl apply -k forwarder/`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from nodesmith_cli.sharing.survey import SHARED_CRDS
 Manifest = dict[str, Any]
 NAMESPACE = "nodesmith"
 FORWARDER = "nodesmith-forwarder"
-"""The name of the Deployment, its service account, its ConfigMap without the hash, and its image without a registry."""
+"""The name of the Deployment, of its service account, of its ConfigMap (before the hash) and of its repository."""
 PLACEHOLDER = "CLUSTER_NAME"
 CRD = "CustomResourceDefinition"
 ADMISSION = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-"""Kubernetes has them from 1.30 on."""
+"""Available since Kubernetes 1.30."""
 _ORDER = (
     "Namespace",
     CRD,
@@ -34,13 +34,13 @@ _ORDER = (
     "Deployment",
 )
 _HASH_LETTERS = str.maketrans("013ae", "ghkmt")
-"""kustomize writes these digits of a hash as letters, so that no word comes out."""
+"""kustomize replaces these hexadecimal digits, so that hashes do not spell words."""
 _HTML = {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e"}
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What the manifests say of one cluster. `image` is that of the forwarder, with tag or digest."""
+    """The values of one cluster in the manifests. `image` is the forwarder's image, with a tag or digest."""
 
     cluster: str
     region: str
@@ -51,9 +51,9 @@ class Served:
 
 
 def manifests(served: Served, *, shared_crds: bool = True) -> list[Manifest]:
-    """Return all objects in the order in which they are applied.
+    """Return all objects in the order of application.
 
-    Without `shared_crds` not NodePool's and NodeClaim's.
+    Without `shared_crds`, the CRDs of NodePool and NodeClaim are omitted.
     """
     crds = [each for each in custom_resource_definitions() if shared_crds or _name(each) not in SHARED_CRDS]
     settings = _config_map(served)
@@ -62,7 +62,7 @@ def manifests(served: Served, *, shared_crds: bool = True) -> list[Manifest]:
 
 
 def forwarder_settings(served: Served) -> dict[str, str]:
-    """Fill in `forwarder.env`."""
+    """Return the settings in `forwarder.env`, with those of the cluster filled in."""
     return {
         **dict(_env_file()),
         "CLUSTER_NAME": served.cluster,
@@ -74,9 +74,9 @@ def forwarder_settings(served: Served) -> dict[str, str]:
 
 
 def hashed_name(name: str, data: Mapping[str, str]) -> str:
-    """Name a ConfigMap by its content, as kustomize does: a changed setting is a new rollout."""
+    """Return a ConfigMap name with a content hash, as kustomize does, so that a changed setting causes a rollout."""
     text = json.dumps({"data": data, "kind": "ConfigMap", "name": ""}, sort_keys=True, separators=(",", ":"))
-    for letter, escaped in _HTML.items():  # Go's encoder, which kustomize uses, writes these so
+    for letter, escaped in _HTML.items():  # as escaped by Go's JSON encoder, which kustomize uses
         text = text.replace(letter, escaped)
     digits = hashlib.sha256(text.encode()).hexdigest()[:10]
     return f"{name}-{digits.translate(_HASH_LETTERS)}"

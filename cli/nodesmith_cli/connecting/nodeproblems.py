@@ -1,4 +1,4 @@
-"""What keeps nodes from being launched or from joining, as AWS shows it. Pure: from what was seen to findings."""
+"""Problems in AWS that keep nodes from launching or joining. Pure functions of what was observed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from nodesmith_cli.printing import some
 
 
 def node_problems(wanted: Wanted, account: Account) -> Iterator[Finding]:
-    """Yield what is wrong with the roles of nodes, and with how their subnets and security groups are found."""
+    """Yield findings about node roles, and about the discovery of subnets and security groups."""
     yield from _node_roles(wanted, account)
     yield from _discovery(wanted, account)
 
 
 def deploy_command(region: str) -> str:
-    """Return the command that deploys the region's stack, in a checkout."""
+    """Return the command that deploys the region's stack from a checkout."""
     return f".venv/bin/python -m infra.cdk deploy nodesmith-{region}"
 
 
@@ -30,7 +30,7 @@ def _node_roles(wanted: Wanted, account: Account) -> Iterator[Finding]:
                 "node-role",
                 f"role {name}",
                 "does not exist",
-                f"make it, or leave --node-role out for {default}",
+                f"create it, or omit --node-role to use {default}",
             )
         elif role is not None and not role.is_trusting_ec2:
             yield error(
@@ -49,7 +49,7 @@ def _passable(name: str, default: str, account: Account) -> Iterator[Finding]:
         return
     remedy = f"add it to `nodeRoles` of the region in cdk.json, then {deploy_command(account.region)}"
     if stack.node_roles is None:
-        found = f"functions may pass {default}; whether they may pass this one the stack does not say"
+        found = f"functions may pass {default}; the stack does not show whether they may pass this one"
         yield warning("node-role", f"role {name}", found, remedy)
     else:
         passable = some([default, *stack.node_roles])
@@ -66,7 +66,7 @@ def _discovery(wanted: Wanted, account: Account) -> Iterator[Finding]:
             yield warning(
                 "discovery",
                 f"{what} {some(each.id for each in others)}",
-                f"carry karpenter.sh/discovery={others[0].discovery}: they are another cluster's to find",
+                f"carry karpenter.sh/discovery={others[0].discovery}, the tag of another cluster",
                 "select them in EC2NodeClasses by id, or by another tag",
             )
         elif not wanted.is_to_tag:

@@ -1,4 +1,4 @@
-"""What an account and a cluster were seen to have: values only, from which is decided what is wrong and what to do."""
+"""The observed state of an account and a cluster: the values from which problems and actions are derived."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from nodesmith_cli.sharing.survey import Survey
 
 EVERYWHERE = "0.0.0.0/0"
 MADE_TAG = "nodesmith.dev/connected"
-"""What `connect` makes carries it, with the cluster's name as value: `disconnect` removes nothing else."""
+"""The tag of everything that `connect` creates, with the cluster's name as value. `disconnect` removes only that."""
 DISCOVERY_TAG = "karpenter.sh/discovery"
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """An EKS cluster. `mode` is its authentication mode; `version` is such as `1.34`."""
+    """An EKS cluster. `mode` is its authentication mode, `version` its Kubernetes version, such as `1.34`."""
 
     name: str
     status: str
@@ -35,13 +35,13 @@ class Cluster:
 
     @property
     def is_open(self) -> bool:
-        """Whether functions outside of VPCs reach its API server."""
+        """True if functions outside a VPC can reach the API server."""
         return self.is_public and EVERYWHERE in (self.public_cidrs or (EVERYWHERE,))
 
 
 @dataclass(frozen=True, slots=True)
 class RegionStack:
-    """The outputs of the stack `nodesmith-<region>`. `node_roles` is None where it does not say which it may pass."""
+    """The outputs of the stack `nodesmith-<region>`. `node_roles` is None if the stack has no such output."""
 
     version: str
     bucket: str
@@ -51,7 +51,7 @@ class RegionStack:
 
     @property
     def missing(self) -> list[str]:
-        """The outputs that a stack of today has and this one lacks."""
+        """The required outputs that this stack lacks."""
         outputs = {
             "BucketName": self.bucket,
             "TableName": self.table_name,
@@ -82,7 +82,7 @@ class Association:
 
 @dataclass(frozen=True, slots=True)
 class NodeRole:
-    """An IAM role for nodes. `policies` are the ARNs of those attached."""
+    """An IAM role for nodes. `policies` are the ARNs of the attached policies."""
 
     name: str
     policies: frozenset[str] = frozenset()
@@ -99,16 +99,16 @@ class Tagged:
     free_addresses: int = 0
     zone: str = ""
     is_made: bool = False
-    """Whether connect wrote the discovery tag."""
+    """True if connect added the discovery tag."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
     """What AWS has for a cluster. `roles` are the names of the functions' roles that exist.
 
-    `entries` are the access entries of functions and of node roles, by the ARN of the role. `parameter` is the text of
-    the registration, None without one. `cdk_stack` is the stack that makes this cluster's part, or empty.
-    `denied` are the calls that the caller may not make, each a sentence.
+    `entries` are the access entries of functions and node roles, by role ARN. `parameter` is the text of the
+    registration, or None. `cdk_stack` is the stack that manages this cluster's AWS resources, or empty. `denied` are
+    the calls that the caller may not make, each as a sentence.
     """
 
     account: str
@@ -136,7 +136,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """An object that connect installs, and how it stands. `leave` says why it is left as it is; empty: it is not."""
+    """An object that connect installs, and its state. `leave` is the reason not to change it, or empty."""
 
     manifest: Mapping[str, Any]
     state: State
@@ -145,10 +145,10 @@ class Object:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """What the API server shows. `autoscalers` are Deployments of other autoscalers that run.
+    """The state of the cluster. `autoscalers` are the running Deployments of other autoscalers.
 
-    `without_credentials` are pods of the forwarder that were made before EKS knew its Pod Identity association.
-    `image` is the forwarder's now.
+    `without_credentials` are forwarder pods that were created before its Pod Identity association. `image` is the
+    forwarder's current image.
     """
 
     survey: Survey

@@ -1,4 +1,4 @@
-"""What keeps a cluster from being served, as AWS shows it. Pure: from what was seen to findings."""
+"""Problems in AWS that keep nodesmith from serving a cluster. Pure functions of what was observed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from nodesmith_cli.connecting.wanted import Wanted, registration
 from nodesmith_cli.printing import some
 
 OLDEST = (1, 25)
-"""The rules in the CRDs are of Kubernetes 1.25."""
+"""The validation rules in the CRDs require Kubernetes 1.25."""
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
 def problems(wanted: Wanted, account: Account) -> Iterator[Finding]:
-    """Yield what is wrong in AWS, and what connect does not mend by itself."""
+    """Yield the problems in AWS that connect does not fix."""
     for sentence in account.denied:
         yield error(
-            "rights", "your AWS credentials", sentence, "ask whoever administers the account for this right"
+            "rights",
+            "your AWS credentials",
+            sentence,
+            "ask an administrator of the account for this permission",
         )
     yield from _cluster(wanted, account)
     yield from _stack(account)
@@ -37,7 +40,10 @@ def _cluster(wanted: Wanted, account: Account) -> Iterator[Finding]:
     command = f"aws eks update-cluster-config --region {account.region} --name {cluster.name}"
     if not CLUSTER_NAME.fullmatch(cluster.name):
         yield error(
-            "name", where, "its name must have 2 to 64 letters, digits, - and _", "it cannot be served"
+            "name",
+            where,
+            "its name must have 2 to 64 letters, digits, - and _",
+            "this cluster is not supported",
         )
     if cluster.status not in ("ACTIVE", "UPDATING"):
         yield error("status", where, f"is {cluster.status}, not ACTIVE", "wait until it is ACTIVE")
@@ -54,9 +60,9 @@ def _cluster(wanted: Wanted, account: Account) -> Iterator[Finding]:
         yield error(
             "authentication-mode",
             where,
-            "its authentication mode is CONFIG_MAP, which knows no access entries",
-            f"{command} --access-config authenticationMode=API_AND_CONFIG_MAP (there is no way back), "
-            "or give --set-authentication-mode",
+            "its authentication mode is CONFIG_MAP, which does not support access entries",
+            f"{command} --access-config authenticationMode=API_AND_CONFIG_MAP (this cannot be undone), "
+            "or use --set-authentication-mode",
         )
 
 
@@ -71,7 +77,9 @@ def _stack(account: Account) -> Iterator[Finding]:
             "stack", where, f"has no output {some(stack.missing)}: it is older than this command", deploy
         )
     elif stack.version and stack.version != __version__:
-        yield warning("stack", where, f"is of version {stack.version}, this command of {__version__}", deploy)
+        yield warning(
+            "stack", where, f"has version {stack.version}, but this command has {__version__}", deploy
+        )
 
 
 def _endpoint(wanted: Wanted, account: Account) -> Iterator[Finding]:
@@ -82,8 +90,8 @@ def _endpoint(wanted: Wanted, account: Account) -> Iterator[Finding]:
         yield error(
             "endpoint",
             where,
-            f"the endpoint of its API server is {how}: functions outside of the VPC do not reach it",
-            "name a VPC in `vpcs` of cdk.json, deploy, and give --vpc NAME",
+            f"the endpoint of its API server is {how}: functions outside the VPC cannot reach it",
+            "add the VPC to `vpcs` in cdk.json, deploy, and use --vpc NAME",
         )
     missing = missing_roles(account, vpc)
     if account.stack is None or not missing:
@@ -94,7 +102,7 @@ def _endpoint(wanted: Wanted, account: Account) -> Iterator[Finding]:
             "vpc",
             f"registration of {cluster.name}",
             found,
-            f"name it in `vpcs` of cdk.json, then {deploy_command(account.region)}",
+            f"add it to `vpcs` in cdk.json, then run {deploy_command(account.region)}",
         )
         return
     for role in missing:
@@ -102,10 +110,10 @@ def _endpoint(wanted: Wanted, account: Account) -> Iterator[Finding]:
 
 
 def missing_roles(account: Account, vpc: str) -> list[str]:
-    """Name the roles of functions that talk to the API server and do not exist."""
+    """Return the missing roles of the functions that call the API server."""
     return [role for role in talking_roles(account.region, vpc) if role not in account.roles]
 
 
 def talking_roles(region: str, vpc: str) -> list[str]:
-    """Name the roles of the functions that talk to the API server."""
+    """Return the roles of the functions that call the API server."""
     return [role_name(concern, region, vpc) for concern in TALKING]

@@ -1,4 +1,4 @@
-"""The way to the API server of the EKS cluster that is meant, and to no other."""
+"""Reaching the API server of the named EKS cluster, and of no other."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def api_server(
     kubeconfig: str = "",
     context: str = "",
 ) -> Applier:
-    """Reach a cluster: by the kubeconfig that is asked for, by the current context where it leads there, or by a token.
+    """Return a cluster's API server: through the given kubeconfig, a matching current context, or an EKS token.
 
-    Raises Rejected where a kubeconfig that is asked for leads elsewhere.
+    Raises Rejected if the given kubeconfig is for another API server.
     """
     if kubeconfig or context:
         found = configuration(kubeconfig, context)
         if not is_same(found.host, cluster.endpoint):
             option = f"--kubeconfig {kubeconfig}" if kubeconfig else f"--context {context}"
             raise Rejected(
-                f"{option} is for the API server {found.host}, and that of cluster {cluster.name} in {region} is "
+                f"{option} is for the API server {found.host}, but cluster {cluster.name} in {region} has "
                 f"{cluster.endpoint}: run `aws eks update-kubeconfig --region {region} --name {cluster.name}`, "
-                "or leave the option out"
+                "or omit the option"
             )
         return Applier(api_client(found), PATIENCE_SECONDS)
     if has_current_context():
         try:
             found = configuration("", "")
-        except Rejected:  # nobody asked for this one
+        except Rejected:  # this context was not requested
             found = None
         if found is not None and is_same(found.host, cluster.endpoint):
             return Applier(api_client(found), PATIENCE_SECONDS)
@@ -56,32 +56,32 @@ def api_server(
 
 
 def is_same(host: str, endpoint: str) -> bool:
-    """Return whether two URLs are of one API server."""
+    """Return whether two URLs point to the same API server."""
     ours, theirs = urlsplit(host.strip()), urlsplit(endpoint.strip())
     return (ours.hostname, ours.port or 443) == (theirs.hostname, theirs.port or 443) and bool(ours.hostname)
 
 
 def refuse_without_rights(server: Applier, cluster: Cluster, region: str, caller: str) -> None:
-    """Raise Rejected where the API server cannot be reached, does not know the caller, or lets it not do everything."""
+    """Raise Rejected unless the API server is reachable and the caller has full access to it."""
     asked = {"spec": {"resourceAttributes": {"group": "*", "resource": "*", "verb": "*"}}}
     try:
         status, said = server.ask("POST", _REVIEWS, asked, read_seconds=_READ_SECONDS)
     except Transient as error:
-        private = "" if cluster.is_public else " Its endpoint is private: run this inside of its VPC."
+        private = "" if cluster.is_public else " Its endpoint is private: run this command inside its VPC."
         raise Rejected(f"the API server of {cluster.name} cannot be reached: {error}.{private}") from None
     if status < 300 and (said.get("status") or {}).get("allowed"):
         return
     name = f"aws eks --region {region}"
     principal = principal_of(caller)
-    how = "does not know you" if status == 401 else "does not let you do everything"
+    how = "does not know you" if status == 401 else "does not give you full access"
     raise Rejected(
-        f"cluster {cluster.name} {how}, {principal}: whoever administers it can run `{name} create-access-entry "
+        f"cluster {cluster.name} {how}, {principal}: ask an administrator to run `{name} create-access-entry "
         f"--cluster-name {cluster.name} --principal-arn {principal}` and `{name} associate-access-policy "
         f"--cluster-name {cluster.name} --principal-arn {principal} --access-scope type=cluster --policy-arn {_POLICY}`"
     )
 
 
 def principal_of(caller: str) -> str:
-    """Return the ARN of the role behind a session's, as access entries name it; its path is not to be seen in there."""
+    """Return the role ARN of an assumed-role session, as access entries use it. The role's path is unknown."""
     head, _, rest = caller.partition(":assumed-role/")
     return f"{head.replace(':sts:', ':iam:')}:role/{rest.partition('/')[0]}" if rest else caller

@@ -1,4 +1,4 @@
-"""What disconnect can take away, each action a value."""
+"""The actions of disconnect, as values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class DeleteRegistration:
-    """Delete the registration, and wait until no function goes by it any more."""
+    """Delete the registration, and wait until no function uses it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,12 @@ class DeleteAssociation:
 
 @dataclass(frozen=True, slots=True)
 class DeleteAgent:
-    """Remove the add-on that connect has installed."""
+    """Remove the add-on that connect installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Untag:
-    """Take away the discovery tags that connect has written."""
+    """Remove the discovery tags that connect added."""
 
     ids: tuple[str, ...]
 
@@ -47,7 +47,7 @@ class DeleteTemplates:
 
 @dataclass(frozen=True, slots=True)
 class DeleteProfiles:
-    """Delete instance profiles, by name, each with the roles in it."""
+    """Delete instance profiles, given as names with the roles in them."""
 
     profiles: Mapping[str, tuple[str, ...]]
 
@@ -59,12 +59,12 @@ class DeleteObjects:
 
 @dataclass(frozen=True, slots=True)
 class DeleteItems:
-    """Delete the cluster's partition of the table."""
+    """Delete the cluster's items in the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteNodeRole:
-    """Delete the role for nodes that connect has made; `policies` are attached to it."""
+    """Delete the node role that connect created, after detaching `policies`."""
 
     name: str
     policies: tuple[str, ...]

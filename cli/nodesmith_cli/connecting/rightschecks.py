@@ -1,4 +1,4 @@
-"""Whether the functions have the rights in the cluster that the manifests give them: the API server is asked itself."""
+"""Checks that the functions have the RBAC permissions of the manifests, by SubjectAccessReviews."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROLES = {"nodesmith-reader": "nodesmith:reader", "nodesmith-writer": "nodesmith
 def rights_findings(
     server: Applier, manifests: Sequence[Mapping[str, Any]], cluster: str
 ) -> Iterator[Finding]:
-    """Yield which rights of its users are missing; nothing where the caller may not ask for others.
+    """Yield a finding for each user with missing permissions, or nothing if the caller may not create reviews.
 
     Raises Transient.
     """
@@ -36,13 +36,13 @@ def rights_findings(
             yield error(
                 "rights",
                 f"user {user}",
-                f"has no right to {some(missing)}",
+                f"lacks permission to {some(missing)}",
                 f"nodesmith connect {cluster}",
             )
 
 
 def _rights(role: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Yield one verb for each resource of a rule, the last: if the first is granted that one may be missing."""
+    """Yield the last verb for each resource of a rule. An outdated role is most likely to lack that one."""
     for rule in role["rules"]:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
@@ -58,7 +58,7 @@ def _rights(role: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 
 
 def _is_allowed(server: Applier, user: str, right: Mapping[str, str]) -> bool | None:
-    """Ask the API server; None where the caller may not ask that."""
+    """Return whether the user has a permission, or None if the caller may not ask."""
     asked = {"spec": {"user": user, "resourceAttributes": {k: v for k, v in right.items() if v}}}
     status, said = server.ask("POST", _REVIEWS, asked, read_seconds=_READ_SECONDS)
     return bool((said.get("status") or {}).get("allowed")) if status < 300 else None

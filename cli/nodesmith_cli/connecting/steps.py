@@ -1,4 +1,4 @@
-"""What connect does in AWS, in which order. Pure: from what was seen to rows, each with the action that it takes."""
+"""The steps of connect in AWS, in order. Pure functions from what was observed to rows with actions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EC2_LINUX, STANDARD = "EC2_LINUX", "STANDARD"
 
 
 def rows(wanted: Wanted, account: Account, inside: Inside) -> list[Row]:
-    """Return all that a served cluster has, in the order in which it is made."""
+    """Return a row for each resource of a connected cluster, in the order of creation."""
     target = registration(wanted, account)
     aws = [*_cluster(wanted, account), *_network(wanted, account), *_nodes(target, account)]
     functions = list(_functions(target, account))
@@ -60,7 +60,7 @@ def _cluster(wanted: Wanted, account: Account) -> Iterator[Row]:
     if account.cluster.mode != "CONFIG_MAP":
         yield present("authentication mode", account.cluster.mode)
     elif wanted.is_to_switch_mode:
-        yield changed("authentication mode", "API_AND_CONFIG_MAP; there is no way back", SetMode())
+        yield changed("authentication mode", "API_AND_CONFIG_MAP; this cannot be undone", SetMode())
     if account.has_agent or account.cluster.is_auto_mode:
         yield present(f"add-on {AGENT}", "part of EKS Auto Mode" if not account.has_agent else "")
     else:
@@ -106,18 +106,18 @@ def _nodes(target: Registration, account: Account) -> Iterator[Row]:
 
 
 def _policies(what: str, name: str, attached: frozenset[str], account: Account) -> Row:
-    """Let the role have the policies; a role of one's own may do without that of SSM, or pull by a wider one."""
+    """Attach missing policies only if AmazonEKSWorkerNodePolicy is missing, since users may replace the others."""
     bare = {arn.rpartition("/")[2] for arn in attached}
     if {"AmazonEKSWorkerNodePolicy"} <= bare:
         return present(what)
     missing = tuple(policy_arn(account, each) for each in NODE_POLICIES if each not in bare)
     return changed(
-        what, f"gets {', '.join(arn.rpartition('/')[2] for arn in missing)}", AttachPolicies(name, missing)
+        what, f"attach {', '.join(arn.rpartition('/')[2] for arn in missing)}", AttachPolicies(name, missing)
     )
 
 
 def policy_arn(account: Account, policy: str) -> str:
-    """Return the ARN of a policy of AWS's own."""
+    """Return the ARN of an AWS managed policy."""
     return f"arn:{account.partition}:iam::aws:policy/{policy}"
 
 
@@ -131,7 +131,7 @@ def _entry(account: Account, principal: str, kind: str, username: str) -> Row:
     if there is None:
         return made(what, username or kind, MakeEntry(principal, kind, username))
     if there.kind != kind:
-        detail = f"of the type {kind}, not {there.kind}"
+        detail = f"type {kind} instead of {there.kind}"
         return changed(what, detail, ReplaceEntry(principal, kind, username))
     if username and there != Entry(kind, username, (), there.is_made):
         return changed(what, username, ChangeEntry(principal, username))

@@ -1,4 +1,4 @@
-"""Taking away what disconnect's rows say, each as often as one likes: what is gone already is fine."""
+"""Carrying out the actions of disconnect. Each is idempotent: a resource that is already gone is not an error."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _GONE = frozenset(
 )
 _MOST_OBJECTS, _MOST_ITEMS = 1000, 25
 LAST_RUN_SECONDS = READ_AGAIN.total_seconds() + 15
-"""After this no function works for a cluster that is not registered any more: it has read so, and its run is over."""
+"""After this time, every function has noticed that the cluster is no longer registered, and its last run is over."""
 
 
 class Remover:
-    """Takes away what one cluster has in AWS. `bucket` is empty where the region's stack is gone."""
+    """Removes what one cluster has in AWS. `bucket` is empty if the region's stack is gone."""
 
     def __init__(self, client: Client, cluster: str, bucket: str, sleep: Callable[[float], None]) -> None:
         self._client, self._name, self._bucket, self._sleep = client, cluster, bucket, sleep
 
     def carry_out(self, action: removing.RemoveAction) -> None:  # noqa: C901 (a case for each action)
-        """Do it. Raises Transient, Rejected (Denied among these)."""
+        """Carry out one action. Raises Transient, Rejected (including Denied)."""
         match action:
             case removing.DeleteRegistration():
                 name = parameter_name(self._name)

@@ -1,4 +1,4 @@
-"""How connect, disconnect and doctor print: tables of what there is and of what was found, for people and programs."""
+"""The output of connect, disconnect and doctor: tables of resources and findings, as text and JSON."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ _COLOURS: Mapping[Severity | Standing, str] = {
 
 
 def print_rows(rows: Sequence[Row], findings: Sequence[Finding]) -> None:
-    """Print what is there, what will be made or changed, and what is wrong."""
+    """Print the state of each resource, followed by the findings."""
     lines: list[Line] = [(row.standing, row.object, row.detail) for row in rows]
     lines += [(each.severity, each.object, _said(each)) for each in findings]
     _print(lines)
 
 
 def print_findings(findings: Sequence[Finding]) -> None:
-    """Print findings."""
+    """Print findings as a table."""
     _print([(each.severity, each.object, _said(each)) for each in findings])
 
 
 def as_items(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Write findings for JSON."""
+    """Return findings as JSON data."""
     return [asdict(each) for each in findings]
 
 
 def row_items(rows: Iterable[Row]) -> list[dict[str, str]]:
-    """Write rows for JSON."""
+    """Return rows as JSON data."""
     return [{"object": row.object, "standing": str(row.standing), "detail": row.detail} for row in rows]
 
 
@@ -59,19 +59,19 @@ def print_json(told: object) -> None:
 
 @contextmanager
 def step(done: str) -> Iterator[None]:
-    """Show what is under way, and once it is done a line that says so; a line that it was not, where it fails."""
+    """Show a spinner for a step, and print a line once it is done or has failed."""
     with working(done):
         try:
             yield
         except NodesmithError:
-            say(f"not {done}; what came before it is done: run it again to go on from here")
+            say(f"not {done}; the steps before it are done: run the command again to continue")
             raise
     say(done)
 
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Show what is under way, on a terminal."""
+    """Show a spinner on a terminal."""
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -83,7 +83,7 @@ def working(what: str) -> Iterator[None]:
 
 
 def say(line: str) -> None:
-    """Tell of progress."""
+    """Print a line of progress to standard error."""
     typer.echo(printable(line), err=True)
 
 

@@ -1,4 +1,4 @@
-"""Waiting for the first snapshot: by it a cluster is seen to be served. Where none comes, why not."""
+"""Waiting for the first snapshot, which shows that a cluster is served, and explaining why none arrives."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from nodesmith_cli.sharing.survey import Manifest
 POLL_SECONDS = 3.0
 LOG_GROUP = "/aws/lambda/nodesmith"
 FRESH = timedelta(seconds=150)
-"""A snapshot that was true so lately is one of a cluster that is served: two heartbeats and a half."""
-_NO_NODE = "there is no node for its pod yet, as in a cluster without nodes"
+"""A cluster with a snapshot no older than this is served. It is two and a half heartbeats."""
+_NO_NODE = "not scheduled yet, as in a cluster without nodes"
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A snapshot: when it was last true, and as which version of its object. S3 tells times to the second.
+    """A snapshot: when it was last known to be current, and the version of its object. S3 times have seconds.
 
-    It is when it is written, and with each heartbeat of the forwarder, which writes another only when something has
-    changed.
+    It is current when it is written and at each heartbeat of the forwarder, which writes a new snapshot only after a
+    change.
     """
 
     at: datetime
@@ -37,14 +37,14 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Snapshots:
-    """Where a cluster's snapshot is."""
+    """The location of a cluster's snapshot."""
 
     client: Client
     bucket: str
     cluster: str
 
     def newest(self) -> Written | None:
-        """Return when the newest was last true, None without one. Raises Denied, Transient, Rejected."""
+        """Return the newest snapshot, or None. Raises Denied, Transient, Rejected."""
         key = snapshot_key(self.cluster)
         with asking("s3:GetObject and s3:ListBucket", f"{self.bucket}/{key}"):
             s3 = self.client("s3")
@@ -55,7 +55,7 @@ class Snapshots:
         return Written(max([found["LastModified"], *self._heartbeats()]), version)
 
     def _heartbeats(self) -> Iterator[datetime]:
-        """Yield when the forwarder last gave a sign of life, if it ever has."""
+        """Yield the time of the forwarder's last heartbeat, if there is one."""
         pk = forwarder_partition_key(self.cluster)
         with asking("dynamodb:Query", f"table/{TABLE}"):
             dynamodb = self.client("dynamodb")
@@ -78,7 +78,7 @@ def wait_for_snapshot(
     clock: Callable[[], datetime],
     sleep: Callable[[float], None],
 ) -> Written | None:
-    """Wait for another one than `before`; None where none has come in time."""
+    """Wait for a snapshot that differs from `before`. Returns None if the timeout expires first."""
     end = clock() + timeout
     while True:
         written = snapshots.newest()
@@ -90,21 +90,21 @@ def wait_for_snapshot(
 
 
 def missing_because(server: ApiServer, reached_from: str) -> Iterator[str]:
-    """Yield why no snapshot comes, as far as the forwarder's pods show it, and where to look next."""
+    """Yield what the forwarder's pods show about a missing snapshot, and where to look next."""
     pods = forwarders_pods(server)
     if not pods:
         yield f"the forwarder has no pod: kubectl -n {NAMESPACE} describe deployment {FORWARDER}"
     for pod in pods:
         yield f"pod {pod['metadata']['name']}: {_state(pod)}"
     if any(_is_without_node(pod) for pod in pods) or not pods:
-        yield f"the observation function writes the snapshot until then: {log_of_observation(reached_from)}"
+        yield f"until then, the observation function writes the snapshot: {log_of_observation(reached_from)}"
     else:
-        yield f"its log: kubectl -n {NAMESPACE} logs deployment/{FORWARDER}"
+        yield f"see its log: kubectl -n {NAMESPACE} logs deployment/{FORWARDER}"
 
 
 def log_of_observation(reached_from: str) -> str:
-    """Return where the observation function of a cluster logs: all functions of a region have one log group."""
-    return f"see what {function_name('observation', reached_from)} logs to {LOG_GROUP}"
+    """Return a hint where a cluster's observation function logs. All functions of a region share one log group."""
+    return f"see the logs of {function_name('observation', reached_from)} in {LOG_GROUP}"
 
 
 def _state(pod: Manifest) -> str:
@@ -116,7 +116,7 @@ def _state(pod: Manifest) -> str:
         if waiting:
             said = f": {waiting['message']}" if waiting.get("message") else ""
             return f"{waiting.get('reason', 'waits')}{said}"
-    return f"is {status.get('phase') or 'Pending'}, and has written nothing yet"
+    return f"{status.get('phase') or 'Pending'}, but has not written a snapshot yet"
 
 
 def _is_without_node(pod: Manifest) -> bool:

@@ -1,4 +1,4 @@
-"""What the caller of `nodesmith connect` wants, and the registration that this makes of what is there."""
+"""The request of a `nodesmith connect` call, and the registration that results from it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ NODE_POLICIES = (
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for. `vpc` and `node_role` are None where the caller says nothing: what is there stays.
+    """The options of a connect call. `vpc` and `node_role` are None to keep the registered values.
 
-    `settings` are those to write; an empty text takes a setting away.
+    `settings` are the settings to write. An empty value removes a setting.
     """
 
     cluster: str
@@ -40,12 +40,12 @@ class Wanted:
 
 
 def default_node_role(cluster: str) -> str:
-    """Name the role for nodes that every deployment may pass."""
+    """Return the name of the node role that every deployment may pass."""
     return f"KarpenterNodeRole-{cluster}"
 
 
 def readable(cluster: str, text: str | None) -> Registration | None:
-    """Read a registration; None where there is none, or none that can be read."""
+    """Parse a registration. Returns None if there is none, or if it is unreadable."""
     try:
         return None if text is None else read_registration(cluster, text, of_any_release=True)
     except Rejected:
@@ -53,7 +53,7 @@ def readable(cluster: str, text: str | None) -> Registration | None:
 
 
 def registration(wanted: Wanted, account: Account) -> Registration:
-    """Return the registration that the cluster is to have: what it has, with what is asked for."""
+    """Return the new registration of the cluster: the current one, changed as requested."""
     known = readable(wanted.cluster, account.parameter)
     first = wanted.node_role or (known.node_roles[0] if known else default_node_role(wanted.cluster))
     others = known.node_roles if known else ()
@@ -68,7 +68,7 @@ def registration(wanted: Wanted, account: Account) -> Registration:
 
 
 def function_entries(account: Account, reached_from: str) -> dict[str, str]:
-    """Return the users that functions are to be in the cluster, by the ARNs of their roles."""
+    """Return the Kubernetes usernames of the functions, by the ARNs of their roles."""
     return {
         account.role_arn(role_name(concern, account.region, reached_from)): username(concern)
         for concern in TALKING
@@ -76,5 +76,5 @@ def function_entries(account: Account, reached_from: str) -> dict[str, str]:
 
 
 def username(concern: Concern) -> str:
-    """Name the user of a concern: EKS puts the name of the session there, which is the cluster's."""
+    """Return the username of a concern's function. EKS inserts the session name, which is the cluster's name."""
     return f"nodesmith:{'reader' if concern in _READER else 'writer'}:{{{{SessionName}}}}"

@@ -1,4 +1,4 @@
-"""What of the cluster's own objects keeps nodesmith from its work: budgets, NodePools, EC2NodeClasses."""
+"""Problems in the cluster's own objects: PodDisruptionBudgets, NodePools and EC2NodeClasses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 
 
 def budget_findings(budgets: Iterable[Manifest]) -> Iterator[Finding]:
-    """Yield which PodDisruptionBudgets can never allow an eviction: nodes with their pods are never drained."""
+    """Yield a warning for each PodDisruptionBudget that never allows an eviction, so that nodes are never drained."""
     for manifest in budgets:
         name = f"PodDisruptionBudget {manifest['metadata'].get('namespace', '')}/{name_of(manifest)}"
         try:
@@ -35,16 +35,16 @@ def budget_findings(budgets: Iterable[Manifest]) -> Iterator[Finding]:
         )
         namespace = manifest["metadata"].get("namespace", "default")
         command = f"kubectl -n {namespace} edit poddisruptionbudget {name_of(manifest)}: allow one"
-        yield warning("budget", name, f"{what}: no pod may ever be evicted", command)
+        yield warning("budget", name, f"{what}: no pod can ever be evicted", command)
 
 
 def budgets_of(server: ApiServer) -> tuple[Manifest, ...]:
-    """List the cluster's budgets. Raises Transient, Rejected."""
+    """Return the cluster's PodDisruptionBudgets. Raises Transient, Rejected."""
     return listed(server, BUDGETS)
 
 
 def pool_findings(survey: Survey, region: str) -> Iterator[Finding]:
-    """Yield which NodePools can never be served, and which EC2NodeClasses are not ready."""
+    """Yield findings about NodePools that cannot launch nodes, and EC2NodeClasses that are not ready."""
     classes = {name_of(each): each for each in survey.nodeclasses}
     for name, nodeclass in classes.items():
         yield from _unready(f"EC2NodeClass {name}", nodeclass)
@@ -54,7 +54,7 @@ def pool_findings(survey: Survey, region: str) -> Iterator[Finding]:
         if named in classes or (named and any(name_of(each) == named for each in survey.nodetemplates)):
             sound.append(pool)
             continue
-        hint = did_you_mean(named, classes) or f"; there is {', '.join(sorted(classes)) or 'none'}"
+        hint = did_you_mean(named, classes) or f"; existing: {', '.join(sorted(classes)) or 'none'}"
         found = f"its EC2NodeClass {named!r} does not exist{hint}"
         yield error("nodepool", f"NodePool {name_of(pool)}", found, f"kubectl edit nodepool {name_of(pool)}")
     if sound:
@@ -70,12 +70,12 @@ def _unready(name: str, manifest: Manifest) -> Iterator[Finding]:
         ready
     ]
     said = "; ".join(str(c.get("message") or c.get("reason") or c.get("type")) for c in causes)
-    remedy = f"kubectl describe ec2nodeclass {name_of(manifest)}: its conditions say what they ask for"
+    remedy = f"kubectl describe ec2nodeclass {name_of(manifest)}: its conditions say what is wrong"
     yield error("nodeclass", name, f"is not ready: {said}", remedy)
 
 
 def _unbuyable(pools: Iterable[Manifest], classes: Iterable[Manifest], region: str) -> Iterator[Finding]:
-    """Ask what `nodesmith validate` says: requirements that no instance type meets, limits that allow no node."""
+    """Yield the errors of `nodesmith validate`: requirements without instance types, limits that allow no node."""
     from nodesmith_cli.validating.command import check
 
     documents = [
@@ -93,7 +93,7 @@ def _unbuyable(pools: Iterable[Manifest], classes: Iterable[Manifest], region: s
                 "nodepool",
                 fault.object.replace("/", " ", 1),
                 found,
-                "nodesmith validate shows it at its line",
+                "run nodesmith validate on its manifest",
             )
 
 
@@ -102,6 +102,6 @@ def _document(version: str, kind: str, manifest: Mapping[str, Any], number: int)
 
 
 def _written(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an object as its author wrote it: what the API server adds is not theirs to mend."""
+    """Return an object without the fields that the API server adds."""
     metadata = {k: v for k, v in manifest["metadata"].items() if k in ("name", "labels", "annotations")}
     return {"metadata": metadata, "spec": manifest.get("spec") or {}}

@@ -1,4 +1,4 @@
-"""What `nodesmith convert` does, from the options to the exit status."""
+"""The implementation of `nodesmith convert`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OK, REFUSED, BAD_INPUT = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to convert."""
+    """What to convert, and how."""
 
     files: tuple[str, ...]
     around: Surroundings
@@ -31,14 +31,17 @@ class Wanted:
 
 
 def run(wanted: Wanted, output: Literal["yaml", "json"]) -> int:
-    """Convert and print; findings go to standard error. Raises Rejected where there is nothing to convert."""
+    """Convert and print objects, with findings on standard error. Returns the exit status.
+
+    Raises Rejected if there is nothing to convert.
+    """
     found = list(read_documents(wanted.files))
     documents = [each for each in found if isinstance(each, Document)]
     faults = [each for each in found if isinstance(each, Fault)]
     for fault in faults:
         _say(fault, "red")
     if not documents:
-        raise Rejected(f"nothing to convert: {', '.join(wanted.files)} hold no object that can be read")
+        raise Rejected(f"nothing to convert: {', '.join(wanted.files)}: no readable object")
     conversion = convert([document.manifest for document in documents], wanted.around, workloads=True)
     print(_WRITERS[output](documents, conversion), end="")
     if wanted.report:
@@ -59,7 +62,7 @@ def _say(fault: Fault, colour: str) -> None:
 
 
 def _print_report(documents: Sequence[Document], conversion: Conversion) -> None:
-    """Print every change and its risk. Only this needs what draws tables."""
+    """Print every change with its risk, as tables on standard error."""
     from nodesmith_cli.converting.report import LEGEND, report_tables
     from nodesmith_cli.local.view import console
 
@@ -70,7 +73,7 @@ def _print_report(documents: Sequence[Document], conversion: Conversion) -> None
 
 
 def as_yaml(documents: Sequence[Document], conversion: Conversion) -> str:
-    """Write all objects. A document of which nothing changes stays as it is, to the letter."""
+    """Return all objects as YAML. An unchanged document stays the same, byte for byte."""
     roots = {number: document.node for number, document in enumerate(documents)}
     remarks = {number: _remarks(document) for number, document in enumerate(documents)}
     parts: list[str] = []
@@ -94,7 +97,7 @@ def _written(
 
 
 def _remarks(document: Document) -> Remarks:
-    """Find the comments of a document's only object; those of a List's items are not told apart."""
+    """Return the comments of a document with one object. The comments of a List are not attributed to its items."""
     kind = str(document.manifest.get("kind"))
     whole = document.node is not None and document.node.start_mark.index <= len(document.text)
     return remarks_of(document.text if whole and not kind.endswith("List") else "", document.node)
@@ -105,7 +108,7 @@ def _place(document: Document) -> tuple[str, int]:
 
 
 def as_json(documents: Sequence[Document], conversion: Conversion) -> str:
-    """Write all objects, several as a List."""
+    """Return all objects as JSON, as a List if there is more than one."""
     del documents
     objects = [as_of_a_file(each).manifest for each in conversion.objects]
     whole = objects[0] if len(objects) == 1 else {"apiVersion": "v1", "kind": "List", "items": objects}

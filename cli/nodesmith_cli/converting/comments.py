@@ -1,4 +1,4 @@
-"""The comments of a YAML text, each with the field that it is about: the one on its line, or else the next."""
+"""The comments of a YAML text, each with its field: the one on the same line, or else the next one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BLOCK_HEADER = re.compile(r"[|>][-+0-9]*")
 
 
 class Comment(NamedTuple):
-    """What is said about a field: whole lines above it, and the rest of its own line. `line` counts from 0."""
+    """The comments on a field: the lines above it, and the end of its own line. `line` counts from 0."""
 
     field: str
     line: int
@@ -23,14 +23,14 @@ class Comment(NamedTuple):
 
 
 class Comments(NamedTuple):
-    """All of a text's, in order; `below` are the lines after the last field."""
+    """All comments of a text, in order. `below` are the lines after the last field."""
 
     about: tuple[Comment, ...] = ()
     below: tuple[str, ...] = ()
 
 
 def comments_of(text: str, node: yaml.Node | None) -> Comments:
-    """Find the comments of one document, whose nodes know their lines."""
+    """Return the comments of one document. `node` is its root, with line marks."""
     if node is None or "#" not in text:
         return Comments()
     lines = text.split("\n")
@@ -51,7 +51,7 @@ def comments_of(text: str, node: yaml.Node | None) -> Comments:
 
 
 def _fields_by_line(node: yaml.Node) -> dict[int, str]:
-    """Return the outermost field that begins on each line."""
+    """Return the outermost field that starts on each line."""
     found: dict[int, str] = {}
     for line, field in _starts(node, "", set()):
         found.setdefault(line, field)
@@ -59,7 +59,7 @@ def _fields_by_line(node: yaml.Node) -> dict[int, str]:
 
 
 def _starts(node: yaml.Node, field: str, seen: set[int]) -> Iterator[tuple[int, str]]:
-    if id(node) in seen:  # an alias: its comments stand at the anchor
+    if id(node) in seen:  # an alias: its comments belong to the anchor
         return
     seen.add(id(node))
     if isinstance(node, yaml.MappingNode):
@@ -74,9 +74,9 @@ def _starts(node: yaml.Node, field: str, seen: set[int]) -> Iterator[tuple[int, 
 
 
 def _comment_lines(text: str, lines: list[str]) -> tuple[dict[int, str], set[int]]:
-    """Return the comments behind something on its line, and the lines that are nothing but a comment.
+    """Return the comments at the end of lines, by line, and the lines that only consist of a comment.
 
-    A # inside of a scalar is none: where scalars end, the scanner knows.
+    Uses the YAML scanner, since a # inside a scalar does not start a comment.
     """
     ends: dict[int, int] = {}
     inside: set[int] = set()

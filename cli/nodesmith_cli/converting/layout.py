@@ -1,7 +1,7 @@
-"""Writes an object of today as YAML in the style of the fields that it comes from, with their comments.
+"""Writing a converted object as YAML, with the style and the comments of its original fields.
 
-An object is turned into nodes first, which know styles; what the text made from them says on which line is found by
-reading it again, and comments are put there.
+An object is first turned into YAML nodes, which carry styles. The text serialized from them is parsed again to find the
+line of each field, where the comments are inserted.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ NodeAt = Callable[[Origin], yaml.Node | None]
 
 
 class Remarks:
-    """The comments of one given object, each written once: with the first field of today that its field has become."""
+    """The comments of one original object. Each is written once, at the first field that its field was converted to."""
 
     def __init__(self, comments: Comments) -> None:
         self._left = {comment.field: comment for comment in comments.about}
         self._below = list(comments.below)
 
     def take(self, field: str) -> Comment | None:
-        """Return what is said about a field, once."""
+        """Remove and return the comment on a field, or None."""
         return self._left.pop(field, None)
 
     def rest(self) -> list[str]:
-        """Return what is left: comments of fields that are gone, with their names, and the last lines."""
+        """Remove and return the remaining lines: comments on dropped fields, with their names, and those at the end."""
         lines: list[str] = []
         for comment in self._left.values():
             name = _LAST_STEP.sub("", comment.field)
@@ -49,7 +49,7 @@ class Remarks:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Neither anchors nor breaks in long lines; lists indented as in what is converted."""
+    """A dumper without anchors and line breaks, with lists indented as in the original."""
 
     indents_lists = False
 
@@ -67,7 +67,7 @@ class _Indenting(_Dumper):
 def write_yaml(
     converted: Converted, node_of: NodeAt, remarks: Mapping[int, Remarks], root: yaml.Node | None
 ) -> str:
-    """Write an object. `root` is the given object's node; `remarks` by the number of the given object."""
+    """Return an object as YAML. `root` is the original's node. `remarks` are by the number of the original."""
     node = _node(converted.manifest, "", converted, node_of)
     dumper = _Indenting if root is None or _indents_lists(root) else _Dumper
     text = yaml.serialize(node, Dumper=dumper, width=10**6, allow_unicode=True)
@@ -93,7 +93,7 @@ def _node(value: Any, field: str, converted: Converted, node_of: NodeAt) -> yaml
 
 
 def _scalar(value: Any, source: yaml.Node | None) -> yaml.Node:
-    """Return a scalar, written as in the source where that is the same value."""
+    """Return a scalar node, in the source's spelling if the value is the same."""
     plain = yaml.SafeDumper(StringIO()).represent_data(value)
     if (
         not isinstance(plain, yaml.ScalarNode)
@@ -106,7 +106,7 @@ def _scalar(value: Any, source: yaml.Node | None) -> yaml.Node:
 
 
 def _indents_lists(node: yaml.Node) -> bool:
-    """Return whether the first list that stands on lines of its own is indented; so are most people's."""
+    """Return whether the first block-style list is indented. Defaults to True without such a list."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if isinstance(value, yaml.SequenceNode) and not value.flow_style and value.value:
@@ -150,12 +150,12 @@ def _lines_of_fields(node: yaml.Node | None, field: str = "") -> list[tuple[int,
 
 
 def remarks_of(text: str, node: yaml.Node | None) -> Remarks:
-    """Find the comments of a document that holds one object."""
+    """Return the comments of a document with one object."""
     return Remarks(comments_of(text, node))
 
 
 def finder(roots: Mapping[int, yaml.Node | None]) -> NodeAt:
-    """Find the node of a field in the given objects."""
+    """Return a function that finds the YAML node of an original field."""
 
     def find(origin: Origin) -> yaml.Node | None:
         root = roots.get(origin.number)

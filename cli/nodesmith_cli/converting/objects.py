@@ -1,4 +1,4 @@
-"""Converted objects as files hold them, and what is to be said about them at the lines of those files."""
+"""Converted objects as manifests, and findings about them at the lines of the original files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith_cli.local.manifests import Document, Fault
 
 _SERVERS = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
-"""What an API server writes into metadata, and nobody else may."""
+"""The metadata fields that only an API server sets."""
 READERS: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Parsed[Any]]] = {
     ("karpenter.sh/v1", "NodePool"): parse_nodepool,
     ("karpenter.k8s.aws/v1", "EC2NodeClass"): parse_nodeclass,
@@ -22,9 +22,9 @@ READERS: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Parsed[Any]]] = 
 
 
 def todays_documents(documents: Sequence[Document]) -> tuple[list[Document], list[Fault]]:
-    """Return the documents with Karpenter's objects as they are written today, and what should be known about that.
+    """Return the documents with Karpenter's objects converted to the current version, and notes about the conversion.
 
-    Pods stay as they are: what their old keys mean is decided where they are read.
+    Pods are not converted: their old keys are interpreted when they are parsed.
     """
     conversion = convert([document.manifest for document in documents])
     return [_todays(documents, each) for each in conversion.objects], list(faults_of(documents, conversion))
@@ -43,7 +43,7 @@ def _todays(documents: Sequence[Document], converted: Converted) -> Document:
 
 
 def as_of_a_file(converted: Converted) -> Converted:
-    """Leave out of one of Karpenter's objects what only a cluster says of it."""
+    """Return a Karpenter object without its status and the metadata that an API server sets."""
     manifest = converted.manifest
     if not str(manifest.get("apiVersion")).startswith("karpenter."):
         return converted
@@ -55,17 +55,17 @@ def as_of_a_file(converted: Converted) -> Converted:
 
 
 def faults_of(documents: Sequence[Document], conversion: Conversion) -> Iterator[Fault]:
-    """Return what somebody should know before they use the objects, where it is in the files."""
+    """Return the changes that users should review before they use the objects, as faults at their lines."""
     return (fault_of(documents, change) for change in loud(conversion.changes))
 
 
 def fault_of(documents: Sequence[Document], change: Change) -> Fault:
-    """Say one change at its line."""
+    """Return a change as a fault at its line."""
     return documents[change.number].fault(change.why, change.field)
 
 
 def unreadable(documents: Sequence[Document], conversion: Conversion) -> list[Fault]:
-    """Return what is wrong with the objects of today, at the lines that they come from."""
+    """Return the fatal problems of converted objects, at their original lines."""
     faults: list[Fault] = []
     for converted in conversion.objects:
         fatal = (problem for problem in problems_of(converted, conversion) if problem.fatal)
@@ -74,28 +74,28 @@ def unreadable(documents: Sequence[Document], conversion: Conversion) -> list[Fa
 
 
 def reader_of(converted: Converted) -> Callable[[Mapping[str, Any]], Parsed[Any]] | None:
-    """Return what reads an object of today; None for a kind that is none of Karpenter's two."""
+    """Return the parser of an object, or None if it is neither a NodePool nor an EC2NodeClass."""
     return READERS.get((str(converted.manifest.get("apiVersion")), str(converted.manifest.get("kind"))))
 
 
 def problems_of(converted: Converted, conversion: Conversion) -> list[Problem]:
-    """Return what is wrong with an object of today, but for what the conversion has said already."""
+    """Return the problems of a converted object, except those that the conversion has already reported."""
     read = reader_of(converted)
     problems = read(as_of_a_file(converted).manifest).problems if read else ()
     return [problem for problem in problems if not _is_refused(converted, problem, conversion)]
 
 
 def problem_fault(documents: Sequence[Document], converted: Converted, problem: Problem) -> Fault:
-    """Return what is wrong with a field where that comes from; what was added is said of the whole object."""
+    """Return a problem as a fault at the original field. A problem of an added field concerns the whole object."""
     origin = converted.origin(problem.field)
     document = documents[origin.number if origin else converted.number]
     field = origin.field if origin else ""
-    moved = f" (today's {problem.field})" if field != problem.field else ""
+    moved = f" (now {problem.field})" if field != problem.field else ""
     return document.fault(f"is {problem.found}: {problem.remedy}{moved}", field)
 
 
 def _is_refused(converted: Converted, problem: Problem, conversion: Conversion) -> bool:
-    """Return whether the conversion has said already what is wrong with a field."""
+    """Return whether the conversion has already refused a field."""
     origin = converted.origin(problem.field)
     return any(
         change.fate is Fate.REFUSED and origin is not None and (change.number, change.field) == origin

@@ -1,4 +1,4 @@
-"""The report of a conversion: every change, where it was, where it is, and what could go wrong."""
+"""The report of a conversion: every change with its place, outcome and risk."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _RISKS = {
     Fate.REFUSED: "blocks",
 }
 _STYLES = {Fate.REPAIRED: "yellow", Fate.ALTERED: "yellow", Fate.DROPPED: "yellow", Fate.REFUSED: "red"}
-_TITLES = ("line", "field", "fate", "what becomes of it", "risk")
+_TITLES = ("line", "field", "change", "details", "risk")
 LEGEND = (
-    "risk: low = see that it is what you meant, check = works otherwise today, lost = has no effect, "
-    "blocks = to be decided by you"
+    "risk: low = verify that it is what you meant, check = behaves differently now, lost = has no effect, "
+    "blocks = needs your decision"
 )
 
 
 def report_tables(documents: Sequence[Document], conversion: Conversion) -> Iterator[Table]:
-    """Lay the changes out, a table for each object, in the order of the objects."""
+    """Yield a table of changes for each object, in the order of the objects."""
     for number, changes in groupby(conversion.changes, key=lambda change: change.number):
         document = documents[number]
         title = f"{document.object} in {document.file}"

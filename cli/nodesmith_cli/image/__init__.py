@@ -1,6 +1,6 @@
-"""`nodesmith image push`: the forwarder's image, built and pushed through a registry's API, without a container engine.
+"""`nodesmith image push`: build the forwarder's image and push it through a registry's API, without a container engine.
 
-`references` reads names, `dockerfile` says what the image is, `base` reads what it stands on, `wheels`, `layers` and
-`documents` make its parts, `registry`, `failures`, `credentials` and `ecr` speak to registries, `sending` sends what
-one lacks, `pushing` puts it all together: `push_image` is for other commands too.
+`references` parses image names, `dockerfile` the recipe, and `base` the base image. `wheels`, `layers` and `documents`
+build the parts. `registry`, `failures`, `credentials` and `ecr` communicate with registries, and `sending` uploads the
+missing parts. `pushing` combines all of them in `push_image`, which other commands use too.
 """

@@ -1,4 +1,4 @@
-"""`nodesmith image`: what its command is given."""
+"""The options of the `nodesmith image` command."""
 
 from __future__ import annotations
 
@@ -9,44 +9,53 @@ import typer
 
 from nodesmith_cli.options import OutputOption
 
-image_app = typer.Typer(help="The forwarder's image, without Docker.", no_args_is_help=True)
+image_app = typer.Typer(help="Build and push the forwarder image, without Docker.", no_args_is_help=True)
 
 
 @image_app.callback()
 def image() -> None:
-    """The forwarder's image, without Docker."""
+    """Build and push the forwarder image, without Docker."""
 
 
-@image_app.command("push", short_help="Build the forwarder's image and push it.")
+@image_app.command("push", short_help="Build and push the forwarder image.")
 def image_push(
     repository: Annotated[
         str,
         typer.Argument(
-            metavar="REPOSITORY", help="With its registry; without a tag nodesmith's version is it."
+            metavar="REPOSITORY", help="Registry and repository. The tag defaults to nodesmith's version."
         ),
     ],
     base: Annotated[
         str,
-        typer.Option(metavar="IMAGE", help="A mirror of the pinned base; or, with tag or digest, another."),
+        typer.Option(
+            metavar="IMAGE", help="Mirror of the pinned base image, or another base with a tag or digest."
+        ),
     ] = "",
     platform: Annotated[
-        list[str] | None, typer.Option(metavar="OS/ARCH", help="linux/amd64 or linux/arm64; else both.")
+        list[str] | None,
+        typer.Option(metavar="OS/ARCH", help="linux/amd64 or linux/arm64. Defaults to both."),
     ] = None,
-    username: Annotated[str, typer.Option(help="For the registry; goes with --password-stdin.")] = "",
+    username: Annotated[
+        str, typer.Option(help="User name for the registry. Requires --password-stdin.")
+    ] = "",
     password_stdin: Annotated[
         bool, typer.Option("--password-stdin", help="Read the password from standard input.")
     ] = False,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Speak http with the registry.")] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Use http for the registry.")] = False,
     wheels: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Take the wheels from here, not from pip's index.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder to take wheels from, instead of pip's index."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Build, and say what would be pushed.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Build the image, and print what would be pushed.")
+    ] = False,
     output: OutputOption = "table",
 ) -> None:
-    """Build the forwarder's image for amd64 and arm64 and push it; its reference by digest is the last line.
+    """Build the forwarder image for amd64 and arm64, and push it. The last line is its reference by digest.
 
-    Amazon ECR is logged into with your AWS credentials, and the repository is made where it is missing; other
-    registries with Docker's logins and helpers. Exit status 1 where it may work later, 2 where input was bad.
+    For Amazon ECR, this uses your AWS credentials, and creates the repository if it does not exist. For other
+    registries, it uses Docker's logins and credential helpers. The exit status is 1 for an error that may be
+    transient, and 2 for invalid input.
     """
     from nodesmith_cli.image.command import Login, push
 

@@ -1,4 +1,4 @@
-"""What `nodesmith image push` does: options checked, progress and table on standard error, the reference on output."""
+"""The implementation of `nodesmith image push`. Only the reference goes to standard output."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from nodesmith_cli.options import Output
 from nodesmith_cli.printing import printable
 
 OK, MAY_PASS = 0, 1
-_STATES = {"there": "there already", "missing": "would be sent"}
+_STATES = {"there": "exists", "missing": "would be pushed"}
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A name, and whether its password comes on standard input."""
+    """A user name, and whether its password is read from standard input."""
 
     username: str
     password_stdin: bool
 
     def read(self) -> Credentials | None:
-        """Return the credentials; None where none are given. Raises Rejected where one goes without the other."""
+        """Return the credentials, or None if there are none. Raises Rejected if only one of the options is set."""
         if bool(self.username) != self.password_stdin:
             lacking = "--password-stdin" if self.username else "--username"
-            raise Rejected(f"--username and --password-stdin go together: {lacking} is missing")
+            raise Rejected(f"--username and --password-stdin must be used together: {lacking} is missing")
         if not self.username:
             return None
         password = sys.stdin.read().rstrip("\r\n")
         if not password:
-            raise Rejected("--password-stdin: there is nothing on standard input")
+            raise Rejected("--password-stdin: standard input is empty")
         return Credentials(self.username, password, f"--username {self.username}")
 
 
@@ -54,9 +54,9 @@ def push(
     dry_run: bool,
     output: Output,
 ) -> int:
-    """Push, and print what came of it. Gives the exit status; Rejected is for main to tell."""
+    """Push the image, print the result, and return the exit status. Raises Rejected."""
     if wheels is not None and not wheels.is_dir():
-        raise Rejected(f"--wheels {wheels}: there is no such folder")
+        raise Rejected(f"--wheels {wheels}: no such folder")
     options = PushOptions(
         base=base,
         platforms=platforms or PLATFORMS,
@@ -81,7 +81,7 @@ def push(
 
 
 class _Steps:
-    """Shows what is done: one line that changes on a terminal, a line for each step everywhere else."""
+    """Progress output: one changing line on a terminal, otherwise one line for each step."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._step = console, ""
@@ -105,7 +105,7 @@ class _Steps:
         self._progress.stop()
 
     def tell(self, what: str, sent_bytes: int) -> None:
-        """Show a step, and that so many bytes more have gone."""
+        """Show a step, and add to the number of bytes sent."""
         if what != self._step:
             self._step = what
             self._progress.update(self._bar, description=printable(what))
@@ -115,7 +115,7 @@ class _Steps:
 
 
 def _show(console: Console, pushed: PushedImage) -> None:
-    """Print what became of each part, and on what each platform's image stands."""
+    """Print the state of each part, and the base of each platform's image."""
     table = Table(box=None, pad_edge=False)
     for heading in ("part", "MB", "state", "digest"):
         table.add_column(heading, justify="right" if heading == "MB" else "left", no_wrap=True)
@@ -124,5 +124,5 @@ def _show(console: Console, pushed: PushedImage) -> None:
         table.add_row(part.what, megabytes, _STATES.get(part.fate, part.fate), part.digest[:19])
     console.print(table)
     lines = [f"{name}: {digest}, on {pushed.bases[name]}" for name, digest in pushed.manifests.items()]
-    lines.append(f"{pushed.target}: {'dry run, nothing was pushed' if pushed.is_dry else 'pushed'}")
+    lines.append(f"{pushed.target}: {'dry run: nothing was pushed' if pushed.is_dry else 'pushed'}")
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Whose name and password a registry is given: those on the command line, AWS's for ECR, Docker's for all others."""
+"""Credentials for a registry: from the command line, from AWS for ECR, or from Docker's configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nodesmith_cli.image.references import DOCKER_HUB, Reference
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A name and a password. `origin` is for messages: where they come from."""
+    """A user name and password. `origin` describes their source in messages."""
 
     username: str
     password: str = field(repr=False)
@@ -19,7 +19,7 @@ class Credentials:
 
 
 def credentials_for(reference: Reference, given: Credentials | None = None) -> Credentials | None:
-    """Find what the reference's registry takes; None for an anonymous user. Raises Rejected, Transient."""
+    """Return the credentials for the reference's registry, or None for anonymous access. Raises Rejected, Transient."""
     if given is not None:
         return given
     if (found := ecr_of(reference)) is not None:
@@ -29,7 +29,7 @@ def credentials_for(reference: Reference, given: Credentials | None = None) -> C
 
 
 def _docker_login(registry: str) -> Credentials | None:
-    """Read Docker's configuration: its logins, its store and its helpers."""
+    """Return the login in Docker's configuration, including its credential store and helpers, or None."""
     from docker.auth import load_config
     from docker.errors import DockerException
 
@@ -39,10 +39,8 @@ def _docker_login(registry: str) -> Credentials | None:
         raise Rejected(f"Docker's configuration, for {registry}: {error}") from None
     said = {key.lower(): value for key, value in (login or {}).items()}
     if said.get("identitytoken"):
-        remedy = "give --username and --password-stdin"
-        raise Rejected(
-            f"Docker's login to {registry} is an identity token, which cannot be used here: {remedy}"
-        )
+        remedy = "use --username and --password-stdin"
+        raise Rejected(f"Docker's login to {registry} is an identity token, which is not supported: {remedy}")
     if not said.get("username"):
         return None
     return Credentials(said["username"], said["password"], f"Docker's login to {registry}")

@@ -1,6 +1,6 @@
-"""What the forwarder's Dockerfile says of its image. It is the one place where the base images are pinned.
+"""Parsing the forwarder's Dockerfile, which is the only place where the base images are pinned.
 
-Read is what that file uses: `FROM … AS base-ARCHITECTURE` for each platform, and what its last stage sets.
+Only what that file uses is supported: `FROM … AS base-ARCHITECTURE` for each platform, and the last stage's settings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CONTINUED, _COMMENT = re.compile(r"\\\n"), re.compile(r"^\s*#.*\n", re.MULTILIN
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The image to be. `bases` are pinned by digest, by architecture; `folder` is where Python finds its code."""
+    """The image to build. `bases` are by architecture, pinned by digest. `folder` is the image's PYTHONPATH."""
 
     bases: Mapping[str, Reference]
     environment: Mapping[str, str]
@@ -33,7 +33,7 @@ class Recipe:
 
 
 def read_recipe(dockerfile: Path) -> Recipe:
-    """Read the Dockerfile. Raises Rejected where it lacks what an image needs, or a base has no digest."""
+    """Parse the Dockerfile. Raises Rejected if an instruction is missing, or if a base is not pinned by digest."""
     bases: dict[str, Reference] = {}
     stage: list[tuple[str, str]] = []
     for instruction, rest in _instructions(dockerfile.read_text()):
@@ -60,7 +60,7 @@ def read_recipe(dockerfile: Path) -> Recipe:
 
 
 def _base(rest: str) -> dict[str, Reference]:
-    """Read `IMAGE AS base-ARCHITECTURE`; other stages are none of the bases."""
+    """Parse `IMAGE AS base-ARCHITECTURE`. Returns nothing for other stages."""
     name, *more = rest.split()
     architecture = more[-1].removeprefix(_BASE) if more and more[-1].startswith(_BASE) else ""
     return {architecture: parse_reference(name)} if architecture else {}

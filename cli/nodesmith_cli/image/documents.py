@@ -1,6 +1,6 @@
-"""The JSON documents of an image: configuration, manifest and index, as the OCI image specification has them.
+"""The JSON documents of an image, as in the OCI image specification: configuration, manifest and index.
 
-The same parts give the same bytes: nothing here depends on the time or the machine.
+The same parts always give the same bytes, regardless of the time and the machine.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ LAYER_TYPES = {
     "application/vnd.docker.image.rootfs.diff.tar.gzip": LAYER,
     **{kind: kind for kind in (_OCI_LAYER, LAYER, f"{_OCI_LAYER}+zstd")},
 }
-"""The layers that a base may have: what OCI calls them. Docker's are the same bytes."""
+"""The supported media types of a base's layers, with their OCI names. Docker's layers have the same bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What names a blob or a document: its type, its digest, its size in bytes."""
+    """The descriptor of a blob or document: its media type, digest, and size in bytes."""
 
     media_type: str
     digest: str
@@ -45,36 +45,36 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A document as it is pushed."""
+    """A document, encoded for pushing."""
 
     content: bytes
     descriptor: Descriptor
 
 
 def descriptor_in(document: Any, where: str) -> Descriptor:
-    """Read a descriptor. Raises Rejected where it is none, or its digest is of another kind than SHA-256."""
+    """Parse a descriptor. Raises Rejected if it is invalid, or if its digest is not SHA-256."""
     match document:
         case {"mediaType": str(kind), "digest": str(digest), "size": int(size)} if is_digest(digest):
             return Descriptor(kind, digest, size)
     raise Rejected(
-        f"{where}: {str(document)[:200]} is no descriptor with mediaType, size and a sha256 digest"
+        f"{where}: {str(document)[:200]} is not a descriptor with mediaType, size and a sha256 digest"
     )
 
 
 def is_digest(text: str) -> bool:
-    """Return whether this is a SHA-256 digest as registries write it."""
+    """Return whether a text is a SHA-256 digest in a registry's notation."""
     kind, _, rest = text.partition(":")
     return kind == "sha256" and len(rest) == 64 and set(rest) <= set("0123456789abcdef")
 
 
 def encode(document: Document, media_type: str) -> Encoded:
-    """Write a document."""
+    """Encode a document."""
     content = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
     return Encoded(content, Descriptor(media_type, f"sha256:{sha256(content).hexdigest()}", len(content)))
 
 
 def configuration(base: Document, recipe: Recipe, layers: Sequence[Layer], version: str) -> Encoded:
-    """Return the configuration: the base's, with the layers and what the recipe sets. It is as old as the base."""
+    """Return the base's configuration, extended by the layers and the recipe. It keeps the base's creation time."""
     settings = dict(base.get("config") or {})
     inherited = dict(variable.split("=", 1) for variable in settings.get("Env") or ())
     environment = {**inherited, **recipe.environment}
@@ -83,7 +83,7 @@ def configuration(base: Document, recipe: Recipe, layers: Sequence[Layer], versi
         **recipe.labels,
         "org.opencontainers.image.version": version,
     }
-    settings.pop("Cmd", None)  # as with Docker, an ENTRYPOINT takes the base's CMD away
+    settings.pop("Cmd", None)  # as in Docker, an ENTRYPOINT resets the base's CMD
     settings |= {
         "Env": [f"{name}={value}" for name, value in environment.items()],
         "User": recipe.user,
@@ -118,7 +118,7 @@ def manifest(config: Descriptor, layers: Sequence[Descriptor], annotations: Mapp
 
 
 def index(manifests: Mapping[str, Descriptor], annotations: Mapping[str, str]) -> Encoded:
-    """Return the index over manifests, by platform (linux/arm64)."""
+    """Return the index of manifests by platform (linux/arm64)."""
     entries = []
     for platform, descriptor in sorted(manifests.items()):
         system, architecture = platform.split("/")

@@ -1,4 +1,4 @@
-"""Amazon ECR: a login from AWS credentials, and the repository made where it is missing."""
+"""Amazon ECR: logging in with AWS credentials, and creating a missing repository."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nodesmith.errors import Rejected
 from nodesmith_cli.awsclients import aws_client
 from nodesmith_cli.image.references import Reference
 
-# Private registries only, at AWS's own addresses: to no other are AWS's tokens given.
+# Private registries only, at AWS's own addresses: AWS tokens must not go to any other host.
 _HOST = re.compile(
     r"(?P<account>\d{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z]{2}(?:-[a-z]+)+-\d+)\."
     r"(?:amazonaws\.com(?:\.cn)?|on\.aws|on\.amazonwebservices\.com\.cn)"
@@ -34,13 +34,13 @@ class Ecr:
 
 
 def ecr_of(reference: Reference) -> Ecr | None:
-    """Return whose ECR a reference is in; None for any other registry."""
+    """Return the ECR registry of a reference, or None for any other registry."""
     found = _HOST.fullmatch(reference.registry)
     return Ecr(found["account"], found["region"]) if found else None
 
 
 def ecr_login(ecr: Ecr) -> tuple[str, str]:
-    """Ask for a name and a password, good for 12 hours. Raises Rejected, Transient."""
+    """Return a user name and password, which are valid for 12 hours. Raises Rejected, Transient."""
     with _asking("GetAuthorizationToken", ecr):
         answer = _client(ecr).get_authorization_token()
     username, _, password = (
@@ -50,9 +50,9 @@ def ecr_login(ecr: Ecr) -> tuple[str, str]:
 
 
 def ensure_repository(ecr: Ecr, repository: str) -> bool:
-    """Make the repository where it is missing, and tell whether it was. Raises Rejected, Transient.
+    """Create the repository if it is missing, and return whether it was. Raises Rejected, Transient.
 
-    Who may not look whether it is there may still push: then the registry itself says what is missing.
+    Without permission to describe it, the push is still attempted, and the registry reports what is missing.
     """
     from botocore.exceptions import ClientError
 
@@ -71,7 +71,7 @@ def ensure_repository(ecr: Ecr, repository: str) -> bool:
     with _asking(f"CreateRepository of {repository!r}", ecr):
         try:
             client.create_repository(**named, repositoryName=repository)
-        except client.exceptions.RepositoryAlreadyExistsException:  # another run was quicker
+        except client.exceptions.RepositoryAlreadyExistsException:  # another run was faster
             return False
     return True
 
@@ -82,7 +82,7 @@ def _client(ecr: Ecr) -> Any:
 
 @contextmanager
 def _asking(action: str, ecr: Ecr) -> Iterator[None]:
-    """Yield which right is missing, and which ones a push needs."""
+    """Translate the errors of one ECR call, with the permissions that a push needs."""
     from botocore.exceptions import ClientError, NoCredentialsError
 
     from nodesmith.adapters.aws.errors import DENIED, all_errors, error_code, error_message
@@ -93,10 +93,10 @@ def _asking(action: str, ecr: Ecr) -> Iterator[None]:
             yield
         except NoCredentialsError:
             raise Rejected(
-                f"{where}: there are no AWS credentials: aws configure, or set AWS_PROFILE"
+                f"{where}: no AWS credentials found: run aws configure, or set AWS_PROFILE"
             ) from None
         except ClientError as error:
             if error_code(error) not in DENIED:
                 raise
-            needed = f"a push needs {_PUSHING}; to make the repository also ecr:CreateRepository"
+            needed = f"a push needs {_PUSHING}; creating the repository also needs ecr:CreateRepository"
             raise Rejected(f"{where}: {error_message(error)}; {needed}") from None

@@ -1,4 +1,4 @@
-"""What a push comes to: the image by its digest, and what became of each of its parts."""
+"""The result of a push: the image by digest, and the outcome of each part."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Literal
 from nodesmith_cli.image.references import Reference
 
 Fate = Literal["there", "mounted", "uploaded", "missing"]
-"""It was there, was taken over inside the registry, was uploaded; in a dry run: it would be sent."""
+"""The part existed, was mounted from another repository, was uploaded, or is missing (in a dry run)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PushedPart:
-    """A blob or a manifest, its size in bytes."""
+    """A blob or a manifest. `size` is in bytes."""
 
     what: str
     digest: str
@@ -24,9 +24,9 @@ class PushedPart:
 
 @dataclass(frozen=True, slots=True)
 class PushedImage:
-    """An image that was pushed, or in a dry run would be. `target` has its tag, `digest` is its index's.
+    """An image that was pushed, or would be in a dry run. `target` has its tag, and `digest` is that of its index.
 
-    `manifests` has the digest, `bases` the base by digest, each by platform.
+    `manifests` has the digests and `bases` the base images by digest, each by platform.
     """
 
     target: Reference
@@ -38,11 +38,11 @@ class PushedImage:
 
     @property
     def reference_by_digest(self) -> str:
-        """What a manifest of Kubernetes should name: the same bytes for ever."""
+        """The immutable reference to use in Kubernetes manifests."""
         return str(self.target.by_digest(self.digest))
 
     def told(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the result as JSON data."""
         return {
             "reference": self.reference_by_digest,
             "tagged": str(self.target),

@@ -1,6 +1,6 @@
-"""Build the forwarder's image and push it: base, dependencies, code, for each platform, under one index.
+"""Building and pushing the forwarder's image: base, dependencies and code for each platform, under one index.
 
-What the registry has already is not sent again, so a push that broke off goes on where it was.
+Parts that the registry already has are not sent again, so an interrupted push can be continued.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _BASE_NAME, _BASE_DIGEST = (f"org.opencontainers.image.base.{each}" for each in 
 
 @dataclass(frozen=True, slots=True)
 class PushOptions:
-    """How to push. `base` is another image than the pinned one; `wheels` a folder to take wheels from, not an index.
+    """How to push. `base` replaces the pinned base image. `wheels` is a folder to take wheels from, not an index.
 
-    `is_plain` means http: for the target's registry, and for a base's that is the same one or on this machine.
-    `requirements` are other dependencies than those that nodesmith pins.
+    `is_plain` means http for the target's registry, and for a base's registry that is the same one or local.
+    `requirements` replace the pinned dependencies.
     """
 
     base: str = ""
@@ -53,7 +53,7 @@ class PushOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Image:
-    """The image of one platform, made and not yet sent."""
+    """The image of one platform, built but not yet sent."""
 
     base: Base
     config: Encoded
@@ -62,9 +62,9 @@ class _Image:
 
 
 def push_image(reference: str, options: PushOptions = PushOptions(), tell: Tell = say_nothing) -> PushedImage:
-    """Build the forwarder's image, push it to `reference`, and give it by its digest. `tell` hears of each step.
+    """Build the forwarder's image, push it to `reference`, and return the result. `tell` is called for each step.
 
-    Raises Rejected for what stays wrong (a reference, a right, a digest), Transient for what may pass.
+    Raises Rejected for permanent errors (a reference, a permission, a digest), and Transient for others.
     """
     target = parse_target(reference, __version__)
     platforms = _platforms(options.platforms)
@@ -72,7 +72,7 @@ def push_image(reference: str, options: PushOptions = PushOptions(), tell: Tell 
     with ExitStack() as stack:
         opened = _Repositories(stack, target, options)
         repository = opened.target()
-        repository.digest_of(target.tag)  # who is not let in should hear of it before anything is built
+        repository.digest_of(target.tag)  # fail early, before the build, if access is denied
         bases = {platform: _base(platform, recipe, options.base, opened, tell) for platform in platforms}
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="nodesmith-image-")))
         images = _build(bases, recipe, options, folder, tell)
@@ -87,14 +87,14 @@ def push_image(reference: str, options: PushOptions = PushOptions(), tell: Tell 
 
 
 class _Repositories:
-    """The repositories that a push reads and writes, each opened once."""
+    """The repositories of a push, each opened once."""
 
     def __init__(self, stack: ExitStack, target: Reference, options: PushOptions) -> None:
         self._stack, self._target, self._options = stack, target, options
         self._opened: dict[str, Repository] = {}
 
     def target(self) -> Repository:
-        """Open the target; in ECR it is made where it is missing."""
+        """Open the target's repository. A missing one is created in ECR."""
         repository = self._open(self._target, self._options.is_plain)
         if (ecr := ecr_of(self._target)) is not None and not self._options.dry_run:
             ensure_repository(ecr, self._target.repository)
@@ -117,12 +117,12 @@ class _Repositories:
 
 def _platforms(wanted: Sequence[str]) -> list[str]:
     if unknown := [each for each in wanted if each not in PLATFORMS]:
-        raise Rejected(f"--platform {unknown[0]!r} is none that images are made for: {', '.join(PLATFORMS)}")
+        raise Rejected(f"--platform {unknown[0]!r} is not supported; platforms: {', '.join(PLATFORMS)}")
     return sorted(set(wanted))
 
 
 def _base(platform: str, recipe: Recipe, override: str, opened: _Repositories, tell: Tell) -> Base:
-    """Read the base: the pinned one, from a mirror where one is named without tag and digest, or one of the user's."""
+    """Read the base image: the pinned one, the pinned one from a mirror, or another one with a tag or digest."""
     pinned = recipe.bases.get(platform.split("/")[1])
     if pinned is None:
         raise Rejected(f"{platform}: no base image is pinned for it")
@@ -146,7 +146,7 @@ def _build(
         base = bases[platform]
         return _image(base, recipe, (_dependencies(platform, base.python, recipe, options, folder), code))
 
-    with ThreadPoolExecutor() as pool:  # pip waits for the index, and packing leaves the interpreter free
+    with ThreadPoolExecutor() as pool:  # pip waits for the index, and compression releases the GIL
         return dict(zip(bases, pool.map(made, bases), strict=True))
 
 
@@ -171,7 +171,7 @@ def _index(images: Mapping[str, _Image]) -> Encoded:
 
 
 def _send(image: _Image, opened: _Repositories, sender: Sender) -> list[PushedPart]:
-    """Send all that the manifest names, then the manifest."""
+    """Send all blobs of a manifest, then the manifest."""
     source = opened.of(image.base.reference)
     about = f"base: {image.base.reference.repository}"
     parts = [Part(layer, about, source) for layer in image.base.layers]

@@ -1,4 +1,4 @@
-"""Names of images: registry, repository, tag and digest."""
+"""Image references: registry, repository, tag and digest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST = 255
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An image's name. `registry` has the port where one is given; `tag` and `digest` are empty where none is."""
+    """An image reference. `registry` includes a port if there is one. `tag` and `digest` may be empty."""
 
     registry: str
     repository: str
@@ -34,17 +34,17 @@ class Reference:
 
     @property
     def name(self) -> str:
-        """Registry and repository."""
+        """The registry and repository."""
         return f"{self.registry}/{self.repository}"
 
     @property
     def host(self) -> str:
-        """Where the registry's API is, with its port."""
+        """The host of the registry's API, with its port."""
         return _DOCKER_HUB_API if self.registry == DOCKER_HUB else self.registry
 
     @property
     def is_on_this_machine(self) -> bool:
-        """Whether the registry is at a loopback address."""
+        """True if the registry has a loopback address."""
         bare = re.sub(r":[0-9]+$", "", self.registry).strip("[]")
         try:
             return bare == "localhost" or ip_address(bare).is_loopback
@@ -52,38 +52,38 @@ class Reference:
             return False
 
     def by_digest(self, digest: str) -> Reference:
-        """Name the same repository's image with this digest."""
+        """Return the reference of the same repository with this digest."""
         return replace(self, tag="", digest=digest)
 
 
 def parse_reference(text: str) -> Reference:
-    """Read a name as Docker does: without a registry it is on Docker Hub. Raises Rejected."""
+    """Parse a reference as Docker does: without a registry, it is on Docker Hub. Raises Rejected."""
     if "://" in text:
-        raise Rejected(f"{text!r}: an image's name has no scheme: did you mean {text.split('://')[1]!r}?")
+        raise Rejected(f"{text!r}: an image reference has no scheme: did you mean {text.split('://')[1]!r}?")
     rest, at, digest = text.partition("@")
     if at and not _DIGEST.fullmatch(digest):
-        raise Rejected(f"{text!r}: after @ comes a digest, sha256: and 64 hexadecimal digits")
+        raise Rejected(f"{text!r}: expected a digest after @: sha256: and 64 hexadecimal digits")
     registry, path = _split(rest)
     repository, colon, tag = path.partition(":")
     if not _HOST.fullmatch(registry):
-        raise Rejected(f"{text!r}: {registry!r} is no registry's address: write one such as {_EXAMPLE}")
+        raise Rejected(f"{text!r}: {registry!r} is not a registry address; use one such as {_EXAMPLE}")
     if not _REPOSITORY.fullmatch(repository) or len(registry) + len(repository) > _LONGEST:
         raise Rejected(f"{text!r}: {_why_no_repository(registry, repository)}")
     if colon and not _TAG.fullmatch(tag):
         raise Rejected(
-            f"{text!r}: {tag!r} is no tag: up to 128 letters, digits, dots, dashes and underscores"
+            f"{text!r}: {tag!r} is not a tag: up to 128 letters, digits, dots, dashes and underscores"
         )
     return Reference(registry, repository, tag, digest)
 
 
 def parse_target(text: str, default_tag: str) -> Reference:
-    """Read where to push. The registry has to be named, and a digest must not be. Raises Rejected."""
+    """Parse the target of a push. It must have a registry, and must not have a digest. Raises Rejected."""
     if "://" not in text and _is_on_docker_hub(text):
         hint = f": did you mean {DOCKER_HUB}/{text}?" if "/" in text else ""
-        raise Rejected(f"{text!r} names no registry{hint or f': write it in front, such as {_EXAMPLE}'}")
+        raise Rejected(f"{text!r} has no registry{hint or f': prepend one, as in {_EXAMPLE}'}")
     target = parse_reference(text)
     if target.digest:
-        raise Rejected(f"{text!r}: an image is pushed under a tag; its digest comes of what is in it")
+        raise Rejected(f"{text!r}: an image is pushed by tag; its digest results from its content")
     return replace(target, tag=target.tag or default_tag)
 
 
@@ -93,7 +93,7 @@ def _is_on_docker_hub(text: str) -> bool:
 
 
 def _split(rest: str) -> tuple[str, str]:
-    """Return registry and the rest; Docker Hub's own images are in its repository `library`."""
+    """Return the registry and the rest. Official images on Docker Hub are in `library/`."""
     registry, path = (DOCKER_HUB, rest) if _is_on_docker_hub(rest) else tuple(rest.split("/", 1))
     if registry in {DOCKER_HUB, "index.docker.io"}:
         return DOCKER_HUB, path if "/" in path else f"library/{path}"
@@ -104,7 +104,7 @@ def _why_no_repository(registry: str, repository: str) -> str:
     if not repository.removeprefix("library/"):
         return "the repository's name is missing"
     if len(registry) + len(repository) > _LONGEST:
-        return f"a name has {_LONGEST} characters at the most"
+        return f"a name has at most {_LONGEST} characters"
     if _REPOSITORY.fullmatch(repository.lower()):
-        return f"repositories have no capital letters: did you mean {registry}/{repository.lower()}?"
-    return f"{repository!r} is no repository's name: lower-case letters, digits and single . _ - or / between them"
+        return f"a repository has no uppercase letters: did you mean {registry}/{repository.lower()}?"
+    return f"{repository!r} is not a repository: lowercase letters and digits, separated by single . _ - or /"

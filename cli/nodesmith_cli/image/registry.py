@@ -1,4 +1,4 @@
-"""A repository of a registry, through dxf: what is read is checked by digest and size."""
+"""A repository in a registry, accessed through dxf. Everything read is verified by digest and size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nodesmith_cli.image.failures import told
 from nodesmith_cli.image.references import Reference
 
 Sent = Callable[[int], None]
-"""Called with the number of bytes that have gone since the last time."""
+"""Called with the number of bytes sent since the last call."""
 
 _TIMEOUT_SECONDS = 60.0
 _CHUNK = 1 << 20
@@ -30,17 +30,17 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest or an index as a registry has it: its own bytes, and what they say."""
+    """A manifest or an index in a registry, with its descriptor."""
 
     descriptor: Descriptor
     document: Mapping[str, Any]
 
 
 class Repository:
-    """One repository. A context manager that keeps the connection, and the token that it was given.
+    """One repository: a context manager that keeps the connection and its token.
 
-    Where `writes`, a token is asked for that is good for both: who looks first whether something is there needs no two.
-    Every call raises Rejected or Transient, by what may be done about it.
+    With `writes`, it requests a token for both reading and writing, to avoid a second one after the existence checks.
+    Every call raises Rejected for permanent errors, and Transient for others.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Repository:
         self._dxf.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
 
     def manifest(self, tag_or_digest: str) -> Manifest:
-        """Read a manifest, and hold its bytes against the digest that was asked for, or that the registry gives."""
+        """Read a manifest, and verify its content against the requested digest, or the one from the registry."""
         with self._told(f"the manifest {tag_or_digest}"):
             _, response = self._dxf.get_manifest_and_response(tag_or_digest)
         digest = f"sha256:{sha256(response.content).hexdigest()}"
@@ -80,41 +80,41 @@ class Repository:
             tag_or_digest if ":" in tag_or_digest else response.headers.get("Docker-Content-Digest", digest)
         )
         if digest != wanted:
-            raise Rejected(f"{self.reference.name}: {wanted} was promised, what came is {digest}")
+            raise Rejected(f"{self.reference.name}: expected {wanted}, but received {digest}")
         document = _document(response.content, f"{self.reference.name}@{digest}")
         kind = str(document.get("mediaType") or response.headers.get("Content-Type", ""))
         return Manifest(Descriptor(kind, digest, len(response.content)), document)
 
     def digest_of(self, tag_or_digest: str) -> str:
-        """Return the digest of a manifest that is there; empty where there is none."""
+        """Return the digest of a manifest, or an empty string if it does not exist."""
         with self._told(f"the manifest {tag_or_digest}", missing_is_fine=True):
             digest, _ = self._dxf.head_manifest_and_response(tag_or_digest)
             return digest or ""
         return ""
 
     def has(self, blob: Descriptor) -> bool:
-        """Return whether a blob is there."""
+        """Return whether a blob exists."""
         with self._told(f"the blob {blob.digest}", missing_is_fine=True):
             self._dxf.blob_size(blob.digest)
             return True
         return False
 
     def read(self, blob: Descriptor) -> bytes:
-        """Read a small blob, checked by digest and size."""
+        """Read a small blob, verified by digest and size."""
         return b"".join(self._chunks(blob))
 
     def document(self, blob: Descriptor) -> Mapping[str, Any]:
-        """Read a blob of JSON, checked by digest and size."""
+        """Read a JSON blob, verified by digest and size."""
         return _document(self.read(blob), f"{self.reference.name}@{blob.digest}")
 
     def download(self, blob: Descriptor, path: Path) -> None:
-        """Read a blob into a file, checked by digest and size."""
+        """Read a blob into a file, verified by digest and size."""
         with path.open("wb") as file:
             for chunk in self._chunks(blob):
                 file.write(chunk)
 
     def upload(self, blob: Descriptor, path: Path, sent: Sent) -> None:
-        """Send a blob from a file; the registry holds it against its digest."""
+        """Send a blob from a file. The registry verifies its digest."""
 
         def progress(_digest: str, chunk: bytes, _size: int) -> None:
             sent(len(chunk))
@@ -123,22 +123,22 @@ class Repository:
             self._dxf.push_blob(str(path), progress=progress, check_exists=False)
 
     def mount(self, blob: Descriptor, source: Reference) -> bool:
-        """Let the registry take a blob over from another repository of its own; False where it does not."""
+        """Mount a blob from another repository of the same registry. Returns False if the registry does not do it."""
         try:
-            with self._told(f"taking {blob.digest} over from {source.repository}"):
+            with self._told(f"mounting {blob.digest} from {source.repository}"):
                 self._dxf.mount_blob(source.repository, blob.digest)
-        except (DXFMountFailed, Rejected):  # not offered, or not ours to read there: it is copied instead
+        except (DXFMountFailed, Rejected):  # not supported, or no access to the source: copy the blob instead
             return False
         return True
 
     def put(self, manifest: Encoded, tag_or_digest: str) -> None:
-        """Store a manifest under a tag or its digest, and hold what is there then against it."""
+        """Store a manifest under a tag or its digest, and verify that the registry has it."""
         with self._told(f"the manifest {tag_or_digest}"):
             self._dxf.set_manifest(tag_or_digest, manifest.content.decode())
         found = self.digest_of(tag_or_digest)
         if found != manifest.descriptor.digest:
             wanted = f"{manifest.descriptor.digest} was pushed as {tag_or_digest}"
-            raise Rejected(f"{self.reference.name}: {wanted}, the registry has {found or 'nothing'} there")
+            raise Rejected(f"{self.reference.name}: {wanted}, but the registry has {found or 'nothing'}")
 
     def _chunks(self, blob: Descriptor) -> Iterator[bytes]:
         size = 0
@@ -150,13 +150,13 @@ class Repository:
                 yield chunk
         if size != blob.size:
             raise Rejected(
-                f"{self.reference.name}@{blob.digest}: {blob.size:,} bytes were promised, {size:,} came"
+                f"{self.reference.name}@{blob.digest}: expected {blob.size:,} bytes, but received {size:,}"
             )
 
     def _authenticate(self, dxf: DXFBase, response: requests.Response) -> None:
         given = self._credentials
         name, password = (given.username, given.password) if given else (None, None)
-        # Who takes a blob over from another repository is asked for rights in both, and then answers just that.
+        # To mount a blob, the registry demands access to both repositories. Answer exactly that challenge.
         is_of_one = response.headers.get("WWW-Authenticate", "").count("repository:") < 2
         actions = ["pull", "push"] if self._writes and is_of_one else None
         dxf.authenticate(name, password, actions, response)
@@ -171,5 +171,5 @@ def _document(content: bytes, where: str) -> Mapping[str, Any]:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise Rejected(f"{where} is no JSON object")
+        raise Rejected(f"{where} is not a JSON object")
     return document

@@ -1,4 +1,4 @@
-"""Sends what a registry lacks, each part once: taken over inside the registry, copied from the base's, or uploaded."""
+"""Sending missing parts to a registry, each once: mounted within the registry, copied from the base, or uploaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nodesmith_cli.image.outcome import Fate, PushedPart
 from nodesmith_cli.image.registry import Repository
 
 Tell = Callable[[str, int], None]
-"""Called with what is done now, and how many bytes have gone since the last call."""
+"""Called with the current step, and the number of bytes sent since the last call."""
 
 _TRIES = 3
 _PAUSE_SECONDS = 1.0
@@ -22,12 +22,12 @@ _Sent = Literal["uploaded", "mounted"]
 
 
 def say_nothing(_what: str, _sent_bytes: int) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A blob to be sent: from a file, or from the repository that has it."""
+    """A blob to send, from a file or another repository."""
 
     descriptor: Descriptor
     what: str
@@ -35,27 +35,27 @@ class Part:
 
 
 class Sender:
-    """Sends to one repository. In a dry run it only looks what is there."""
+    """Sends parts to one repository. In a dry run, it only checks which ones exist."""
 
     def __init__(self, target: Repository, folder: Path, tell: Tell, *, is_dry: bool) -> None:
         self._target, self._folder, self._tell, self._is_dry = target, folder, tell, is_dry
         self._done: dict[str, Fate] = {}
 
     def blob(self, part: Part) -> PushedPart:
-        """Send a blob unless it is there. Raises Rejected, Transient."""
+        """Send a blob unless it exists. Raises Rejected, Transient."""
         digest = part.descriptor.digest
         if digest not in self._done:
             self._done[digest] = self._fate(part)
         return PushedPart(part.what, digest, part.descriptor.size, self._done[digest])
 
     def content(self, encoded: Encoded, what: str) -> PushedPart:
-        """Send a document as a blob unless it is there."""
+        """Send a document as a blob unless it exists."""
         path = self._folder / encoded.descriptor.digest.replace(":", "-")
         path.write_bytes(encoded.content)
         return self.blob(Part(encoded.descriptor, what, path))
 
     def document(self, encoded: Encoded, tag_or_digest: str, what: str) -> PushedPart:
-        """Store a manifest or an index unless it is there."""
+        """Store a manifest or an index unless it exists."""
         digest = encoded.descriptor.digest
         fate: Fate = "missing" if self._is_dry else "uploaded"
         if self._target.digest_of(tag_or_digest) == digest:
@@ -71,14 +71,14 @@ class Sender:
         return "missing" if self._is_dry else self._again(part)
 
     def _again(self, part: Part) -> Fate:
-        """Send, and again after what may pass: who sends much meets a broken connection now and then."""
+        """Send a part, and retry after transient errors, such as broken connections."""
         for tries in range(1, _TRIES + 1):
             try:
                 return self._sent(part)
             except Transient as error:
                 if tries == _TRIES:
-                    raise Transient(f"{error}; run it again: what has been sent stays") from None
-                self._tell(f"again: {error}", 0)
+                    raise Transient(f"{error}; run the command again to continue") from None
+                self._tell(f"retrying: {error}", 0)
                 time.sleep(_PAUSE_SECONDS * tries)
         raise AssertionError("unreachable")
 

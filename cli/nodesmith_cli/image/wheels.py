@@ -1,6 +1,6 @@
-"""The forwarder's dependencies, as wheels for the image's platform: fetched by pip with hashes checked, and unpacked.
+"""The forwarder's dependencies as wheels for the image's platform, fetched by pip with verified hashes, and unpacked.
 
-pip takes the index, the proxy and the certificates that it is configured for. No wheel runs any code here.
+pip uses its configured index, proxy and certificates. No code from wheels is executed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from nodesmith.errors import Rejected, Transient
 from nodesmith_cli.image.layers import Entry
 
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
-"""The architectures that images are made for, and what wheels call them."""
+"""The supported architectures, with their names in wheels."""
 _NEWEST_GLIBC, _OLDEST_GLIBC = (
     28,
     17,
-)  # Debian 10's; what is older than manylinux2014 pip knows to be compatible
+)  # Debian 10's; pip itself knows which older tags manylinux2014 includes
 _DATA = re.compile(r"[^/]+\.data/(?P<scheme>[^/]+)/(?P<rest>.+)")
 _IMPORTABLE = {"purelib", "platlib"}
 _PATIENCE_SECONDS = 900
@@ -33,13 +33,13 @@ _LAST_LINES = 5
 def fetch_wheels(
     requirements: Path, python: str, architecture: str, target: Path, folder: Path | None = None
 ) -> list[Path]:
-    """Fetch the pinned wheels for a Python (3.13) on Linux into `target`: from the index, or from a folder of wheels.
+    """Fetch the pinned wheels for a Python version (3.13) on Linux into `target`, from the index or from `folder`.
 
-    Raises Rejected where one is not to be had or is not what is pinned, Transient where the index cannot be reached.
+    Raises Rejected if a wheel is unavailable or does not match its hash, Transient if the index is unreachable.
     """
     if find_spec("pip") is None:
         raise Rejected(
-            f"pip is missing beside {sys.executable}: python -m ensurepip, or install nodesmith again"
+            f"pip is not installed for {sys.executable}: run python -m ensurepip, or reinstall nodesmith"
         )
     target.mkdir(parents=True, exist_ok=True)
     source = [] if folder is None else ["--no-index", f"--find-links={folder.absolute()}"]
@@ -49,7 +49,9 @@ def fetch_wheels(
             command, capture_output=True, text=True, check=False, timeout=_PATIENCE_SECONDS
         )
     except subprocess.TimeoutExpired:
-        raise Transient(f"fetching wheels took longer than {_PATIENCE_SECONDS} s; run it again") from None
+        raise Transient(
+            f"fetching wheels took longer than {_PATIENCE_SECONDS} s; run the command again"
+        ) from None
     if done.returncode:
         raise _failure(done.stderr, python, architecture)
     return sorted(target.glob("*.whl"))
@@ -57,9 +59,9 @@ def fetch_wheels(
 
 @contextmanager
 def wheel_entries(wheels: Sequence[Path]) -> Iterator[dict[str, Entry]]:
-    """Yield, for the block, what wheels install for import, by its path there. Raises Rejected.
+    """Yield the importable files of wheels, by their path. They are readable within the block. Raises Rejected.
 
-    Scripts and headers are left out.
+    Scripts and headers are omitted.
     """
     with ExitStack() as stack:
         entries: dict[str, Entry] = {}
@@ -67,7 +69,7 @@ def wheel_entries(wheels: Sequence[Path]) -> Iterator[dict[str, Entry]]:
             try:
                 archive = stack.enter_context(ZipFile(wheel))
             except BadZipFile:
-                raise Rejected(f"{wheel.name} is no wheel") from None
+                raise Rejected(f"{wheel.name} is not a wheel") from None
             for member in archive.infolist():
                 if place := _place(member, wheel):
                     is_executable = bool(member.external_attr >> 16 & 0o111)
@@ -90,17 +92,17 @@ def _pip(python: str, architecture: str) -> list[str]:
 def _failure(said: str, python: str, architecture: str) -> Rejected | Transient:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     told = "\n".join(f"  {line}" for line in lines[-_LAST_LINES:])
-    about = f"wheels for Python {python} on linux/{architecture}: pip says\n{told}"
+    about = f"wheels for Python {python} on linux/{architecture}: pip reports\n{told}"
     stays = "No matching distribution" in said or "DO NOT MATCH THE HASHES" in said
     return Rejected(about) if stays and "Retrying" not in said else Transient(about)
 
 
 def _place(member: ZipInfo, wheel: Path) -> str:
-    """Return where a member belongs; empty for folders and for what is not imported."""
+    """Return the path of a member, or an empty string for a folder or a file that is not importable."""
     name = "" if member.is_dir() else member.filename
     if found := _DATA.fullmatch(name):
         name = found["rest"] if found["scheme"] in _IMPORTABLE else ""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
-        raise Rejected(f"{wheel.name}: {member.filename!r} lies outside of it")
+        raise Rejected(f"{wheel.name}: {member.filename!r} is outside the archive")
     return str(path) if name else ""

@@ -1,5 +1,5 @@
 """`nodesmith local`: the whole system in one process, without a cloud and without a cluster.
 
-The outside is imitated (`apiserver/`, `cluster/`, `cloud/`); the forwarder, the functions and every decision are the
-code that is deployed, woken by real messages. `system` puts it together, `clock` lets it run faster than life.
+`apiserver/`, `cluster/` and `cloud/` imitate the outside. The forwarder, the functions and every decision are the
+deployed code, and real messages wake them. `system` assembles the parts; `clock` can run faster than real time.
 """

@@ -1,4 +1,4 @@
-"""Manifests into the API server, object by object: what it refuses is a fault, and the others go on."""
+"""Apply manifests to the API server one by one; a refused object becomes a fault and does not stop the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORKLOADS = frozenset({"Pod", "Deployment", "ReplicaSet", "StatefulSet", "Daemon
 _FIRST = frozenset({"Namespace", "CustomResourceDefinition"})
 _MANAGER = "nodesmith"
 _TODAY = {"Machine": "NodeClaim"}
-"""What kinds that are not served are called today."""
+"""Current names of kinds that are no longer served."""
 _READERS: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Parsed[Any]]] = {
     ("karpenter.sh/v1", "NodePool"): parse_nodepool,
     ("karpenter.k8s.aws/v1", "EC2NodeClass"): parse_nodeclass,
@@ -32,16 +32,16 @@ def is_read(manifest: Mapping[str, Any]) -> bool:
 
 
 def surroundings_first(documents: Iterable[Document]) -> tuple[list[Document], list[Document]]:
-    """Return what pods live in, namespaces ahead, and the workloads, each in the order of the files."""
+    """Return the objects that pods depend on, namespaces first, and the workloads, each in file order."""
     ordered = sorted(documents, key=lambda document: document.manifest["kind"] not in _FIRST)
     workloads = [document for document in ordered if document.manifest["kind"] in WORKLOADS]
     return [document for document in ordered if document not in workloads], workloads
 
 
 def apply_documents(objects: Objects, documents: Sequence[Document]) -> list[Fault]:
-    """Create each object, or apply it, server-side, to the one that is there; gives what is wrong with them.
+    """Create each object, or apply it server-side if it exists; return the faults found in the objects.
 
-    A field that no schema knows is a fault too, although the object is created without it.
+    A field outside the schema is a fault too, although the object is created without it.
     """
     faults: list[Fault] = []
     for document in documents:
@@ -51,7 +51,7 @@ def apply_documents(objects: Objects, documents: Sequence[Document]) -> list[Fau
 
 
 def _applied(objects: Objects, document: Document) -> list[Fault]:
-    """Apply one object; give the server's words for what it refuses or leaves out."""
+    """Apply one object and return the server's refusals and warnings."""
     write, manifest = Write(manager=_MANAGER, force=True), dict(document.manifest)
     refused: list[Fault] = []
     try:
@@ -65,7 +65,10 @@ def _applied(objects: Objects, document: Document) -> list[Fault]:
 
 
 def _created_or_applied(objects: Objects, resource: str, manifest: Mapping[str, Any], write: Write) -> None:
-    """Server-side apply would take no object with a field that no schema knows; creation only warns of it."""
+    """Create an object, or apply it if it exists.
+
+    Server-side apply refuses an object with a field outside the schema; creation only warns.
+    """
     try:
         objects.create(resource, manifest, write)
     except ApiError as error:
@@ -75,18 +78,21 @@ def _created_or_applied(objects: Objects, resource: str, manifest: Mapping[str, 
 
 
 def _refused(objects: Objects, document: Document, error: ApiError) -> Fault:
-    """Add to the server's words, where it knows no such kind or namespace, what would be right."""
+    """Return the server's refusal; for an unknown kind or namespace, with a hint at the remedy."""
     metadata = document.manifest["metadata"]
     if error.code == HTTPStatus.BAD_REQUEST and (near := _nearest(objects, document.manifest)):
         return document.fault(f"{error.message}, did you mean {near}?", "kind")
     namespace = metadata.get("namespace")
     if error.code == HTTPStatus.NOT_FOUND and namespace and not objects.find("namespaces", namespace):
-        return document.fault(f"{error.message}: add a Namespace of that name", "metadata.namespace")
+        return document.fault(f"{error.message}: add a Namespace with that name", "metadata.namespace")
     return document.fault(error.message)
 
 
 def _nearest(objects: Objects, manifest: Mapping[str, Any]) -> str:
-    """Name the kind that was meant, as `NodePool of karpenter.sh/v1`; empty for one that is served, or none near."""
+    """Return the kind that was probably meant, as `NodePool of karpenter.sh/v1`.
+
+    Return "" for a kind that is served, or where no kind is similar.
+    """
     served = {each.kind: "/".join(filter(None, (each.group, each.versions[0]))) for each in objects.registry}
     kind = str(manifest["kind"])
     if served.get(kind) == manifest["apiVersion"]:
@@ -96,14 +102,14 @@ def _nearest(objects: Objects, manifest: Mapping[str, Any]) -> str:
 
 
 def _own_words(document: Document) -> list[Fault]:
-    """Return nodesmith's own findings about the kinds it reads: they know more than a schema, and the remedy."""
+    """Return nodesmith's own findings for the kinds that it reads; they go beyond the schema and name a remedy."""
     parse = _READERS.get((document.manifest["apiVersion"], document.manifest["kind"]))
     problems = parse(document.manifest).problems if parse else ()
     return [document.fault(f"is {problem.found}: {problem.remedy}", problem.field) for problem in problems]
 
 
 def _left_out(document: Document, warning: str) -> Fault:
-    """Read the server's words for a field that it drops: `unknown field "spec.tempalte"`."""
+    """Return the fault of a field that the server drops, from its warning `unknown field "spec.tempalte"`."""
     words, quote, path = warning.partition('"')
     field = path.rstrip('"') if quote else ""
-    return document.fault(f"{words.strip()}, it is left out" if field else warning, field)
+    return document.fault(f"{words.strip()}; it is ignored" if field else warning, field)

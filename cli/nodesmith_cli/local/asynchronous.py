@@ -1,4 +1,4 @@
-"""Lambda's asynchronous invocations: it keeps each event of a function, and runs the function again where it fails.
+"""Lambda's asynchronous invocations: keep the events of a function and retry those that fail.
 
 https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-error-handling.html
 """
@@ -21,24 +21,24 @@ from nodesmith_cli.local.failedevents import Condition, Failed, Request
 from nodesmith_cli.local.invocable import Counted, Invocable
 
 _RETRIED_AFTER = (timedelta(minutes=1), timedelta(minutes=2))
-"""Lambda allows two retries at the most."""
+"""Lambda allows at most two retries."""
 _log = logging.getLogger(__name__)
 
 Deliveries = Callable[[int], Iterable[tuple[float, float]]]
-"""Says of an event, by its number, how often it comes: in how many seconds, and as which of those that are due."""
+"""Maps an event's number to its deliveries, as pairs (delay in seconds, rank among the events that are due)."""
 
 
 def once(number: int) -> Iterable[tuple[float, float]]:
-    """Let each event come once, at once, in the order in which they were accepted."""
+    """Deliver each event once, without delay, in the order of acceptance."""
     return [(0.0, float(number))]
 
 
 @dataclass(frozen=True, slots=True)
 class InvokeConfig:
-    """What Lambda is told of asynchronous invocations. What is left out is as Lambda has it.
+    """The settings of asynchronous invocation; the defaults are Lambda's.
 
-    `concurrency` is how many run at once here: Lambda runs as many as there are. `on_failure` is the ARN of the queue
-    that takes events which are given up, empty for none.
+    `concurrency` limits parallel runs here, where Lambda has no such limit. `on_failure` is the ARN of the queue for
+    events that are given up, or empty for none.
     """
 
     retries: int = len(_RETRIED_AFTER)
@@ -49,10 +49,10 @@ class InvokeConfig:
 
 
 class AsyncInvocations(Counted):
-    """The events of one function, given by the ARN of its alias.
+    """The events of one function, identified by the ARN of its alias.
 
-    `poll` may be called by as many threads as the function may run at once. `bury` is given the ARN of the queue for
-    events that are given up, and the message for it.
+    Up to `concurrency` threads may call `poll`. `bury` takes the ARN of the queue for events that are given up, and the
+    message for it.
     """
 
     def __init__(
@@ -73,30 +73,33 @@ class AsyncInvocations(Counted):
 
     @property
     def concurrency(self) -> int:
-        """How many invocations may be under way at once."""
+        """The maximum number of parallel invocations."""
         return self.config.concurrency
 
     @property
     def pending(self) -> int:
-        """How many events are kept that nobody works on, those of later retries among them."""
+        """The number of events that wait, including those that wait for a later retry."""
         return len(self._events)
 
     def accept(self, payload: Any, trace: str = "") -> str:
-        """Keep an event, which came with this trace header, and return the id of the request."""
+        """Store an event that arrived with the trace header `trace`, and return the request's id."""
         request, now = Request(str(uuid4()), self.arn, payload), self._clock.now()
         for seconds, rank in self._deliveries(next(self._accepted)):
             self._events.put(Event(request, trace, now, now + timedelta(seconds=seconds), rank))
         return request.id
 
     def poll(self, wait_seconds: float = 0) -> int:
-        """Run the function for the next event that is due, within so many seconds of life. Returns how many (0, 1)."""
+        """Run the function for the next due event; wait at most `wait_seconds` of real time.
+
+        Return the number run, 0 or 1.
+        """
         event = self._events.take(wait_seconds)
         if event is not None:
             self._work_off(event)
         return 0 if event is None else 1
 
     def close(self) -> None:
-        """Run the function no more, and let nobody wait for events."""
+        """Stop running the function and release threads that wait for events."""
         self._events.close()
 
     def _work_off(self, event: Event) -> None:
@@ -108,7 +111,7 @@ class AsyncInvocations(Counted):
             self._retry(event, error)
 
     def is_looping(self, trace: str) -> bool:
-        """Return whether Lambda ends the chain of this trace header instead of running the function once more."""
+        """Return whether Lambda ends the chain of this trace header instead of running the function again."""
         return self.config.recursive_loop == "Terminate" and lineage.is_over(trace, self.function.concern)
 
     def _run(self, event: Event) -> BaseException | None:

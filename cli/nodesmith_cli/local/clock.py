@@ -1,4 +1,4 @@
-"""A clock that may run faster than life, shared by everything in a local system."""
+"""A clock that may run faster than real time, shared by all parts of a local system."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 
 
 class LocalClock:
-    """Time that starts now and runs `speed` times as fast. Safe to share between threads: nothing in it changes.
+    """A clock that starts at the current time, or at `start`, and runs `speed` times as fast as real time.
 
-    `sleep` and `wait` take seconds of this clock, `wall_seconds` turns them into seconds of life. Raises ValueError
-    for a speed that is not positive. Other processes of this machine share it by `to_json` and `from_json`, for
-    `monotonic` is one for all of them.
+    It is immutable, so threads may share it. `sleep` and `wait` take seconds of this clock; `wall_seconds` converts
+    them to real seconds. Raises ValueError for a speed that is not positive. Other processes on this machine share it
+    through `to_json` and `from_json`, since they all have the same `monotonic`.
     """
 
     def __init__(
@@ -25,36 +25,36 @@ class LocalClock:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         if not speed > 0:
-            raise ValueError(f"speed {speed:g}: must be positive, 10 is ten times as fast as life")
+            raise ValueError(f"speed {speed:g}: must be positive; 10 is ten times faster than real time")
         self.speed = speed
         self._monotonic = monotonic
         self._origin = monotonic()
         self._start = (start or datetime.now(UTC)).astimezone(UTC)
 
     def to_json(self) -> str:
-        """Write the clock down for another process."""
+        """Serialize the clock for another process."""
         return json.dumps([self.speed, self._origin, self._start.isoformat()])
 
     @classmethod
     def from_json(cls, text: str) -> LocalClock:
-        """Return the clock that another process has written down."""
+        """Return the clock that another process serialized."""
         speed, origin, start = json.loads(text)
         clock = cls(speed, start=datetime.fromisoformat(start))
         clock._origin = origin
         return clock
 
     def now(self) -> datetime:
-        """Return the time, in UTC."""
+        """Return the current time in UTC."""
         return self._start + timedelta(seconds=(self._monotonic() - self._origin) * self.speed)
 
     def wall_seconds(self, seconds: float) -> float:
-        """Return how long `seconds` of this clock take."""
+        """Return how many real seconds `seconds` of this clock take."""
         return seconds / self.speed
 
     def sleep(self, seconds: float) -> None:
-        """Return after `seconds` of this clock."""
+        """Sleep for `seconds` of this clock."""
         time.sleep(self.wall_seconds(seconds))
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        """Return when the event is set (True), at the latest after `seconds` of this clock."""
+        """Wait for the event, at most for `seconds` of this clock. Return whether it is set."""
         return event.wait(self.wall_seconds(seconds))

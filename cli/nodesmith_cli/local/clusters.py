@@ -1,4 +1,4 @@
-"""What there is of a cluster before AWS and nodesmith: its API server and all that Kubernetes itself brings."""
+"""A cluster without AWS and nodesmith: its API server and what Kubernetes itself provides."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from nodesmith_cli.local.objects import Objects
 
 
 class RunningCluster(Protocol):
-    """A cluster that runs, nodesmith's CRDs installed: `EmbeddedCluster` or `RealCluster`."""
+    """A running cluster with nodesmith's CRDs installed: `EmbeddedCluster` or `RealCluster`."""
 
     @property
     def kwok(self) -> bool:
-        """Return whether kwok plays the kubelets of ready nodes."""
+        """Whether kwok runs the kubelets of ready nodes."""
 
     @property
     def url(self) -> str:
@@ -22,18 +22,18 @@ class RunningCluster(Protocol):
 
     @property
     def ca_bundle(self) -> str:
-        """The base64 of the PEM of its CA."""
+        """The CA's certificate, PEM in base64."""
 
     @property
     def token(self) -> str:
-        """A bearer token that may do everything."""
+        """A bearer token with all rights."""
 
     @property
     def objects(self) -> Objects:
-        """The cluster's objects, with that token's rights."""
+        """The cluster's objects, accessed with that token's rights."""
 
     def kubeconfig(self) -> Object:
-        """Return a kubeconfig for kubectl, with a user who may do everything."""
+        """Return a kubeconfig for kubectl, with a user that has all rights."""
 
 
 LocalCluster = AbstractContextManager[RunningCluster]

@@ -1,4 +1,4 @@
-"""What `nodesmith local run`, `local up` and `demo` do, and the exit status they end with."""
+"""The commands `nodesmith local run`, `local up` and `demo`, and their exit status."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from nodesmith_cli.spans import seconds_of
 OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
 _DEMO_LONGEST = "15m"
 _DEMO_LEFT = 10
-"""replicas, of 20"""
+"""Replicas left, of 20."""
 _DEMO_AGAIN = 15
-"""of which 14 fit into the two nodes that are left: a third is bought"""
+"""Replicas after growing again; the two remaining nodes hold 14, so a third node is bought."""
 
 
 def run(
@@ -47,7 +47,10 @@ def run(
     keep: Path | None,
     bare: bool,
 ) -> int:
-    """Apply files, run until quiet, report. Raises Rejected for options that make no sense."""
+    """Apply files, run until quiet, and print a report; return the exit status.
+
+    Raises Rejected for invalid options.
+    """
     to_user, to_side = console(), console(stderr=True)
     manifests = load_manifests(files)
     if not manifests.documents:
@@ -65,14 +68,12 @@ def run(
 
 
 def demo(*, speed: float, keep: Path | None) -> int:
-    """Run the example of 20 pods and tell the whole story."""
+    """Run the example of 20 pods from purchase to interruption; return the exit status."""
     to_user = console()
     example = shipped("_examples", "examples") / "express-test"
     manifests = load_manifests([str(example)])
     place = place_of(manifests, "", speed)
-    to_user.print(
-        f"nodesmith demo: {_told(example)} in {place.region}, the clock {place.speed:g} times as fast as life"
-    )
+    to_user.print(f"nodesmith demo: {_told(example)} in {place.region}, at {place.speed:g} times real time")
     seconds = seconds_of("--for", _DEMO_LONGEST)
     shrunk: list[Shrunk] = []
     interrupted: list[Interrupted | None] = []
@@ -128,7 +129,7 @@ def place_of(
     control_plane: ControlPlaneKind = "embedded",
     clusters: int = 1,
 ) -> Place:
-    """Read off the manifests what the options leave open. Raises Rejected."""
+    """Return the place of a run; the manifests determine what the options leave open. Raises Rejected."""
     require_speed(speed, control_plane)
     objects = todays(manifests.documents)
     region = region or region_of(objects)
@@ -138,7 +139,7 @@ def place_of(
 
 
 def exit_status(outcome: Outcome) -> int:
-    """Return 1 where pods stay pending, 2 where input was bad, 0 otherwise."""
+    """Return 1 if pods stay pending, 2 if the input has faults, else 0."""
     if outcome.report.pending:
         return PODS_PENDING
     return BAD_INPUT if outcome.faults else OK
@@ -148,12 +149,12 @@ def _show(to: Console, outcome: Outcome) -> None:
     to.print()
     to.print(screen(outcome.report, to.width))
     if outcome.report.price.estimated:
-        to.print("~ an estimate: only AWS tells spot prices, and those of most regions", style="dim")
+        to.print("~ an estimate: only AWS publishes spot prices and the prices of most regions", style="dim")
     if outcome.latencies:
         to.print()
         to.print(latency_table(outcome.latencies))
         to.print(
-            "  in the cluster's seconds; our own code's time counts --speed times",
+            "  in the cluster's seconds; nodesmith's own running time counts --speed times",
             style="dim",
         )
     for problem in outcome.problems():
@@ -172,7 +173,7 @@ def _show_why(to: Console, decisions: Sequence[Mapping[str, Any]]) -> None:
 
 def _show_shrunk(to: Console, shrunk: Shrunk) -> None:
     to.print()
-    to.print(f"half of the pods go: the Deployment is scaled to {_DEMO_LEFT} replicas")
+    to.print(f"half of the pods are removed: the Deployment is scaled to {_DEMO_LEFT} replicas")
     for record in shrunk.decisions:
         for move in record["plan"]["moves"] if not record["again"] else ():
             to.print(f"  {move['why']}")
@@ -187,8 +188,8 @@ def _show_shrunk(to: Console, shrunk: Shrunk) -> None:
 
 def _show_interrupted(to: Console, found: Interrupted) -> None:
     to.print()
-    taken = f"EC2 takes {found.taken} of {found.nodes} nodes at two minutes' notice"
-    to.print(f"{_DEMO_AGAIN} replicas again. {taken}: what replaces them is there first")
+    taken = f"EC2 reclaims {found.taken} of {found.nodes} nodes with two minutes' notice"
+    to.print(f"{_DEMO_AGAIN} replicas again. {taken}: their replacements are ready first")
     for line in drawn(found):
         to.print(line)
     if found.unrest:
@@ -210,7 +211,7 @@ def _show_next(to: Console) -> None:
 
 
 def show_faults(to: Console, faults: Sequence[Fault]) -> None:
-    """Print what is wrong with manifests, a line each."""
+    """Print the faults of manifests, one per line."""
     for fault in faults:
         to.print(str(fault), style="red")
 

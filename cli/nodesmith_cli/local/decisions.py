@@ -1,4 +1,4 @@
-"""What was decided while a local system ran: records read from the bucket as they come, kept, and told."""
+"""Decisions of a local run: records read from the bucket as they appear, kept, and put on the timeline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nodesmith_cli.records import Blobs, Folder, Records
 
 
 class Decisions:
-    """Follows the records of one cluster. `collect` reads those that are new; safe to share between threads."""
+    """Follows the records of one cluster. `collect` reads new records; threads may share it."""
 
     def __init__(self, blobs: Blobs, cluster: str, timeline: Timeline, keep: Folder | None = None) -> None:
         self._blobs = blobs
@@ -34,9 +34,9 @@ class Decisions:
             return tuple(self._known[decision] for decision in sorted(self._known))
 
     def collect(self) -> None:
-        """Read what is new, keep it with its snapshot, and put it on the timeline.
+        """Read new records, keep them with their snapshots, and put them on the timeline.
 
-        A decision to buy is told once it is carried out, which is when its snapshot is kept.
+        A decision to buy appears once it is carried out, which is when its snapshot is written.
         """
         with self._lock:
             new = [decision for decision in self._records.ids() if decision not in self._known]
@@ -53,17 +53,17 @@ class Decisions:
                 )
 
     def reasons(self) -> dict[str, str]:
-        """Return what stands in the way of each pending pod, as the last decision about it said."""
+        """Return the reason why each pending pod waits, from the last decision about it."""
         found: dict[str, str] = {}
         for record in self.all:
             found |= reasons_of(record)
         return found
 
     def refused(self, heartbeat: Heartbeat | None) -> dict[str, datetime]:
-        """Return the pods for which the last decision about them bought nothing, and as of when it knew the cluster.
+        """Return the pods for which the last decision bought nothing, each with the time of that decision's knowledge.
 
-        That is when its snapshot was taken, or the time of the forwarder's `heartbeat`, which says that nothing has
-        changed since.
+        That time is when its snapshot was taken, or the time of the forwarder's `heartbeat` if nothing has changed
+        since.
         """
         found: dict[str, datetime] = {}
         for record in self.all:
@@ -77,7 +77,7 @@ class Decisions:
         return found
 
     def problems(self) -> tuple[str, ...]:
-        """Return what the last decision could not use."""
+        """Return the problems of the last decision's inputs."""
         records = self.all
         return tuple(records[-1]["plan"]["problems"]) if records else ()
 
@@ -97,7 +97,7 @@ class Decisions:
 
 
 def reasons_of(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a decision says of each pod that is not bound yet."""
+    """Return a decision's statement on each pod that is not bound yet."""
     plan = record["plan"]
     found = {pod: f"waits for NodeClaim {claim}" for pod, claim in plan["waiting"].items()}
     found |= {pod: f"has room on {name}" for name, pods in plan["placed"].items() for pod in pods}
@@ -108,11 +108,11 @@ def reasons_of(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def refused_by(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the pods for which a decision does nothing, and why."""
+    """Return the pods for which a decision does nothing, with the reasons."""
     groups = (*record["plan"]["ignored"], *record["plan"]["unplaced"])
     return {pod: in_a_sentence(group) for group in groups for pod in group["pods"]}
 
 
 def helped_by(record: Mapping[str, Any]) -> set[str]:
-    """Return the pods for which a decision knows a node."""
+    """Return the pods for which a decision has a node."""
     return reasons_of(record).keys() - refused_by(record).keys()

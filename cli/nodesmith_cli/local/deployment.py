@@ -1,6 +1,7 @@
-"""What `cdk deploy` makes, made in the imitated AWS: table, bucket, queues, rules; and registrations of clusters.
+"""The resources of `cdk deploy`, created in the imitated AWS, and registrations of clusters.
 
-Names and timeouts are those of `infra/`, which cannot be imported without the CDK; a test compares the two.
+These are table, bucket, queues and rules. Names and timeouts are those of `infra/`, which cannot be imported without
+the CDK; a test compares the two.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ RETRIES = 2
 LONGEST_AGE_SECONDS = 21_600
 
 Client = Callable[[str], Any]
-"""Gives the boto3 client of a service."""
+"""Returns the boto3 client of a service."""
 
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """One function."""
+    """A function, with its timeout and recursive-loop setting."""
 
     name: str
     timeout_seconds: int
@@ -53,16 +54,16 @@ CONCERNS = (
     Concern("repair", 60),
     Concern("garbagecollection", 120),
 )
-"""Those that serve clusters."""
+"""The functions that serve clusters."""
 ROUTING = Concern("routing", 10)
 DISPATCH = Concern("dispatch", 60)
-"""What a schedule invokes once a minute, and what takes the messages that have waited."""
+"""A schedule invokes it once a minute, and it takes the messages that have waited in the queue."""
 FUNCTIONS = (*CONCERNS, ROUTING, DISPATCH)
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """The names that functions and forwarders are told, and where what was given up is kept."""
+    """The names that functions and forwarders need, and the URL of the dead-letter queue."""
 
     region: str
     bucket: str
@@ -70,7 +71,7 @@ class Deployment:
     dead_letters_url: str
 
     def environment(self) -> dict[str, str]:
-        """Return what `nodesmith.settings` reads, as the functions' environment variables."""
+        """Return the functions' environment variables, which `nodesmith.settings` reads."""
         return {
             "AWS_REGION": self.region,
             "TABLE_NAME": TABLE_NAME,
@@ -80,7 +81,7 @@ class Deployment:
 
 
 def deploy(client: Client, region: str) -> Deployment:
-    """Make everything for the clusters of a region but the functions, which an Invoker makes known."""
+    """Create everything for the clusters of a region except the functions, which an Invoker adds."""
     bucket = bucket_name(region)
     _make_table(client("dynamodb"))
     _make_bucket(client("s3"), bucket, region)
@@ -91,7 +92,7 @@ def deploy(client: Client, region: str) -> Deployment:
 
 
 def register(client: Client, registration: Registration) -> None:
-    """Let the functions serve a cluster from now on, or by other settings."""
+    """Register a cluster with the functions, or change its settings."""
     name, value = parameter_name(registration.cluster), registration.to_json()
     client("ssm").put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
 
@@ -102,12 +103,12 @@ def bucket_name(region: str) -> str:
 
 
 def queue_arn(region: str, name: str) -> str:
-    """Write the ARN of a queue."""
+    """Return the ARN of a queue."""
     return f"arn:aws:sqs:{region}:{ACCOUNT_ID}:{name}"
 
 
 def function_arn(region: str, concern: str) -> str:
-    """Write the ARN by which a concern's function is invoked: that of its alias."""
+    """Return the ARN with which a concern's function is invoked, that of its alias."""
     return f"arn:aws:lambda:{region}:{ACCOUNT_ID}:function:{function_name(concern)}:{ALIAS}"
 
 
@@ -146,7 +147,7 @@ def _make_queues(sqs: Any, region: str) -> tuple[str, str]:
 
 
 def _pass_on(events: Any, name: str, pattern: Mapping[str, Any], function: str) -> None:
-    """Notices are passed on as they are."""
+    """Create a rule that passes events on unchanged."""
     rule = f"nodesmith-{name}"
     events.put_rule(Name=rule, EventPattern=json.dumps(pattern), State="ENABLED")
     events.put_targets(Rule=rule, Targets=[{"Id": ROUTING.name, "Arn": function}])

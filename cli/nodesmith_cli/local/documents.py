@@ -1,6 +1,6 @@
-"""YAML documents, read one by one, so that a broken one takes no other with it, and with the lines of their fields.
+"""YAML documents with the lines of their fields, parsed one by one so that a broken one does not affect the others.
 
-Values are what the Kubernetes tools read: no dates, no base-60 numbers; a key that is given twice is an error.
+Values follow the Kubernetes tools: no dates, no base-60 numbers, and a duplicate key is an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from yaml.scanner import Scanner
 
 
 class PurePython(Reader, Scanner, Parser):
-    """The events of a text without libyaml."""
+    """The parser events of a text, without libyaml."""
 
     def __init__(self, text: str) -> None:
         Reader.__init__(self, text)
@@ -33,18 +33,18 @@ class PurePython(Reader, Scanner, Parser):
 _SEPARATOR = re.compile(r"^---(?=\s|$).*$", re.MULTILINE)
 _UNKNOWN = -1
 MOST_NODES = 200_000
-"""Values in one document, each alias counted as what it stands for."""
+"""The most values in one document, with each alias counted at its full size."""
 EVENTS: Any = import_module("yaml.cyaml").CParser if yaml.__with_libyaml__ else PurePython
-"""Where the events of a text come from on this machine."""
+"""The event parser that is available on this machine."""
 _LARGE = 100_000
-"""Characters from which on JSON is read as such: a hundred times as fast, but nobody knows the lines of its fields."""
+"""Characters from which JSON is parsed as JSON: a hundred times as fast, but without the lines of fields."""
 _INTEGER = re.compile(r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$")
 _FLOAT = re.compile(r"[-+]?(?:(?:\d[\d_]*\.?[\d_]*|\.\d+)(?:[eE][-+]?\d+)?|\.inf|\.Inf)$", re.ASCII)
 _OTHERWISE = frozenset(f"tag:yaml.org,2002:{name}" for name in ("timestamp", "int", "float"))
 
 
 class BadDocument(ValueError):
-    """A document that cannot be read; `line` counts from 1 in the document's own text."""
+    """A document that cannot be parsed; `line` counts from 1 in the document's own text."""
 
     def __init__(self, message: str, line: int, field: str = "") -> None:
         super().__init__(message)
@@ -53,10 +53,10 @@ class BadDocument(ValueError):
 
 
 class _Loader(Composer, EVENTS, SafeConstructor, Resolver):  # type: ignore[misc]  # one of two
-    """SafeLoader without dates and base-60 numbers, and with an end.
+    """SafeLoader without dates and base-60 numbers, and with a limit on the number of values.
 
-    Events come from libyaml where there is one, ten times as fast; they are put together in Python, which unlike it
-    bears whatever is nested too deeply.
+    libyaml produces the events where available, ten times as fast. Python composes them, since libyaml cannot cope with
+    deep nesting.
     """
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - the name and the kind of yaml's own
@@ -72,7 +72,7 @@ class _Loader(Composer, EVENTS, SafeConstructor, Resolver):  # type: ignore[misc
         self._left = self._most = most_nodes
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Count what is made; raises BadDocument when it is too much."""
+        """Compose a node and count it. Raises BadDocument beyond the limit."""
         self._left -= 1
         if self._left < 0:
             raise BadDocument(f"more than {self._most} values in one document: write it as JSON", 1)
@@ -84,7 +84,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456
 
 
 def split_documents(text: str) -> Iterator[tuple[int, str]]:
-    """Cut a file at its `---` lines; gives each part that holds anything with the number of its first line."""
+    """Split a file at its `---` lines; yield each part with content, with the number of its first line."""
     start, line = 0, 1
     for separator in chain(_SEPARATOR.finditer(text), (None,)):
         part = text[start : separator.start() if separator else len(text)]
@@ -98,9 +98,9 @@ def split_documents(text: str) -> Iterator[tuple[int, str]]:
 
 
 def parse_document(text: str, most_nodes: int = MOST_NODES) -> tuple[yaml.Node | None, Any]:
-    """Read one document: the nodes, which know their lines, and the value. Raises BadDocument.
+    """Parse one document; return its root node, which knows the lines, and its value. Raises BadDocument.
 
-    There are no nodes for a large document in JSON.
+    The node is None for a large JSON document.
     """
     if len(text) >= _LARGE and text.lstrip()[:1] in {"{", "["}:
         return None, _json(text)
@@ -147,7 +147,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def line_of(node: yaml.Node | None, field: str, first_line: int = 1) -> int:
-    """Return the line of a field such as `spec.taints[0].key`, or of its nearest parent that is there."""
+    """Return the line of a field such as `spec.taints[0].key`, or of its nearest existing parent."""
     line = node.start_mark.line + 1 if node else 1
     while node is not None:
         node, field, found = _step(node, field)
@@ -156,14 +156,14 @@ def line_of(node: yaml.Node | None, field: str, first_line: int = 1) -> int:
 
 
 def node_at(node: yaml.Node | None, field: str) -> yaml.Node | None:
-    """Return the node of a field such as `spec.taints[0].key`, None where there is none."""
+    """Return the node of a field such as `spec.taints[0].key`, or None."""
     while node is not None and field:
         node, field, _ = _step(node, field)
     return node
 
 
 def _step(node: yaml.Node, field: str) -> tuple[yaml.Node | None, str, int]:
-    """Follow the first part of the path: the child, the rest of the path and the line of the child's key."""
+    """Follow the first part of the path; return the child, the rest of the path, and the line of the child's key."""
     field = field.lstrip(".")
     if isinstance(node, yaml.SequenceNode):
         match = re.match(r"\[(\d+)\]|(\d+)(?=\.|$)", field)
@@ -174,21 +174,26 @@ def _step(node: yaml.Node, field: str) -> tuple[yaml.Node | None, str, int]:
         for key, value in sorted(node.value, key=lambda pair: -len(str(pair[0].value))):
             for spelling in (f"[{key.value}]", str(key.value)):
                 rest = field[len(spelling) :]
-                if field.startswith(spelling) and rest[:1] in {"", ".", "[", " "}:  # a remark on the field
+                if field.startswith(spelling) and rest[:1] in {
+                    "",
+                    ".",
+                    "[",
+                    " ",
+                }:  # a remark follows the field
                     return value, rest, key.start_mark.line + 1
     return None, field, 0
 
 
 def _refuse_doubles(node: yaml.Node, path: str, sizes: dict[int, int], most: int) -> int:
-    """Return how many values a node stands for, aliases as often as they are named.
+    """Return the number of values in a node, with each alias counted as often as it is used.
 
-    Raises BadDocument at a key that is given twice, for one of the two would be lost without a word, at an alias inside
-    of its own anchor, and where aliases of aliases come to more than anybody writes.
+    Raises BadDocument for a duplicate key, since one of the values would be lost silently; for an alias inside its own
+    anchor; and for aliases that expand to more than `most` values.
     """
     known = sizes.get(id(node))
     if known is not None:
         if known == _UNKNOWN:
-            raise BadDocument("is an alias inside of its own anchor", node.start_mark.line + 1, path)
+            raise BadDocument("is an alias inside its own anchor", node.start_mark.line + 1, path)
         return known
     sizes[id(node)] = _UNKNOWN
     size = 1
@@ -201,9 +206,7 @@ def _refuse_doubles(node: yaml.Node, path: str, sizes: dict[int, int], most: int
         size += _refuse_doubles(inner, here, sizes, most)
         if size > most:
             line = inner.start_mark.line + 1
-            raise BadDocument(
-                f"aliases stand for more than {most} values: write out what is meant", line, here
-            )
+            raise BadDocument(f"aliases expand to more than {most} values: write the values out", line, here)
     sizes[id(node)] = size
     return size
 
@@ -215,6 +218,6 @@ def _children(node: yaml.Node, path: str) -> Iterator[tuple[yaml.Node | None, ya
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                why = "has a key that is no text; if this is a template, render it first"
+                why = "has a key that is not text; if this is a template, render it first"
                 raise BadDocument(why, key.start_mark.line + 1, path)
             yield key, value, f"{path}.{key.value}".lstrip(".")

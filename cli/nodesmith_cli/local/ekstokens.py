@@ -1,4 +1,4 @@
-"""Reading the tokens with which AWS principals come to an EKS cluster, as far as that can be done without AWS."""
+"""Parser of the tokens with which AWS principals authenticate to an EKS cluster; it works without AWS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PREFIX = "k8s-aws-v1."
 
 
 def access_key_of(token: str) -> str:
-    """Return the access key that signed a token; empty for anything that is none. The signature is not looked at."""
+    """Return the access key that signed a token, or "" if this is not such a token. Does not verify the signature."""
     if not token.startswith(_PREFIX):
         return ""
     encoded = token.removeprefix(_PREFIX)

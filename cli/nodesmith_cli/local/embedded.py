@@ -1,4 +1,4 @@
-"""A cluster in memory: its API server, and stand-ins for its controllers, its scheduler and its container runtimes."""
+"""A cluster in memory: its API server, and stand-ins for controllers, scheduler and container runtimes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from nodesmith_cli.local.started import Started
 
 
 class EmbeddedCluster(Started):
-    """A context manager; inside it the cluster lives, as fast as `clock` runs. Port 0 takes a free one."""
+    """A context manager; inside it the cluster runs at `clock`'s speed. Port 0 takes a free one."""
 
     kwok = False
-    """The kubelets' simulation renews the leases; the stand-ins run the pods."""
+    """The kubelet simulation renews the leases; the stand-ins run the pods."""
     ca_bundle = base64.b64encode(b"the local API server speaks plain HTTP").decode()
-    token = "local"  # noqa: S105 it asks for none
+    token = "local"  # noqa: S105 the server does not check it
 
     def __init__(self, clock: LocalClock, port: int = 0) -> None:
         self._clock = clock
@@ -29,7 +29,7 @@ class EmbeddedCluster(Started):
 
     @property
     def url(self) -> str:
-        """The API server's base URL, without a slash at the end."""
+        """The API server's base URL, without a trailing slash."""
         return self.server.url
 
     @property
@@ -38,11 +38,11 @@ class EmbeddedCluster(Started):
         return self.server.store
 
     def kubeconfig(self) -> Object:
-        """Return a kubeconfig, ready to be written as JSON or YAML."""
+        """Return a kubeconfig, to be written as JSON or YAML."""
         return self.server.kubeconfig()
 
     def _start(self, stack: ExitStack) -> None:
-        """Raises Rejected for a port that cannot be had."""
+        """Start the server and the stand-ins. Raises Rejected for a port that is not available."""
         self.server = stack.enter_context(self._api_server())
         cluster = Cluster(self.objects).start(self._clock.speed)
         stack.callback(cluster.stop)

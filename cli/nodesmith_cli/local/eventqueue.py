@@ -1,4 +1,4 @@
-"""Events of one function that wait for their time, by a clock that may run faster than life."""
+"""Events of one function that wait for their time, by a clock that may run faster than real time."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.failedevents import Request
 
 _MOMENT_SECONDS = 0.001
-"""Of life. An event is due after its time, not at it."""
+"""Real seconds. An event is due after its time, not at it."""
 
 
 @dataclass(slots=True)
 class Event:
-    """An event that is kept until the function has run for it. `rank` is its place among those that are due."""
+    """An event that is kept until the function has run for it. `rank` orders the events that are due."""
 
     request: Request
     trace: str
@@ -26,7 +26,7 @@ class Event:
 
 
 class EventQueue:
-    """Gives each event to one taker, once it is due. Safe to share between threads."""
+    """Hands each event to one taker once it is due. Threads may share it."""
 
     def __init__(self, clock: LocalClock) -> None:
         self._clock = clock
@@ -39,13 +39,13 @@ class EventQueue:
             return len(self._events)
 
     def put(self, *events: Event) -> None:
-        """Keep events."""
+        """Add events."""
         with self._changed:
             self._events.extend(events)
             self._changed.notify_all()
 
     def take(self, wait_seconds: float) -> Event | None:
-        """Return the first of those that are due, within so many seconds of life; None where there is none."""
+        """Return the first due event, or None if none is due within `wait_seconds` of real time."""
         with self._changed:
             event = self._due()
             if event is None and wait_seconds and not self._closed:
@@ -54,7 +54,7 @@ class EventQueue:
             return event
 
     def close(self) -> None:
-        """Give no more events, and let nobody wait for one."""
+        """Hand out no more events, and release threads that wait for one."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -69,7 +69,7 @@ class EventQueue:
         return event
 
     def _seconds_until_due(self, otherwise: float) -> float:
-        """Return the seconds of life until the next event is due."""
+        """Return the real seconds until the next event is due, or `otherwise` if there is none."""
         first = min((each.due for each in self._events), default=None)
         if first is None:
             return otherwise

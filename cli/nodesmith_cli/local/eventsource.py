@@ -1,8 +1,8 @@
-"""Lambda's event source mappings for SQS: they poll, invoke, and delete what was handled.
+"""Lambda's event source mappings for SQS: they poll, invoke, and delete messages that were handled.
 
-What a function reports as failed, and the whole batch where it raises, stays in the queue, is hidden until its
-visibility timeout, and moves to the dead letters after as many receives as the queue allows, as in AWS. So does at once
-what would run a function once more in a chain in which Lambda has counted enough, where the function does not allow it.
+Messages that a function reports as failed, and the whole batch if it raises, stay in the queue. They are hidden until
+the visibility timeout and move to the dead letters after the queue's maximum number of receives, as in AWS. A message
+that would extend a recursive loop beyond Lambda's limit moves there at once, unless the function allows such loops.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 class Mapped:
     """How a queue is mapped to a function.
 
-    A batch is invoked when it is full or `window_seconds` of the queue's clock have passed since its first message.
-    `partial_answers` says whether the function may give back a part of a batch (ReportBatchItemFailures).
+    A batch is invoked when it is full, or `window_seconds` of the queue's clock after its first message.
+    `partial_answers` means that the function may report part of a batch as failed (ReportBatchItemFailures).
     """
 
     batch_size: int = BATCH_SIZE
@@ -41,9 +41,9 @@ class Mapped:
 class EventSource(Counted):
     """Feeds one queue to one function, batch by batch.
 
-    `poll` may be called by as many threads as the mapping's concurrency allows invocations at once; one of them at a
-    time waits for messages, so that a second invocation begins only while the first is under way.
-    `recursive_loop` is what the function says of chains that lead back to it.
+    As many threads may call `poll` as the mapping's concurrency allows invocations. Only one of them waits for
+    messages, so a second invocation starts only while the first is running. `recursive_loop` is the function's setting
+    for recursive loops.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class EventSource(Counted):
 
     @property
     def concurrency(self) -> int:
-        """How many invocations may be under way at once."""
+        """The maximum number of parallel invocations."""
         return self.mapped.concurrency
 
     def close(self) -> None:
-        """Do nothing: it is the queue that lets nobody wait any more (`queues_run_on`)."""
+        """Do nothing: the queue itself ends long polls (`queues_run_on`)."""
 
     def poll(self, wait_seconds: int = 0) -> int:
-        """Receive a batch, invoke the function, delete what it handled; gives how many messages came."""
+        """Receive a batch, invoke the function, and delete the handled messages; return the number received."""
         with self._receiving:
             messages = self._receive(wait_seconds)
         going_on = self._without_loops(messages)
@@ -85,7 +85,7 @@ class EventSource(Counted):
         return len(messages)
 
     def _without_loops(self, messages: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-        """Give up the messages whose chain Lambda ends, and return the others."""
+        """Move messages whose chain Lambda ends to the dead letters, and return the others."""
         if self._recursive_loop == "Allow":
             return messages
         over = [each for each in messages if lineage.is_over(_trace(each), self._function.concern)]
@@ -94,7 +94,7 @@ class EventSource(Counted):
         return [each for each in messages if each not in over]
 
     def _receive(self, wait_seconds: int) -> list[dict[str, Any]]:
-        """Wait for the first message, then for more until the batch is full or its window is over."""
+        """Wait for the first message, then for more until the batch is full or its window ends."""
         messages = self._receive_at_most(self.mapped.batch_size, wait_seconds)
         if not messages or not self.mapped.window_seconds:
             return messages
@@ -104,11 +104,11 @@ class EventSource(Counted):
         return messages
 
     def _receive_at_most(self, count: int, wait_seconds: int) -> list[dict[str, Any]]:
-        at_once = min(count, BATCH_SIZE)  # SQS gives no more
+        at_once = min(count, BATCH_SIZE)  # SQS's maximum
         return self._queues.receive(self._queue_url, at_once, wait_seconds)
 
     def _invoke(self, messages: Sequence[Mapping[str, Any]]) -> set[str]:
-        """Return the ids of the messages that must come again: none, some, or after an error all."""
+        """Return the ids of the messages that must be redelivered: all of them after an error."""
         trace = lineage.invoked(map(_trace, messages), self._function.concern)
         event = {"Records": [self._record(message) for message in messages]}
         everything = {str(message["MessageId"]) for message in messages}
@@ -124,7 +124,7 @@ class EventSource(Counted):
         failed = {str(failure["itemIdentifier"]) for failure in named}
         return (
             failed if failed <= everything else everything
-        )  # Lambda takes a name it does not know for a failure of all
+        )  # Lambda treats an unknown id as a failure of the whole batch
 
     def _record(self, message: Mapping[str, Any]) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""What Lambda writes of an asynchronous invocation that it has given up, for the destination on failure.
+"""The records that Lambda writes to the destination on failure of an asynchronous invocation.
 
 https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-retain-records.html
 """
@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 Condition = Literal["RetriesExhausted", "EventAgeExceeded", "RecursiveInvocation"]
-"""Why an event was given up. AWS does not document what it writes where it has ended a chain: the last is ours."""
+"""The reason for giving up. AWS documents no value for an ended recursive loop; the last one is our own."""
 VERSION = "1"
-"""Of the function, to which its alias leads."""
+"""The function version behind the alias."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request to invoke the function of an ARN, which ends with the alias."""
+    """One request to invoke the function whose ARN, including the alias, is `arn`."""
 
     id: str
     arn: str
@@ -27,7 +27,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An event that is given up after so many `runs`; `error` is what the last one raised."""
+    """An event that is given up after `runs` runs; `error` is the last run's."""
 
     request: Request
     condition: Condition
@@ -35,7 +35,7 @@ class Failed:
     error: BaseException | None = None
 
     def to_json(self, at: datetime) -> str:
-        """Write the message."""
+        """Return the record as JSON."""
         record: dict[str, Any] = {
             "version": "1.0",
             "timestamp": at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -58,5 +58,5 @@ class Failed:
 
 
 def error_payload(error: BaseException) -> dict[str, str]:
-    """Return what Lambda answers for a function that has raised."""
+    """Return the payload with which Lambda answers for a function that has raised."""
     return {"errorMessage": str(error), "errorType": type(error).__name__}

@@ -1,4 +1,4 @@
-"""One resource of an API server, listed once and watched from then on: the changes, each with what was before."""
+"""A watch on one resource of an API server: list once, then stream the changes with the state before each."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from nodesmith.errors import NodesmithError
 from nodesmith_cli.local.apiserver.history import Change, Key, Revision, Verb, Watcher
 from nodesmith_cli.local.apiserver.objects import Object, View, name_of, namespace_of
 
-_SILENCE_SECONDS = 90.0  # API servers send a bookmark a minute
+_SILENCE_SECONDS = 90.0  # API servers send a bookmark every minute
 _PAUSE_SECONDS = 0.3
 
 
 class Following:
-    """Feeds a watcher. `begin` sets the moment from which on changes count, `run` is for a thread of its own."""
+    """Feeds a watcher. `begin` sets the starting point; `run` is for a thread of its own."""
 
     def __init__(self, server: ApiServer, path: str, watcher: Watcher) -> None:
         self._server = server
@@ -25,11 +25,11 @@ class Following:
         self._version = ""
 
     def begin(self) -> None:
-        """Take what is there as known. Raises Transient or Rejected."""
+        """List the existing objects as known. Raises Transient or Rejected."""
         self._known = self._listed()
 
     def run(self) -> None:
-        """Follow until the watcher is closed; a connection that is open then ends with its next event."""
+        """Follow until the watcher is closed; an open connection then ends with its next event."""
         while self._watcher.open:
             try:
                 if not self._version:
@@ -37,7 +37,7 @@ class Following:
                 self._stream()
             except Expired:
                 self._version = ""
-            except (NodesmithError, ValueError):  # the server is away, or went in the middle of an event
+            except (NodesmithError, ValueError):  # the server is away, or stopped in the middle of an event
                 time.sleep(_PAUSE_SECONDS)
 
     def _stream(self) -> None:
@@ -65,7 +65,7 @@ class Following:
         return found
 
     def _catch_up(self, found: dict[Key, Revision]) -> None:
-        """Tell what happened while nobody watched."""
+        """Report the changes since the last event that was received."""
         for key in self._known.keys() - found.keys():
             self._tell("DELETED", self._known[key])
         for key, revision in found.items():

@@ -1,4 +1,4 @@
-"""The functions, as Lambda runs them: the real handlers of `functions/`, with their environment, in this process."""
+"""The functions as Lambda runs them: the real handlers in `functions/`, in this process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Handler = Callable[[Mapping[str, Any], "Context"], Any]
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What Lambda tells a function about its invocation; the names are Lambda's."""
+    """Lambda's information about an invocation; the names are Lambda's."""
 
     function_name: str
     aws_request_id: str
@@ -34,13 +34,13 @@ class Context:
     timeout_seconds: float = 60.0
 
     def get_remaining_time_in_millis(self) -> int:
-        """Return the time left, here always all of it."""
+        """Return the time left, which here is always the whole timeout."""
         return int(self.timeout_seconds * 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One concern's handler, as one execution environment. Calling it invokes it once; further calls wait for that."""
+    """One concern's handler in one execution environment. Each call invokes it once; concurrent calls wait."""
 
     concern: str
     handler: Handler
@@ -48,7 +48,7 @@ class Function:
     _turn: threading.Lock = field(default_factory=threading.Lock, compare=False)
 
     def __call__(self, event: Mapping[str, Any], trace: str = "") -> Any:
-        """Invoke, with this trace header. Whatever the handler raises comes through, as Lambda sees it."""
+        """Invoke the handler with this trace header. Its exceptions propagate, as Lambda sees them."""
         context = Context(
             function_name(self.concern),
             str(uuid4()),
@@ -59,7 +59,7 @@ class Function:
             return self.handler(event, context)
 
     def followed_by(self, after: Callable[[], None]) -> Function:
-        """Return the same function, after each invocation of which, failed ones too, `after` is called."""
+        """Return the same function with `after` called after each invocation, including failed ones."""
 
         def handle(event: Mapping[str, Any], context: Context) -> Any:
             try:
@@ -71,22 +71,22 @@ class Function:
 
 
 def shipped(name: str, in_checkout: str) -> Path:
-    """Find a folder or file that is beside the code in a checkout, and in the package in a wheel. Raises Rejected."""
+    """Return the path of a folder or file, from a checkout or from the installed package. Raises Rejected."""
     checkout = Path(__file__).parents[3] / in_checkout
     packaged = Path(str(files("nodesmith_cli"))) / name
     for path in (packaged, checkout):
         if path.exists():
             return path
-    raise Rejected(f"this installation lacks its {in_checkout!r}: install nodesmith again")
+    raise Rejected(f"this installation lacks its {in_checkout!r}: reinstall nodesmith")
 
 
 def functions_folder() -> Path:
-    """Find the functions' folder."""
+    """Return the functions' folder."""
     return shipped("_functions", "functions")
 
 
 def load_function(concern: str, timeout_seconds: float = 60.0) -> Function:
-    """Import a concern's handler. Raises Rejected where the installation lacks it."""
+    """Import a concern's handler. Raises Rejected if the installation lacks it."""
     path = functions_folder() / concern / "handler.py"
     spec = importlib.util.spec_from_file_location(f"nodesmith_function_{concern}", path)
     if spec is None or spec.loader is None or not path.is_file():
@@ -98,7 +98,7 @@ def load_function(concern: str, timeout_seconds: float = 60.0) -> Function:
 
 @contextmanager
 def environment(variables: Mapping[str, str], without: tuple[str, ...] = ()) -> Iterator[None]:
-    """Set environment variables for the block, take `without` away, and put everything back after it."""
+    """Set environment variables and remove `without` during the block, then restore the environment."""
     before = dict(os.environ)
     os.environ.update(variables)
     for name in without:

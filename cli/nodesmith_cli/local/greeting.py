@@ -1,4 +1,4 @@
-"""What `nodesmith local up` says when its clusters are there: where they are, and what to try."""
+"""The greeting of `nodesmith local up`: where its clusters are, and what to try."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from nodesmith_cli.local.system import LocalSystem
 
 
 def greet(to: Console, system: LocalSystem, kubeconfig: Path) -> None:
-    """Print it."""
+    """Print the greeting."""
     for line in greeting(system, kubeconfig):
         to.print(line)
 
 
 def greeting(system: LocalSystem, kubeconfig: Path) -> Iterator[str]:
-    """Yield it, line by line. Of several clusters it says which context leads to which."""
+    """Yield the greeting line by line. For several clusters it names the context of each."""
     several = len(system.clusters) > 1
     for number, each in enumerate(system.clusters, start=1):
         context = f", context {numbered(CONTEXT, number)}" if several else ""
@@ -33,7 +33,7 @@ def greeting(system: LocalSystem, kubeconfig: Path) -> Iterator[str]:
     yield from _to_try(several)
     yield ""
     whose = " of each cluster" if several else ""
-    yield f"Ctrl-C ends it; nothing is kept but the records of decisions{whose}."
+    yield f"Ctrl-C ends it; only the records of decisions{whose} are kept."
 
 
 def _to_try(several: bool) -> Iterator[str]:

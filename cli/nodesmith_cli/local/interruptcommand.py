@@ -1,6 +1,6 @@
-"""What `nodesmith local interrupt` does: let EC2 announce, to a local system that runs, that it takes an instance.
+"""`nodesmith local interrupt`: announce to a running local system that EC2 reclaims an instance.
 
-What takes seconds to import is imported once it is known that a system runs.
+Slow imports happen only after a running system has been found.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DURATION = re.compile(r"(?:\d+[ms])+", re.ASCII)
 
 
 def interrupt(node: str, *, within: str, kubeconfig: Path | None, context: str = "") -> int:
-    """Send the warning and say what comes. Raises Rejected, with what would be right."""
+    """Send the warning and print what follows. Raises Rejected with the remedy."""
     ahead = _ahead(within)
     system = reach(kubeconfig or default_kubeconfig())
     contexts = _contexts(system, context)
@@ -39,16 +39,18 @@ def interrupt(node: str, *, within: str, kubeconfig: Path | None, context: str =
     announce_interruption(system.client("events"), system.region, instance, now + ahead - WARNING)
     several = len(system.clusters) > 1
     whose = f" of cluster {system.clusters[home]}" if several else ""
-    print(f"EC2 takes {instance} at {now + ahead:%H:%M:%S} UTC: Node {victim.name}{whose}, {_kind(victim)}")
+    print(
+        f"EC2 reclaims {instance} at {now + ahead:%H:%M:%S} UTC: Node {victim.name}{whose}, {_kind(victim)}"
+    )
     status = f"nodesmith status --kubeconfig {system.kubeconfig}"
     if several:
         status = f"KUBECONFIG={system.kubeconfig} nodesmith status --kubeconfig {home}"
-    print(f"  {status}   # what becomes of it")
+    print(f"  {status}   # shows what happens next")
     return _OK
 
 
 def _contexts(system: Reached, context: str) -> Sequence[str]:
-    """Return the contexts of the clusters among whose nodes to look."""
+    """Return the contexts of the clusters to search. Raises Rejected."""
     if context and context not in system.clusters:
         hint = did_you_mean(context, system.clusters) or f", there is {', '.join(system.clusters)}"
         raise Rejected(f"--context {context}: no context of {system.kubeconfig}{hint}")
@@ -60,14 +62,14 @@ def _ahead(text: str) -> timedelta:
         raise Rejected(f"--in {text!r}: write a duration such as 30s or 2m")
     ahead = timedelta(seconds=duration_seconds(text) or 0)
     if ahead > WARNING:
-        raise Rejected(f"--in {text}: EC2 warns two minutes ahead, never more: give 2m or less")
+        raise Rejected(f"--in {text}: EC2 warns at most two minutes ahead: use 2m or less")
     return ahead
 
 
 def _victim(name: str, system: Reached, contexts: Sequence[str], now: datetime) -> tuple[str, Subject]:
-    """Find a node by its name (also as `local up` shows it, cut short), its NodeClaim's or its instance's id.
+    """Find a node by its name, its shortened name as in `local up`, its NodeClaim's name or its instance's id.
 
-    Gives its cluster's context, too.
+    Return its cluster's context and the node. Raises Rejected.
     """
     from nodesmith_cli.explainnode import nobody
 
@@ -80,7 +82,7 @@ def _victim(name: str, system: Reached, contexts: Sequence[str], now: datetime) 
     if not found:
         raise Rejected("; ".join(nobody(name, snapshot, now) for snapshot in seen.values()))
     if len(found) > 1:
-        raise Rejected(f"{name}: {' and '.join(found)} have a node of that name: choose with --context")
+        raise Rejected(f"{name}: {' and '.join(found)} have a node with that name: choose one with --context")
     ((home, subject),) = found.items()
     _require_spot_node(subject)
     return home, subject
@@ -102,18 +104,18 @@ def _snapshot(system: Reached, context: str, now: datetime) -> Snapshot:
         observed = Observer(server_of(context, str(system.kubeconfig))).observe()
     except Transient as error:
         raise Rejected(
-            f"{system.kubeconfig}: nothing runs any more where it leads: start `nodesmith local up` again ({error})"
+            f"{system.kubeconfig}: no cluster runs at its address any more: start `nodesmith local up` again ({error})"
         ) from None
     return decode(encode("local", now, observed))
 
 
 def _require_spot_node(found: Subject) -> None:
-    """Refuse what EC2 does not interrupt."""
+    """Raise Rejected for a node that EC2 does not interrupt."""
     from nodesmith_cli.explainnode import label_of
 
     if label_of(found, CAPACITY_TYPE) != SPOT:
         sold = label_of(found, CAPACITY_TYPE) or "not nodesmith's"
-        raise Rejected(f"Node {found.name}: it is {sold}, and EC2 interrupts spot instances only")
+        raise Rejected(f"Node {found.name}: it is {sold}, and EC2 interrupts only spot instances")
     if found.node is None:
         raise Rejected(f"NodeClaim {found.name}: its instance has not joined yet: wait until it is a Node")
 

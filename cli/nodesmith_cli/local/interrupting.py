@@ -1,4 +1,4 @@
-"""The demo's last act: EC2 takes two nodes at two minutes' notice; the time until then is drawn."""
+"""The demo's last act: EC2 reclaims two nodes with two minutes' notice, and a chart shows that time."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _COMING, _SERVING, _LEAVING = "░", "█", "▒"
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One node, in seconds since the notice; `what` is said of it.
+    """One node, in seconds since the notice; `what` is its caption.
 
-    `since` is when EC2 was asked for it, `ready` when it served, `leaving` when the first of its pods left, `until`
-    when it was gone; None for what has not happened.
+    `since` is the time of its launch, `ready` when it became ready, `leaving` when its first pod left, `until` when it
+    was gone; None if that has not happened.
     """
 
     name: str
@@ -37,10 +37,9 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """What became of the interruption, which took `taken` nodes of `nodes`.
+    """The course of an interruption of `taken` out of `nodes` nodes.
 
-    `waits` are the seconds that pods were pending, each for itself. `unrest` says what was still
-    under way when time was up.
+    `waits` holds the seconds that each new pod was pending. `unrest` is what was still under way when time was up.
     """
 
     lives: tuple[Life, ...]
@@ -51,14 +50,14 @@ class Interrupted:
 
 
 def interrupt_two(cluster: ServedCluster, patience_seconds: float) -> Interrupted | None:
-    """Let EC2 take two spot nodes, and wait until they are gone and all pods run; None where there are no such."""
+    """Let EC2 reclaim two spot nodes, and wait until they are gone and all pods run; None without spot nodes."""
     before = cluster.report()
     victims = [node.name for node in before.nodes if node.capacity_type == SPOT][:_VICTIMS]
     if not victims:
         return None
     homes = {pod: node.name for node in before.nodes for pod in node.pods}
     events, began = cluster.aws.client("events"), cluster.clock.now()
-    with cluster.stage(f"EC2 announces that it takes {len(victims)} nodes in two minutes"):
+    with cluster.stage(f"EC2 announces that it reclaims {len(victims)} nodes in two minutes"):
         for node in victims:
             provider_id = str(cluster.objects.get("nodes", node)["spec"]["providerID"])
             announce_interruption(events, cluster.aws.region, provider_id.rpartition("/")[2], began)
@@ -67,7 +66,7 @@ def interrupt_two(cluster: ServedCluster, patience_seconds: float) -> Interrupte
         there = {str(node["metadata"]["name"]) for node in cluster.objects.list("nodes")}
         still, running = sorted(there & set(victims)), cluster.report().running
         if still:
-            return f"{still[0]} is still there"
+            return f"{still[0]} still exists"
         return f"{running} of {before.running} pods run" if running < before.running else ""
 
     left = wait_for(cluster, patience_seconds, under_way)
@@ -99,7 +98,7 @@ def _bought(entries: Sequence[Entry], began: datetime, nodes: dict[str, str]) ->
 
 
 def _waits(entries: Iterable[Entry]) -> Iterator[float]:
-    """Yield how long each pod that came meanwhile was without a node."""
+    """Yield how many seconds each new pod was without a node."""
     came: dict[str, datetime] = {}
     for entry in entries:
         if entry.what == PENDING and entry.object.startswith("Pod/"):
@@ -113,7 +112,7 @@ def _seconds(entry: Entry, began: datetime) -> float:
 
 
 def drawn(found: Interrupted) -> Iterator[str]:
-    """Draw every node's life on one scale, from the notice to the moment at which EC2 takes the instances."""
+    """Yield a chart of every node on one time scale, from the notice until EC2 takes the instances."""
     width = max(len(life.name.partition(".")[0]) for life in found.lives)
     quarters = "".join(f"{NOTICE_SECONDS * n / 4:<{_COLUMNS // 4}.0f}" for n in range(4))
     yield f"  {'':<{width}}  {quarters}{NOTICE_SECONDS:.0f} s"
@@ -121,8 +120,8 @@ def drawn(found: Interrupted) -> Iterator[str]:
         yield f"  {life.name.partition('.')[0]:<{width}}  {_bar(life):<{_COLUMNS}}  {life.what}".rstrip()
     yield f"  {_SERVING} serves   {_LEAVING} its pods leave   {_COMING} on its way"
     if found.waits:
-        waited = f"the longest for {max(found.waits):.1f} s"
-        yield f"  {len(found.waits)} pods came anew on other nodes: {waited}, {sum(found.waits):.0f} pod-seconds in all"
+        waited = f"the longest waited {max(found.waits):.1f} s, {sum(found.waits):.0f} pod-seconds in total"
+        yield f"  {len(found.waits)} pods were recreated on other nodes: {waited}"
 
 
 def _bar(life: Life) -> str:

@@ -1,4 +1,4 @@
-"""What can be invoked, as all that invokes it knows it."""
+"""Interfaces of functions and of the feeds that invoke them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 
 class Invocable(Protocol):
-    """A function: calling it invokes it once, and whatever it raises is its failure.
+    """A function: each call invokes it once, and any exception is its failure.
 
-    `trace` is the trace header of the invocation, which what the function calls is sent along with.
+    `trace` is the invocation's trace header, which is sent along with the calls that the function makes.
     """
 
     @property
@@ -20,7 +20,7 @@ class Invocable(Protocol):
 
 
 class Counted:
-    """Counts invocations, from any thread."""
+    """Counts invocations from any thread."""
 
     def __init__(self) -> None:
         self._counting = threading.Lock()
@@ -29,7 +29,7 @@ class Counted:
         self.last_error = ""
 
     def count(self, error: BaseException | None) -> None:
-        """Count an invocation that ended with this error, or with none."""
+        """Count an invocation that ended with this error, or without one."""
         with self._counting:
             self.invocations += 1
             if error is not None:
@@ -38,7 +38,7 @@ class Counted:
 
 
 class Feed(Protocol):
-    """What invokes one function for each event or message that comes, and counts how that went."""
+    """Invokes one function for each event or message, and counts the results."""
 
     invocations: int
     failures: int

@@ -1,4 +1,4 @@
-"""All that wakes the functions of a local system: Lambda's pollers and events, EventBridge Scheduler's schedules."""
+"""Triggers of the functions in a local system: Lambda's pollers and events, EventBridge Scheduler's schedules."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from nodesmith_cli.local.invocable import Feed
 LONGEST_POLL_SECONDS = 20
 MINUTE_SECONDS = 60
 _LONGEST_END_SECONDS = 60
-"""Of life. On a busy machine an invocation takes its time, and would fail if what it calls ended before it."""
+"""Real seconds. An invocation takes longer on a busy machine, and fails if what it calls ends first."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """An invocation at once and then again and again, in seconds of the clock. `invoke` is told for which time."""
+    """A recurring invocation that starts at once, in seconds of the clock. `invoke` receives the scheduled time."""
 
     name: str
     invoke: Callable[[datetime], object]
@@ -51,7 +51,7 @@ class Schedule:
 
 
 class Feeds:
-    """Feeds by name and schedules, each in threads of their own from `start` until `stopping` is set."""
+    """Feeds by name and schedules, each in threads of its own from `start` until `stopping` is set."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Feeds:
         self._threads: list[threading.Thread] = []
 
     def complaints(self) -> list[str]:
-        """Return which functions failed, how often, and with what the last time."""
+        """Return the functions that failed, with the number of failures and the last error."""
         return [
             f"function {name} failed {feed.failures} times, last with {feed.last_error}"
             for name, feed in self.feeds.items()
@@ -75,7 +75,7 @@ class Feeds:
         ]
 
     def start(self) -> None:
-        """Begin to poll and to invoke. The first invocation comes at once, as a rate schedule's does."""
+        """Start polling and invoking. Schedules invoke at once, as rate schedules do."""
         for name, feed in self.feeds.items():
             for _ in range(feed.concurrency):
                 self._run(f"poll-{name}", partial(self._poll, feed))
@@ -88,7 +88,7 @@ class Feeds:
         self._threads.append(thread)
 
     def join(self) -> None:
-        """Wait for what is being worked on when `stopping` is set; nothing is begun any more."""
+        """Wait for work in progress after `stopping` is set; nothing new starts."""
         for feed in self.feeds.values():
             feed.close()
         for thread in self._threads:
@@ -99,7 +99,7 @@ class Feeds:
             feed.poll(LONGEST_POLL_SECONDS)
 
     def _follow(self, schedule: Schedule) -> None:
-        """Invoke, whatever became of the last time, as EventBridge Scheduler does."""
+        """Invoke on schedule, regardless of earlier results, as EventBridge Scheduler does."""
         at = self._clock.now()
         with ThreadPoolExecutor(1) as pool:
             while True:
@@ -112,7 +112,7 @@ class Feeds:
 
 
 class Invoker(Feeds):
-    """Those of a local deployment. `functions` are by concern; `lambdas` knows them from then on."""
+    """The feeds of a local deployment. `functions` are by concern; `lambdas` knows them afterwards."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ def _from_waiting(deployment: Deployment, dispatch: Function, clock: LocalClock)
 
 
 def _schedules(events: Mapping[str, AsyncInvocations]) -> Iterable[Schedule]:
-    """Yield the schedules of those functions that run here."""
+    """Yield the schedules of the functions that run here."""
     for concern in SCHEDULED:
         if concern in events:
             tick = partial(_tick, events[concern], told_when=concern == DISPATCH.name)
@@ -163,5 +163,5 @@ def _schedules(events: Mapping[str, AsyncInvocations]) -> Iterable[Schedule]:
 
 
 def _tick(invocations: AsyncInvocations, at: datetime, *, told_when: bool) -> object:
-    """Invoke with what EventBridge Scheduler is told to pass on."""
+    """Invoke with the input that EventBridge Scheduler is configured to pass."""
     return invocations.accept({"why": "tick", **({"at": format_time(at)} if told_when else {})})

@@ -1,4 +1,4 @@
-"""The kubeconfig of `local up`: made of those of its clusters, and there for as long as they run."""
+"""The kubeconfig of `local up`, merged from those of its clusters; it exists while they run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from nodesmith_cli.local.places import numbered
 from nodesmith_cli.preconditions import MOST_CLUSTERS
 
 CONTEXT = "nodesmith-local"
-"""The context of the first cluster; that of the second is `nodesmith-local-2`."""
+"""The context of the first cluster; the second one's is `nodesmith-local-2`."""
 _CONTEXTS = [numbered(CONTEXT, number) for number in range(1, MOST_CLUSTERS + 1)]
 _LISTS = ("clusters", "users", "contexts")
 
 
 def renamed(kubeconfig: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a kubeconfig of one cluster, which calls it, its user and its context by this name."""
+    """Return a single-cluster kubeconfig with its cluster, user and context renamed to `name`."""
     ((cluster,), (user,), (context,)) = (kubeconfig[each] for each in _LISTS)
     return {
         **kubeconfig,
@@ -37,17 +37,17 @@ def renamed(kubeconfig: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def merged(kubeconfigs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return one with the clusters, users and contexts of all; the current context is that of the first."""
+    """Return a kubeconfig with all clusters, users and contexts; the current context is the first one's."""
     together = {each: [item for one in kubeconfigs for item in one[each]] for each in _LISTS}
     return {**kubeconfigs[0], **together}
 
 
 @contextmanager
 def kubeconfig_at(path: Path, kubeconfig: Mapping[str, Any]) -> Iterator[Path]:
-    """Write the kubeconfig, readable by its owner only, for as long as its servers live.
+    """Write the kubeconfig, readable by its owner only, and remove it at the end of the block.
 
-    It goes at the end also where `kubectl config use-context` has written to it. Raises Rejected rather than overwrite
-    a file that leads to another cluster, a local one that runs included.
+    It is also removed if `kubectl config use-context` has changed it. Raises Rejected instead of overwriting a file
+    that refers to another cluster, including a local one that is still running.
     """
     text = yaml.safe_dump(dict(kubeconfig), sort_keys=False)
     try:
@@ -72,12 +72,12 @@ def _refuse_anothers(path: Path) -> None:
     text = path.read_text(encoding="utf-8", errors="replace")
     if not _is_ours(text):
         raise Rejected(
-            f"{path}: leads to other clusters too and is left alone: name another with --kubeconfig"
+            f"{path}: also contains other clusters and stays untouched: name another file with --kubeconfig"
         )
     running = next(filter(_answers, _servers(text)), "")
     if running:
         raise Rejected(
-            f"{path}: leads to a cluster that still runs at {running}: name another with --kubeconfig"
+            f"{path}: contains a cluster that still runs at {running}: name another file with --kubeconfig"
         )
 
 
@@ -86,7 +86,7 @@ def _servers(text: str) -> list[str]:
 
 
 def _answers(server: str) -> bool:
-    """Return whether anybody listens at a URL, as a server that was killed does not."""
+    """Return whether a server listens at a URL, which one that was killed does not."""
     try:
         where = urlsplit(server)
         with socket.create_connection((str(where.hostname), where.port or 80), timeout=1):

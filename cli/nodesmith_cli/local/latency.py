@@ -1,4 +1,4 @@
-"""How long pods waited, step by step, from the timeline: seconds of the cluster's time from pending to each step."""
+"""Pods' waiting times from the timeline: seconds of the cluster's time from pending to each step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEPS = (LAUNCHED, REGISTERED, READY, BOUND)
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """From pending to one step, over the pods that went all the way."""
+    """The time from pending to one step, over the pods that reached a node."""
 
     step: str
     p50_seconds: float
@@ -25,8 +25,8 @@ class Latency:
 def latencies(timeline: Iterable[Entry], claim_of_node: Mapping[str, str]) -> tuple[Latency, ...]:
     """Measure each step for the pods that went from pending to a node with a NodeClaim.
 
-    `launched` and `registered` are milestones of the pod's claim, `ready` of its node; they count as 0 seconds where
-    they came before the pod. `claim_of_node` gives the claim's name by the node's. A step nobody made is left out.
+    `launched` and `registered` are milestones of the pod's claim, `ready` of its node; they count as 0 seconds if they
+    precede the pod. `claim_of_node` maps a node's name to its claim's. A step that no pod made is omitted.
     """
     first: dict[tuple[str, str], Entry] = {}
     for entry in timeline:

@@ -1,7 +1,7 @@
-"""Lambda's detection of recursive loops: how often each function has run in the chain that led to an invocation.
+"""Lambda's recursive-loop detection: how often each function has run in the chain behind an invocation.
 
-Lambda writes the chain into the trace header of an invocation (`Lineage=ID:COUNT|ID:COUNT`), an AWS SDK in the function
-sends the header along with each call, and SQS and Lambda keep it with the message or the event that the call sends:
+Lambda writes the chain into the invocation's trace header (`Lineage=ID:COUNT|ID:COUNT`). The AWS SDK in the function
+sends the header with each call, and SQS and Lambda keep it with the resulting message or event:
 https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
 """
 
@@ -15,10 +15,10 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 RecursiveLoop = Literal["Allow", "Terminate"]
-"""What a function asks for; Terminate is Lambda's default."""
+"""A function's setting; Terminate is Lambda's default."""
 HEADER, ATTRIBUTE = "X-Amzn-Trace-Id", "AWSTraceHeader"
 LONGEST_CHAIN = 16
-"""Runs of one function in one chain; Lambda ends it at the next one."""
+"""Runs of one function in one chain; Lambda ends the chain at the next one."""
 _ROOT = "Root=1-00000000-000000000000000000000000"
 
 _current: ContextVar[str] = ContextVar("trace", default="")
@@ -32,12 +32,12 @@ def runs(trace: str) -> dict[str, int]:
 
 
 def is_over(trace: str, function: str) -> bool:
-    """Whether Lambda ends the chain of this trace header before it runs the function, given by name, again."""
+    """Return whether Lambda ends this trace header's chain instead of running the function (a name) again."""
     return runs(trace).get(_id(function), 0) >= LONGEST_CHAIN
 
 
 def invoked(traces: Iterable[str], function: str) -> str:
-    """Return the trace header of a run of the function, given by name, that calls with these headers have led to."""
+    """Return the trace header of a run of the function (a name) that calls with these headers have caused."""
     chain: dict[str, int] = {}
     for trace in traces:
         for other, count in runs(trace).items():
@@ -48,7 +48,7 @@ def invoked(traces: Iterable[str], function: str) -> str:
 
 @contextmanager
 def running_with(trace: str) -> Iterator[None]:
-    """Let this thread's calls carry a trace header until the end of the block."""
+    """Attach a trace header to this thread's calls during the block."""
     token = _current.set(trace)
     try:
         yield
@@ -57,7 +57,7 @@ def running_with(trace: str) -> Iterator[None]:
 
 
 def add_header(**call: Any) -> None:
-    """Add the trace header of this thread's invocation to a request; a handler of botocore's event `before-call`."""
+    """Add this thread's trace header to a request; a handler of botocore's event `before-call`."""
     if _current.get():
         call["params"]["headers"].setdefault(HEADER, _current.get())
 

@@ -1,4 +1,4 @@
-"""Where the parts of a local system write what they have to say: a file, so that the terminal stays the user's."""
+"""Log output of a local system: it goes to a file, so that the terminal stays free for the user."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ _OURS = ("nodesmith", "nodesmith_cli", "nodesmith_forwarder", "werkzeug", "urlli
 
 @contextmanager
 def logs_to(path: Path) -> Iterator[TextIO]:
-    """Send our loggers to a new file until the end of the block. Raises Rejected where it cannot be written."""
+    """Send our loggers to a new file during the block. Raises Rejected if the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w", encoding="utf-8", buffering=1)
     except OSError as error:
-        raise Rejected(f"{path}: {error.strerror}: name a folder that can be written with --keep") from None
-    for concern in Concern:  # powertools keeps a logger per name, and it the standard output of its first day
+        raise Rejected(f"{path}: {error.strerror}: name a writable folder with --keep") from None
+    for (
+        concern
+    ) in Concern:  # powertools caches a logger for each name, bound to the standard output of its creation
         logging.root.manager.loggerDict.pop(concern, None)
     handler = logging.StreamHandler(file)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s"))

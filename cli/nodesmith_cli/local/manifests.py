@@ -1,4 +1,4 @@
-"""Manifests from files: what can be read goes on, what cannot is a fault that names file, document, line and field."""
+"""Manifests from files: readable objects are kept; others become faults with file, document, line and field."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ Identity: TypeAlias = tuple[Hashable, ...]
 _SUFFIXES = (".yaml", ".yml", ".json")
 _GZIP = b"\x1f\x8b"
 _MOST_FOR_ONE, _ALWAYS = 200, 2**26
-"""Bytes that one compressed byte may become, manifests of a large cluster some fifty; and how many are fine anyway."""
+"""The most bytes that one compressed byte may expand to, and the size that is always allowed.
+
+Manifests of a large cluster expand about fifty times.
+"""
 _LONGEST_SHOWN = 253
-"""Characters of a name or a field that are shown; an API server takes no longer names."""
+"""Characters of a name or field to show; an API server accepts no longer names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that cannot be used, and where it is. `line` counts from 1; 0 and "" where there is none."""
+    """Something that cannot be used, and its place. `line` counts from 1; 0 and "" mean unknown."""
 
     message: str
     file: str
@@ -48,20 +51,20 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object as a file holds it."""
+    """One object as a file contains it."""
 
     manifest: Mapping[str, Any]
     file: str
     number: int = 1
-    """of the document in its file, from 1"""
+    """The number of the document in its file, from 1."""
     node: yaml.Node | None = field(default=None, repr=False, compare=False)
     first_line: int = 1
     text: str = field(default="", repr=False, compare=False)
-    """what the file says of it; of a List with all its items"""
+    """The source text; for an item of a List, that of the whole List."""
     was: Document | None = field(default=None, repr=False, compare=False)
-    """what it has been converted from"""
+    """The document that this one was converted from."""
     field_of_old: Callable[[str], str] | None = field(default=None, repr=False, compare=False)
-    """gives, for a field of it, where that was in the old object; empty for what was not there"""
+    """Maps a field to its path in the old object, or to "" for a field that did not exist there."""
 
     @property
     def object(self) -> str:
@@ -76,16 +79,16 @@ class Document:
 
     @property
     def identity(self) -> Identity:
-        """What tells objects of a cluster apart; a generated name never comes twice."""
+        """The key that identifies the object in a cluster; a generated name is always unique."""
         metadata = self.manifest["metadata"]
         group = str(self.manifest["apiVersion"]).rpartition("/")[0]
         name = metadata.get("name") or object()
         return group, self.manifest["kind"], metadata.get("namespace") or "default", name
 
     def fault(self, message: str, field: str = "") -> Fault:
-        """Return a fault of this object; its line is the field's, or that of the nearest parent there is.
+        """Return a fault of this object, at the line of `field` or of its nearest existing parent.
 
-        What has been converted is told of by its old field, which is what the file has.
+        For a converted object, the fault names the old field, which is the one in the file.
         """
         if self.was is not None and self.field_of_old is not None:
             old = self.field_of_old(field)
@@ -97,7 +100,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """Everything that was read, in order, and everything that could not be."""
+    """All objects that were read, in order, and all faults."""
 
     documents: tuple[Document, ...] = ()
     faults: tuple[Fault, ...] = ()
@@ -108,10 +111,10 @@ class Manifests:
 
 
 def load_manifests(paths: Sequence[str]) -> Manifests:
-    """Read files, folders (their YAML and JSON files by name, not the folders in them) and `-` for standard input.
+    """Read files, folders (their YAML and JSON files by name, without subfolders) and `-` for standard input.
 
-    Each may be compressed with gzip. A List gives its items; of documents about one object the last holds. Nothing
-    raises: what is wrong is in `faults`.
+    Each may be compressed with gzip. A List yields its items; of several documents for one object, the last takes
+    precedence. Never raises: problems are in `faults`.
     """
     documents: dict[Identity, Document] = {}
     faults: list[Fault] = []
@@ -122,15 +125,15 @@ def load_manifests(paths: Sequence[str]) -> Manifests:
             case Document():
                 earlier = documents.get(found.identity)
                 if earlier is not None:
-                    faults.append(earlier.fault(f"is given again in {found.place}, which holds"))
+                    faults.append(earlier.fault(f"is given again in {found.place}, which takes precedence"))
                 documents[found.identity] = found
     return Manifests(tuple(documents.values()), tuple(faults))
 
 
 def read_documents(paths: Sequence[str], most_values: int = MOST_NODES) -> Iterator[Document | Fault]:
-    """Yield everything that the files hold, in order, those given twice twice. See `load_manifests`.
+    """Yield everything in the files, in order, duplicates included. See `load_manifests`.
 
-    A document of more than `most_values` values is refused, unless it is JSON.
+    A document with more than `most_values` values is refused, unless it is JSON.
     """
     for path in paths:
         yield from _read(path, most_values)
@@ -151,7 +154,7 @@ def _read(path: str, most_values: int) -> Iterator[Document | Fault]:
         except (OSError, EOFError, zlib.error) as error:
             yield Fault(getattr(error, "strerror", None) or str(error), name)
         except UnicodeDecodeError as error:
-            yield Fault(f"not text in UTF-8: byte {error.start} is {error.object[error.start]:#04x}", name)
+            yield Fault(f"not UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}", name)
         else:
             yield from _documents(name, text, most_values)
 
@@ -161,19 +164,22 @@ def _content(file: Path | str) -> bytes:
 
 
 def _unzipped(data: bytes) -> bytes:
-    """Raises OSError, EOFError or zlib.error where it is no gzip, or a bomb."""
+    """Return the data, uncompressed.
+
+    Raises OSError, EOFError or zlib.error for invalid gzip or a decompression bomb.
+    """
     if not data.startswith(_GZIP):
         return data
     with gzip.GzipFile(fileobj=BytesIO(data)) as file:
         most = max(_ALWAYS, _MOST_FOR_ONE * len(data))
         text = file.read(most + 1)
     if len(text) > most:
-        raise OSError(f"more than {most:,} bytes once it is uncompressed")
+        raise OSError(f"more than {most:,} bytes when uncompressed")
     return text
 
 
 def _files(path: Path) -> Sequence[Path | str]:
-    """Return the manifests of a folder, or the file itself. Raises OSError where there is nothing of the name."""
+    """Return the manifests of a folder, or the file itself. Raises OSError if the path does not exist."""
     path.stat()
     if not path.is_dir():
         return [path]
@@ -199,11 +205,11 @@ def _documents(file: str, text: str, most_values: int) -> Iterator[Document | Fa
         if value is not None:
             yield from _objects(Document(value, file, number, node, first_line, part))
     if number == 0:
-        yield Fault("holds no object" if text.strip() else "is empty", file)
+        yield Fault("contains no object" if text.strip() else "is empty", file)
 
 
 def _objects(document: Document) -> Iterator[Document | Fault]:
-    """Yield the document, or the items of a List, each checked for what makes it a Kubernetes object."""
+    """Yield the document, or a List's items, each checked for the basic fields of a Kubernetes object."""
     manifest: Any = document.manifest
     if isinstance(manifest, Mapping) and _is_list(manifest):
         yield from _items(document)
@@ -220,7 +226,7 @@ def _objects(document: Document) -> Iterator[Document | Fault]:
 
 
 def _is_list(manifest: Mapping[str, Any]) -> bool:
-    """Tell a List, and a PodList or the like, whose items need not repeat their kind."""
+    """Return whether this is a List, or a PodList or the like, whose items may omit their kind."""
     kind = manifest.get("kind")
     return isinstance(kind, str) and (kind == "List" or (kind.endswith("List") and "items" in manifest))
 
@@ -242,7 +248,7 @@ def _items(document: Document) -> Iterator[Document | Fault]:
 
 
 def _item_nodes(node: yaml.Node | None, items: Any) -> Sequence[yaml.Node | None] | None:
-    """Return the node of each item; None where the items are no list."""
+    """Return the node of each item, or None if the items are not a list."""
     if not isinstance(items, (list, tuple)):
         return None
     if not isinstance(node, yaml.MappingNode):

@@ -1,4 +1,4 @@
-"""What the local system does with a cluster's objects, whichever API server holds them."""
+"""The interface to a cluster's objects that the local system uses with any API server."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from nodesmith_cli.local.apiserver.store import Write
 
 
 class Kinds(Protocol):
-    """The kinds that are served at this moment."""
+    """The kinds that are currently served."""
 
     def __iter__(self) -> Iterator[Resource]:
-        """Return all of them."""
+        """Iterate over all kinds."""
 
     def of(self, obj: View) -> Resource:
-        """Find a manifest's kind. Raises ApiError 400."""
+        """Return a manifest's kind. Raises ApiError 400."""
 
 
 class Objects(Protocol):
-    """A cluster's objects. `resource` is a plural, with its group where that alone would be ambiguous.
+    """A cluster's objects. `resource` is a plural, with its group where the plural is ambiguous.
 
-    What the server refuses is raised as ApiError with its status code; LookupError says that it serves no such
-    resource, Transient that it cannot be reached. `Store` is one of these, `ServerObjects` the other.
+    A refusal raises ApiError with the server's status code, an unknown resource LookupError, an unreachable server
+    Transient. `Store` and `ServerObjects` implement it.
     """
 
     @property
@@ -35,18 +35,18 @@ class Objects(Protocol):
         """Return one object. Raises ApiError 404."""
 
     def find(self, resource: str, name: str, namespace: str = "") -> View | None:
-        """Return one object, or None."""
+        """Return one object, or None where there is none."""
 
     def list(
         self, resource: str, namespace: str = "", *, labels: str = "", fields: str = ""
     ) -> Sequence[View]:
-        """Return the objects that match the selectors, of all namespaces unless one is named."""
+        """Return the objects that match the selectors, by default in all namespaces."""
 
     def watch(self, resource: str, namespace: str = "") -> Watcher:
-        """Follow a resource from now on, until the watcher is closed."""
+        """Watch a resource from now on, until the watcher is closed."""
 
     def create(self, resource: str, obj: View, write: Write | None = None) -> View:
-        """Create an object, in the namespace `default` where it names none but needs one."""
+        """Create an object; a namespaced one without a namespace goes to `default`."""
 
     def apply(self, resource: str, obj: View, *, write: Write | None = None) -> Any:
         """Apply a manifest server-side."""
@@ -54,7 +54,7 @@ class Objects(Protocol):
     def patch(
         self, resource: str, name: str, patch: Any, namespace: str = "", *, subresource: str = ""
     ) -> View:
-        """Merge into an object (RFC 7396), or only into its status."""
+        """Apply a merge patch (RFC 7396) to an object, or only to its status."""
 
     def delete(self, resource: str, name: str, namespace: str = "") -> Any:
         """Delete an object."""

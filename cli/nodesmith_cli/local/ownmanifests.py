@@ -1,4 +1,4 @@
-"""Manifests as each of several local clusters is given them: EC2NodeClasses find that cluster's network and role."""
+"""Manifests adapted to one of several local clusters: its EC2NodeClasses select that cluster's network and role."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from nodesmith_cli.local.places import DISCOVERY_TAG
 
 _TERMS = ("subnetSelectorTerms", "securityGroupSelectorTerms")
 _SELECTORS = ("subnetSelector", "securityGroupSelector")
-"""Their names in an AWSNodeTemplate, where they are maps of tags."""
+"""The selectors' names in an AWSNodeTemplate, where they are maps of tags."""
 _NO_TAGS = ("aws-ids", "aws::")
-"""What the keys of such a map begin with that are no tags."""
+"""Prefixes of keys in such a map that are not tags."""
 
 
 def of_cluster(documents: Iterable[Document], cluster: str, first: str) -> list[Document]:
-    """Return the documents of a cluster. `first` is the cluster for which the files are written.
+    """Return the documents for a cluster. `first` is the cluster that the files are written for.
 
-    Clusters may have subnets with the same tags, so that selectors by tags ask for the cluster's own as well. Where a
-    role is the usual one of the first cluster, it becomes that of this one.
+    Clusters may have subnets with the same tags, so selectors by tags also get the cluster's own tag. The first
+    cluster's usual role becomes this cluster's.
     """
     return [_own(each, cluster, first) for each in documents]
 
@@ -51,7 +51,7 @@ def _spec_field(key: str, value: Any, cluster: str, first: str) -> Any:
 
 
 def _tags(tags: Any, cluster: str, first: str) -> Any:
-    """Return the tags with the cluster's own; what selects by ids or names stays as it is."""
+    """Return the tags with the cluster's own; selectors by ids or names stay unchanged."""
     if not isinstance(tags, Mapping) or any(str(key).startswith(_NO_TAGS) for key in tags):
         return tags
     return {**tags, DISCOVERY_TAG: cluster} if tags.get(DISCOVERY_TAG, first) == first else tags

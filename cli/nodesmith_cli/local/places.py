@@ -1,4 +1,4 @@
-"""Where a local run takes place, read off the manifests: the region of their zones, the cluster of their tags."""
+"""The place of a local run, derived from its manifests: the region of their zones, the cluster of their tags."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def region_of(manifests: Iterable[Mapping[str, Any]]) -> str:
-    """Return the region whose zones the manifests name, us-east-1 where they name none.
+    """Return the region whose zones the manifests name, us-east-1 if they name none.
 
-    What pods only prefer says nothing of where the cluster is, unless it is all that is named, and of one region.
-    Raises Rejected when they name zones of several regions: a cluster lives in one.
+    Preferences of pods count only if nothing else names a zone and they all name one region. Raises Rejected if the
+    manifests name zones of several regions, since a cluster lives in one.
     """
     given = list(manifests)
     found = _regions(pair for manifest in given for pair in _labels(manifest, but=_PREFERRED))
     if len(found) > 1:
         named = ", ".join(found[region] for region in sorted(found))
-        raise Rejected(f"zones of {len(found)} regions are named ({named}): choose one with --region")
+        raise Rejected(
+            f"the manifests name zones of {len(found)} regions ({named}): choose one with --region"
+        )
     preferred = found or _regions(pair for manifest in given for pair in _labels(manifest))
     return next(iter(preferred)) if len(preferred) == 1 else DEFAULT_REGION
 
@@ -48,7 +50,7 @@ def _regions(labels: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def zones_of(manifests: Iterable[Mapping[str, Any]], region: str, sold_in: Iterable[str]) -> tuple[str, ...]:
-    """Return the zones that the cluster has subnets in: three, as is usual, and those that the manifests name.
+    """Return the zones in which the cluster has subnets: three as usual, and those that the manifests name.
 
     `sold_in` are the region's zones.
     """
@@ -58,16 +60,16 @@ def zones_of(manifests: Iterable[Mapping[str, Any]], region: str, sold_in: Itera
 
 
 def _usual(known: list[str], named: set[str], region: str) -> list[str]:
-    """Those named first; then the region's own, which local zones such as us-west-2-lax-1a are not."""
+    """Return three zones: those that are named first, then the region's own before local zones (us-west-2-lax-1a)."""
     first = sorted(known, key=lambda zone: (zone not in named, len(zone) > len(region) + 1, zone))
     return first[:USUAL_ZONES]
 
 
 def cluster_of(manifests: Iterable[Mapping[str, Any]]) -> str:
-    """Return the cluster name that EC2NodeClasses select subnets and groups by (`karpenter.sh/discovery`).
+    """Return the cluster name by which EC2NodeClasses select subnets and groups (`karpenter.sh/discovery`).
 
-    The local network carries that tag, so that manifests of a real cluster find it; where they name none, or the local
-    default is among them, it is the default.
+    The local network carries that tag, so that manifests of a real cluster find it. Return the default name if the
+    manifests name none, or if it is among them.
     """
     nodeclasses = [m for m in manifests if m.get("kind") in {"EC2NodeClass", "AWSNodeTemplate"}]
     named = Counter(
@@ -82,18 +84,18 @@ def cluster_of(manifests: Iterable[Mapping[str, Any]]) -> str:
 
 
 def numbered(name: str, number: int) -> str:
-    """Name the first, second, … of several after the first: `web`, `web-2`, `web-3`.
+    """Return the name of the `number`th of several things: `web`, `web-2`, `web-3`.
 
-    A name is cut short where it would be longer than names of clusters may be.
+    A suffixed name is shortened to the maximum length of cluster names.
     """
     return name if number == 1 else f"{name[: LONGEST_NAME - 2]}-{number}"
 
 
 def selected_tags(nodeclasses: Iterable[Mapping[str, Any]]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the tags by which EC2NodeClasses select subnets, and security groups; of a key the first value.
+    """Return the tags by which EC2NodeClasses select subnets, and those for security groups, first values only.
 
-    The local network is given those too, `x` for what a pattern leaves open. What is to be the cluster's name is
-    `cluster_of`, and a `${VARIABLE}` that nobody has filled in is found nowhere.
+    The local network also gets these tags, with `x` for each wildcard. The cluster's name comes from `cluster_of`
+    instead, and tags with an unfilled `${VARIABLE}` are ignored.
     """
     parsed = [found for each in nodeclasses if (found := parse_nodeclass(each).value)]
     subnets = [term.tags for each in parsed for term in each.subnet_selector_terms]
@@ -116,9 +118,9 @@ def _first(selected: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _labels(value: Any, but: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every pair of key and text in a manifest: map entries, and key and values of label expressions.
+    """Yield every pair of key and text in a manifest: map entries, and keys with values of label expressions.
 
-    What is in a field of the name `but` is left out.
+    Fields named `but` are skipped.
     """
     if isinstance(value, Mapping):
         key, values = value.get("key"), value.get("values")

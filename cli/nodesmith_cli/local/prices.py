@@ -1,4 +1,4 @@
-"""Prices of nodes, from the catalogue that decisions are made with."""
+"""Prices of nodes, from the catalogue that decisions use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from nodesmith_cli.local.report import Price, PriceOf
 
 
 def prices(catalog: Catalog) -> PriceOf:
-    """Return the lookup by capacity type, instance type and zone."""
+    """Return the price lookup by capacity type, instance type and zone."""
     known = {
         (offering.capacity_type, name, offering.zone): Price(offering.price_hourly_usd, offering.estimated)
         for name, offerings in catalog.offerings.items()

@@ -1,4 +1,4 @@
-"""How a run shows that it is alive: live bars on a terminal, a line per stage everywhere else."""
+"""Progress display of a run: live bars on a terminal, otherwise a line for each stage."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _STEPS = {
     ("Node", READY): "nodes ready",
     ("Pod", BOUND): "pods bound",
 }
-"""In the order in which they usually come."""
+"""In their usual order."""
 
 
 class RunProgress:
-    """Follows a run: `stage` for what is being started, `entry` for what happens in the cluster. Thread-safe."""
+    """Follows a run: `stage` shows stages of the start, `entry` events in the cluster. Thread-safe."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -68,14 +68,14 @@ class RunProgress:
         self.close()
 
     def close(self) -> None:
-        """Draw no more; tell what has not been told yet."""
+        """Stop drawing, and print what has not been printed yet."""
         self._progress.stop()
         with self._lock:
             self._tell(list(_STEPS))
 
     @contextmanager
     def stage(self, what: str) -> Iterator[None]:
-        """Show one stage of the start, and how long it took."""
+        """Show one stage of the start and its duration."""
         began = time.monotonic()
         bar = self._progress.add_task(what, total=1, note="")
         yield
@@ -85,7 +85,7 @@ class RunProgress:
             self._console.print(f"{what}: {took}")
 
     def entry(self, entry: Entry) -> None:
-        """Count a milestone, and show how far its step has come."""
+        """Count a milestone and show its step's progress."""
         step = entry.object.partition("/")[0], entry.what
         with self._lock:
             self._seen[step] += 1
@@ -101,7 +101,7 @@ class RunProgress:
                 self._draw(step)
 
     def _tell(self, steps: list[tuple[str, str]]) -> None:
-        """Without a terminal: a line for each step that got further since it was told last."""
+        """Without a terminal, print a line for each step that has advanced since its last line."""
         for step in steps:
             if not self._live and self._seen[step] and self._seen[step] != self._told.get(step):
                 self._told[step] = self._seen[step]
@@ -110,7 +110,7 @@ class RunProgress:
                 )
 
     def _draw(self, step: tuple[str, str]) -> None:
-        """On a terminal: the step's bar. Nodes that EC2 did not have are claims that are deleted again."""
+        """On a terminal, draw the step's bar. Deleted claims do not count: EC2 had no nodes for them."""
         done, claims = self._seen[step], self._seen["NodeClaim", CLAIMED] - self._seen["NodeClaim", DELETED]
         whole = max(done, self._seen["Pod", PENDING] if step[0] == "Pod" else claims)
         if step not in self._bars:

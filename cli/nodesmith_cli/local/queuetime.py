@@ -1,4 +1,4 @@
-"""The seam that lets moto's SQS live by our clock: delays, visibility timeouts and long polls pass at its speed."""
+"""A patch that puts moto's SQS on our clock: delays, visibility timeouts and long polls follow its speed."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from moto.sqs import models
 from nodesmith_cli.local.clock import LocalClock
 
 _GLANCE_SECONDS = 0.25
-"""Of life. So late at most does a long poll notice that it is to end."""
+"""Real seconds: the longest time until a long poll notices that it must end."""
 _MOMENT_SECONDS = 0.001
-"""Of life. A message is due after its time, not at it."""
+"""Real seconds. A message is due after its time, not at it."""
 
 
 class _Stopped(Exception):
-    """A long poll ends before its time."""
+    """Ends a long poll early."""
 
 
 @contextmanager
 def queues_run_on(clock: LocalClock, stopping: threading.Event | None = None) -> Iterator[None]:
-    """Put moto's queues of this process on the clock until the end of the block.
+    """Put moto's queues in this process on the clock during the block.
 
-    Once `stopping` is set, long polls end, so that whoever polls can be long at it and still be stopped at once.
+    Once `stopping` is set, long polls end, so pollers can wait long and still stop at once.
     """
 
     def wait_for_messages(queue: Any, _: float) -> None:
-        with queue._messages_lock:  # noqa: SLF001 - moto's own; its method would look once a second of life
+        with queue._messages_lock:  # noqa: SLF001 - moto's own lock; its method would poll once a real second
             queue._messages_lock.wait_for(lambda: queue.messages, timeout=until_due(queue))  # noqa: SLF001
         if stopping is not None and stopping.is_set():
             raise _Stopped
@@ -50,7 +50,7 @@ def queues_run_on(clock: LocalClock, stopping: threading.Event | None = None) ->
             return []
 
     def delete_message(queue: Any, receipt_handle: str) -> None:
-        with queue._messages_lock:  # noqa: SLF001 - without it a message that is sent meanwhile is lost
+        with queue._messages_lock:  # noqa: SLF001 - without the lock, a message that is sent meanwhile is lost
             delete(queue, receipt_handle)
 
     def seconds(_: Any = None) -> float:

@@ -1,4 +1,4 @@
-"""When a local run is over: nothing is on its way any more, and what is still pending has been looked at in vain."""
+"""The end of a local run: nothing is under way, and nothing more can be done for pending pods."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from nodesmith.model.karpenter.nodeclaimconditions import DISRUPTION_REASON
 from nodesmith_cli.local.timeline import View, condition, pod_key, reference
 
 CALM = timedelta(seconds=20)
-"""How long nothing may have happened before refused pods count as stuck; a retry, or a change, comes sooner."""
+"""How long the cluster must be unchanged before refused pods count as stuck; retries and changes come sooner."""
 FOR_GOOD = datetime.max.replace(tzinfo=UTC)
-"""When a pod was refused for what it is itself, whatever the cluster looks like."""
+"""The time for pods that were refused for their own properties, regardless of the cluster."""
 REPLICATED = ("deployments", "replicasets", "statefulsets")
 WORKLOADS = (*REPLICATED, "daemonsets", "jobs")
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A cluster at one moment, as its API server shows it, and when something last happened in it."""
+    """A cluster at one moment, as its API server shows it, and the time of its last change."""
 
     now: datetime
     last_change: datetime
     refused: Mapping[str, datetime] = field(default_factory=dict)
-    """pods (namespace/name) for which the last decision about them bought nothing, and as of when it knew them"""
+    """Pods (namespace/name) for which the last decision bought nothing, with the time of its knowledge."""
     calm: timedelta = CALM
     pods: Iterable[View] = ()
     nodeclaims: Iterable[View] = ()
     nodepools: Iterable[View] = ()
-    """and EC2NodeClasses, whatever they are called"""
+    """NodePools and EC2NodeClasses, under current and old names."""
     workloads: Mapping[str, Iterable[View]] = field(default_factory=dict)
-    """by resource: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs"""
+    """By resource: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs."""
 
 
 def unrest(scene: Scene) -> str:
-    """Return the first thing that is still under way; empty when all is quiet."""
+    """Return the first thing that is still under way, or "" if the cluster is quiet."""
     return (
         _growing(scene)
         or _joining(scene.nodeclaims)
@@ -49,7 +49,7 @@ def unrest(scene: Scene) -> str:
 
 
 def undecided_nodepools(nodepools: Iterable[View]) -> list[str]:
-    """Name (`Kind/name`) the NodePools, and EC2NodeClasses, of which nobody has said yet whether they are ready."""
+    """Return the NodePools and EC2NodeClasses (`Kind/name`) without a known readiness."""
     return [
         reference(pool)
         for pool in nodepools
@@ -58,7 +58,7 @@ def undecided_nodepools(nodepools: Iterable[View]) -> list[str]:
 
 
 def _growing(scene: Scene) -> str:
-    """Controllers have not made all the pods yet. A StatefulSet makes the next one when the last one runs."""
+    """Return a workload that does not have all its pods yet. A StatefulSet creates a pod when the last one runs."""
     held_up = {owner for pod in scene.pods if _is_waiting(pod) for owner in _owners(pod)}
     for resource in REPLICATED:
         for each in scene.workloads.get(resource, ()):
@@ -66,16 +66,16 @@ def _growing(scene: Scene) -> str:
             if _is_observed(each) and each["metadata"].get("uid") in held_up:
                 continue
             if not _is_observed(each) or status.get("replicas", 0) != spec.get("replicas", 1):
-                return f"{each['kind']}/{each['metadata']['name']} has not all its pods"
+                return f"{each['kind']}/{each['metadata']['name']} does not have all its pods yet"
     for resource in WORKLOADS[len(REPLICATED) :]:
         for each in scene.workloads.get(resource, ()):
             if not each.get("status"):
-                return f"{each['kind']}/{each['metadata']['name']} has not been looked at"
+                return f"{each['kind']}/{each['metadata']['name']} has no status yet"
     return ""
 
 
 def _owners(pod: View) -> Iterable[str]:
-    """Return the uids of the StatefulSets that a pod belongs to: one, or none."""
+    """Return the uids of the StatefulSets that a pod belongs to: one or none."""
     references = pod["metadata"].get("ownerReferences") or ()
     return [str(each["uid"]) for each in references if each.get("kind") == "StatefulSet"]
 
@@ -104,7 +104,7 @@ def _starting(pods: Iterable[View]) -> str:
 
 
 def _ending(scene: Scene) -> str:
-    """What is being deleted goes, step by step; where nothing happens any more something holds it."""
+    """Return an object whose deletion is in progress; if nothing happens for a while, something blocks it."""
     if scene.now - scene.last_change < scene.calm:
         for kind, objects in (("NodeClaim", scene.nodeclaims), ("Pod", scene.pods)):
             for each in objects:
@@ -114,17 +114,18 @@ def _ending(scene: Scene) -> str:
 
 
 def _unresolved(scene: Scene) -> str:
-    """A pod that was refused while nobody knew whether a NodePool is ready has not been looked at in earnest."""
+    """Return a NodePool of unknown readiness while pods wait: refusals from that time are provisional."""
     undecided = undecided_nodepools(scene.nodepools)
     if undecided and any(_is_waiting(pod) for pod in scene.pods):
-        return f"{undecided[0]} is not known to be ready or not"
+        return f"{undecided[0]} has no known readiness yet"
     return ""
 
 
 def _undecided(scene: Scene) -> str:
-    """A pending pod is over and done with when it was refused by who looked after the last change had settled.
+    """Return a pending pod that a decision may still help.
 
-    However slow this machine is: that nothing happens for a while may mean that nobody has looked yet.
+    A pod is done if a decision refused it with knowledge from after the last change settled. A quiet period alone is no
+    proof, since on a slow machine a decision may still be due.
     """
     settled = scene.last_change + scene.calm
     for pod in filter(_is_waiting, scene.pods):
@@ -132,7 +133,7 @@ def _undecided(scene: Scene) -> str:
         if looked is None:
             return f"Pod/{pod_key(pod)} waits for a decision or for its node"
         if scene.now < settled or looked < settled:
-            return f"Pod/{pod_key(pod)} may be helped by what has just happened"
+            return f"Pod/{pod_key(pod)} may benefit from the latest change"
     return ""
 
 

@@ -1,6 +1,6 @@
-"""How a command in another terminal finds the local system that runs: its kubeconfig says where AWS is, and what time.
+"""Discovery of a running local system by other commands: its kubeconfig contains AWS's URL and the clock.
 
-It says so where kubeconfigs have room for what tools add, in an extension of the cluster; kubectl passes over it.
+It uses an extension of the cluster, the place for additions by tools in a kubeconfig; kubectl ignores it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXTENSION = "nodesmith.dev/local"
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A local system as other processes see it. `clusters` are the names of its clusters, by context."""
+    """A local system as other processes see it. `clusters` maps contexts to cluster names."""
 
     kubeconfig: Path
     aws_url: str
@@ -31,22 +31,22 @@ class Reached:
     clock: LocalClock
     clusters: Mapping[str, str]
     current: str
-    """the context that kubectl takes where none is named"""
+    """The context that kubectl uses by default."""
 
     def client(self, service: str) -> Any:
-        """Return a boto3 client of a service of its AWS."""
+        """Return a boto3 client of a service of the system's AWS."""
         return local_client(service, self.region, self.aws_url)
 
 
 def default_kubeconfig() -> Path:
-    """Name the file that `local up` writes where the user names none."""
+    """Return the path that `local up` writes by default."""
     return Path.home() / ".kube" / "nodesmith-local"
 
 
 def reachable(
     kubeconfig: Mapping[str, Any], aws_url: str, region: str, clock: LocalClock, cluster: str
 ) -> dict[str, Any]:
-    """Return a kubeconfig of one cluster that also says what `reach` has to know. `cluster` is its name on EKS."""
+    """Return a single-cluster kubeconfig with the data for `reach`. `cluster` is the cluster's name on EKS."""
     told = {"aws": aws_url, "region": region, "clock": clock.to_json(), "cluster": cluster}
     (named,) = kubeconfig["clusters"]
     reached = {**named["cluster"], "extensions": [{"name": EXTENSION, "extension": told}]}
@@ -54,12 +54,12 @@ def reachable(
 
 
 def reach(kubeconfig: Path) -> Reached:
-    """Read what `reachable` wrote. Raises Rejected where nothing runs there, or something else does."""
+    """Return the system that `reachable` described. Raises Rejected if the file does not exist or has no such data."""
     try:
         found = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise Rejected(
-            f"nothing runs: there is no {kubeconfig}: start `nodesmith local up` in another terminal, "
+            f"no local system runs: there is no {kubeconfig}: start `nodesmith local up` in another terminal, "
             "or name the kubeconfig that it wrote with --kubeconfig"
         ) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -67,7 +67,8 @@ def reach(kubeconfig: Path) -> Reached:
     told = _told(found)
     if not told:
         raise Rejected(
-            f"{kubeconfig}: leads to a cluster that `nodesmith local up` has not made: name its with --kubeconfig"
+            f"{kubeconfig}: refers to a cluster that `nodesmith local up` did not create: "
+            "name the kubeconfig that it wrote with --kubeconfig"
         )
     any_of_them = next(iter(told.values()))
     clock = LocalClock.from_json(any_of_them["clock"])
@@ -77,13 +78,13 @@ def reach(kubeconfig: Path) -> Reached:
 
 
 def now_at(kubeconfig: str) -> datetime:
-    """Return the time of the cluster behind a kubeconfig, or a context: a local one may live faster than life."""
+    """Return the current time of the cluster behind a kubeconfig or context; a local clock may run fast."""
     system = _reached(kubeconfig)
     return system.clock.now() if system else datetime.now(UTC)
 
 
 def one_of_several(kubeconfig: str) -> str:
-    """Name the cluster behind a kubeconfig, or a context, where it is one of several of a local system; else empty."""
+    """Return the name of the cluster behind a kubeconfig or context if its local system has several, else ""."""
     system = _reached(kubeconfig)
     if system is None or len(system.clusters) == 1:
         return ""
@@ -92,7 +93,7 @@ def one_of_several(kubeconfig: str) -> str:
 
 
 def _reached(kubeconfig: str) -> Reached | None:
-    """Reach the local system behind a kubeconfig, or a context of the usual one; None where there is none."""
+    """Return the local system behind a kubeconfig, or behind a context of the usual one; None if there is none."""
     path = kubeconfig if Path(kubeconfig).is_file() else os.environ.get("KUBECONFIG", "")
     try:
         return reach(Path(path)) if path else None
@@ -101,7 +102,7 @@ def _reached(kubeconfig: str) -> Reached | None:
 
 
 def _told(kubeconfig: Any) -> dict[str, Mapping[str, str]]:
-    """Return what `reachable` has written of each cluster, by context."""
+    """Return the data that `reachable` wrote for each cluster, by context."""
     if not isinstance(kubeconfig, dict):
         return {}
     told = {

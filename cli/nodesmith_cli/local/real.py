@@ -1,4 +1,4 @@
-"""A cluster of Kubernetes' own parts on this machine, with what nodesmith needs in it: its CRDs, and rights."""
+"""A cluster of Kubernetes' own parts on this machine, with nodesmith's CRDs and permissions."""
 
 from __future__ import annotations
 
@@ -26,22 +26,25 @@ _ESTABLISHED_WITHIN_SECONDS = 20
 _RBAC = frozenset({"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
 _ADMISSION = frozenset({"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"})
 _FUNCTIONS = "nodesmith:functions"
-"""The group of functions that all sign with one key: they read and write, and cannot be told apart."""
+"""The group of functions that all sign with one key: they read and write, and cannot be distinguished."""
 CLUSTER_NAME = "CLUSTER_NAME"
-"""Where the names of users in the manifests have the name of a cluster; forwarder/kustomization.yaml puts it there."""
+"""The placeholder for the cluster's name in the manifests; forwarder/kustomization.yaml replaces it."""
 
 
 def functions_of(access_key: str, cluster: str) -> Authenticate:
-    """Know the functions of a cluster by the access key that signs their tokens, as access entries know their roles."""
+    """Return an authenticator that accepts a cluster's functions by the access key that signs their tokens.
+
+    Access entries on EKS identify the functions by their roles instead.
+    """
     user = User(f"nodesmith:writer:{cluster}", (_FUNCTIONS,))
     return lambda token: user if access_key_of(token) == access_key else None
 
 
 class RealCluster(Started):
-    """A context manager; inside it kube-apiserver, controllers, scheduler and kwok run. Logs go into `folder`.
+    """A context manager; inside it kube-apiserver, controllers, scheduler and kwok run. Logs go to `folder`.
 
-    `authenticate` knows the bearer tokens that the API server does not know itself. `rights` names a cluster whose
-    functions may do what the manifests of a deployment allow them; empty: none may. Port 0 takes a free one.
+    `authenticate` accepts bearer tokens that the API server does not know. `rights` names a cluster whose functions get
+    the permissions of a deployment's manifests, empty for none. Port 0 takes a free one.
     """
 
     kwok = True
@@ -61,12 +64,12 @@ class RealCluster(Started):
 
     @property
     def url(self) -> str:
-        """The API server's base URL, without a slash at the end."""
+        """The API server's base URL, without a trailing slash."""
         return self.plane.url
 
     @property
     def ca_bundle(self) -> str:
-        """The base64 of its CA's certificate."""
+        """The CA's certificate, PEM in base64."""
         return self.plane.ca_bundle
 
     @property
@@ -75,11 +78,11 @@ class RealCluster(Started):
         return self.plane.admin_token
 
     def kubeconfig(self) -> Object:
-        """Return the administrator's kubeconfig, ready to be written as JSON or YAML."""
+        """Return the administrator's kubeconfig, to be written as JSON or YAML."""
         return self.plane.kubeconfig()
 
     def _start(self, stack: ExitStack) -> None:
-        """Raises Rejected where a part does not become ready."""
+        """Start the control plane and prepare it. Raises Rejected if a part does not become ready."""
         stack.enter_context(self.plane)
         self.objects = ServerObjects(self.url, self.ca_bundle, self.token)
         install_crds(self.objects)
@@ -88,7 +91,7 @@ class RealCluster(Started):
 
 
 def install_crds(objects: Objects) -> None:
-    """Create nodesmith's CRDs, and wait until they are served. Raises Rejected where they are not after 20 s."""
+    """Create nodesmith's CRDs and wait until they are served. Raises Rejected if that takes more than 20 s."""
     wanted = {objects.create(_CRD, crd)["metadata"]["name"] for crd in custom_resource_definitions()}
     until = time.monotonic() + _ESTABLISHED_WITHIN_SECONDS
     while wanted := {name for name in wanted if not is_true(objects.get(_CRD, name), "Established")}:
@@ -98,9 +101,9 @@ def install_crds(objects: Objects) -> None:
 
 
 def grant_rights(objects: Objects, cluster: str) -> None:
-    """Give the users `nodesmith:reader:<cluster>` and `nodesmith:writer:<cluster>` what the manifests give them.
+    """Grant the users `nodesmith:reader:<cluster>` and `nodesmith:writer:<cluster>` the manifests' permissions.
 
-    Admission policies limit them where the API server has such; the embedded one has none.
+    Admission policies restrict them where the API server supports those; the embedded one does not.
     """
     kinds = _RBAC | {resource.kind for resource in objects.registry} & _ADMISSION
     for path in sorted(shipped("_base", "forwarder/base").glob("*.yaml")):
@@ -111,7 +114,7 @@ def grant_rights(objects: Objects, cluster: str) -> None:
 
 
 def _bound(manifest: Object, cluster: str) -> Object:
-    """Put the cluster's name into the users that a binding names; who reads may also be any of the functions."""
+    """Put the cluster's name into the users of a binding; readers also include the functions' group."""
     subjects = manifest.get("subjects") or []
     for each in subjects:
         each["name"] = each["name"].replace(CLUSTER_NAME, cluster)

@@ -1,4 +1,4 @@
-"""The outcome of a local run: nodes with their prices and pods, pods that stayed pending and why, and the timeline."""
+"""The outcome of a local run: nodes with prices and pods, pending pods with reasons, and the timeline."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ HOURS_A_MONTH, HOURS_A_YEAR = 730, 8760
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Dollars an hour; `estimated` where nobody has told us the price."""
+    """Dollars an hour; `estimated` if the price is not known exactly."""
 
     hourly_usd: float
     estimated: bool = False
 
 
 PriceOf = Callable[[str, str, str], Price | None]
-"""Gives the price of capacity type, instance type and zone; None where it is not known."""
+"""Returns the price for capacity type, instance type and zone, or None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """One node. `pods` are `namespace/name`, those of DaemonSets included."""
+    """One node. `pods` are `namespace/name`, including those of DaemonSets."""
 
     name: str
     nodepool: str
@@ -43,7 +43,7 @@ class NodeReport:
     ready: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `nodesmith local run -o json` prints of a node; cpu in cores."""
+        """Return a node as `nodesmith local run -o json` prints it; CPU is in cores."""
         return {
             "name": self.name,
             "nodePool": self.nodepool,
@@ -60,7 +60,7 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """A pod that has no node, and the one thing that stood in the way."""
+    """A pod without a node, and the reason."""
 
     name: str
     reason: str
@@ -68,18 +68,18 @@ class PendingPod:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The state of a cluster and how it came about. `problems` are findings about objects, ready to print."""
+    """The state of a cluster and its history. `problems` are findings about objects, ready to print."""
 
     nodes: tuple[NodeReport, ...]
     pending: tuple[PendingPod, ...]
     timeline: tuple[Entry, ...] = ()
     problems: tuple[str, ...] = ()
     running: int = 0
-    """pods that are up, of all those bound"""
+    """Running pods, out of all bound ones."""
 
     @property
     def price(self) -> Price:
-        """All nodes together, those with a known price."""
+        """The price of all nodes together, as far as it is known."""
         known = [node.price for node in self.nodes if node.price]
         return Price(sum(p.hourly_usd for p in known), any(p.estimated for p in known))
 
@@ -89,7 +89,7 @@ class Report:
         return sum(len(node.pods) for node in self.nodes)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `nodesmith local run -o json` prints. Prices in dollars, times in RFC 3339."""
+        """Return the report as `nodesmith local run -o json` prints it. Prices are in dollars, times in RFC 3339."""
         return {
             "nodes": [node.to_json() for node in self.nodes],
             "pendingPods": [{"name": pod.name, "reason": pod.reason} for pod in self.pending],
@@ -111,7 +111,10 @@ def build_report(
     timeline: tuple[Entry, ...] = (),
     problems: tuple[str, ...] = (),
 ) -> Report:
-    """Read the cluster's objects. `reasons` are nodesmith's own, by pod; for the rest the scheduler's are told."""
+    """Build a report from a cluster's objects.
+
+    `reasons` are nodesmith's own, by pod; other pending pods get the scheduler's.
+    """
     alive = [pod for pod in pods if _phase(pod) not in {"Succeeded", "Failed"}]
     by_node: dict[str, list[View]] = {}
     for pod in alive:
@@ -157,7 +160,7 @@ def _node(node: View, pods: list[View], price_of: PriceOf) -> NodeReport:
 
 def _verdict(pod: View) -> str:
     scheduled = condition(pod, "PodScheduled")
-    return str(scheduled.get("message") or scheduled.get("reason") or "not looked at yet")
+    return str(scheduled.get("message") or scheduled.get("reason") or "not considered yet")
 
 
 def _time(at: datetime) -> str:

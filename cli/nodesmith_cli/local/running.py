@@ -1,4 +1,4 @@
-"""One run: manifests applied to a local system, watched until it is quiet or its time is up."""
+"""One run: manifests applied to a local system, watched until it is quiet or time is up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DEFAULTS = ("nodeclass.yaml", "nodepool.yaml")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to. `unrest` says what was still under way when its time was up."""
+    """The outcome of a run. `unrest` is what was still under way when time was up."""
 
     report: Report
     latencies: tuple[Latency, ...]
@@ -34,15 +34,15 @@ class Outcome:
     unrest: str = ""
 
     def problems(self) -> tuple[str, ...]:
-        """Return what nodesmith found wrong with objects and no fault says already."""
+        """Return nodesmith's findings about objects that no fault reports already."""
         said = tuple(f"{fault.object}: {fault.field} " for fault in self.faults if fault.field)
         return tuple(problem for problem in self.report.problems if not problem.startswith(said))
 
 
 def with_defaults(manifests: Manifests) -> Manifests:
-    """Add the NodePool and the EC2NodeClass named `default` where the files name no NodePool, no EC2NodeClass.
+    """Add the NodePool and the EC2NodeClass named `default` if the files have none of that kind.
 
-    What Provisioners and the like are read as counts; what nobody would read does not.
+    Provisioners and the like count as such; objects that nodesmith does not read do not count.
     """
     folder = shipped("_examples", "examples") / "express-test"
     found = {each["kind"] for each in todays(manifests.documents) if is_read(each)}
@@ -52,7 +52,7 @@ def with_defaults(manifests: Manifests) -> Manifests:
 
 
 def apply(cluster: ServedCluster, documents: Sequence[Document]) -> list[Fault]:
-    """Apply what pods live in, let it become ready as in a cluster that is there already, then apply the pods."""
+    """Apply the objects that pods depend on, wait until they are ready, then apply the workloads."""
     surroundings, workloads = surroundings_first(documents)
     nodeclasses = [each for each in todays(surroundings) if each["kind"] == "EC2NodeClass"]
     cluster.aws.ensure_tags(*selected_tags(nodeclasses), cluster.name)
@@ -74,12 +74,12 @@ def apply(cluster: ServedCluster, documents: Sequence[Document]) -> list[Fault]:
 
 
 def settle(cluster: ServedCluster, patience_seconds: float) -> str:
-    """Run until quiet; say what is still under way where patience ended first."""
+    """Wait until the cluster is quiet; return what is still under way if patience ends first, else ""."""
     return wait_for(cluster, patience_seconds, lambda: unrest(cluster.scene()))
 
 
 def simulate(cluster: ServedCluster, manifests: Manifests, patience_seconds: float) -> Outcome:
-    """Apply manifests and run until quiet."""
+    """Apply manifests, wait until the cluster is quiet, and return the outcome."""
     with cluster.stage(f"applying {len(manifests.documents)} objects"):
         faults = sorted(
             (*manifests.faults, *apply(cluster, manifests.documents)),
@@ -91,10 +91,10 @@ def simulate(cluster: ServedCluster, manifests: Manifests, patience_seconds: flo
 
 
 def wait_for(cluster: ServedCluster, patience_seconds: float, unrest: Callable[[], str]) -> str:
-    """Look again and again until there is no unrest; say what there is once patience is over.
+    """Poll until there is no unrest; return what is left when patience is over, else "".
 
-    It is over when nothing has happened for so many seconds of the cluster's time, for what a busy machine does slowly
-    has not failed, and at ten times as many whatever happens.
+    Patience is over when nothing has happened for `patience_seconds` of the cluster's time, since slow progress on a
+    busy machine is no failure, and in any case after ten times as many.
     """
     began, patience = cluster.clock.now(), timedelta(seconds=patience_seconds)
     while left := unrest():
@@ -107,5 +107,5 @@ def wait_for(cluster: ServedCluster, patience_seconds: float, unrest: Callable[[
 
 
 def todays(documents: Sequence[Document]) -> list[Mapping[str, Any]]:
-    """Return the manifests, Karpenter's as they are written today."""
+    """Return the manifests, with Karpenter's converted to their current form."""
     return [each.manifest for each in convert([document.manifest for document in documents]).objects]

@@ -1,4 +1,4 @@
-"""One cluster of a local system: all that there is of it alone, beside the functions that serve all clusters."""
+"""One cluster of a local system: all of its own parts, in addition to the functions that all clusters share."""
 
 from __future__ import annotations
 
@@ -33,13 +33,16 @@ from nodesmith_forwarder.health import METRICS, serve_health
 
 Stage = Callable[[str], AbstractContextManager[None]]
 _LOOPBACK = "127.0.0.1"
-_CALM_OF_LIFE_SECONDS = 0.5  # however fast the clock, the functions must have had the time to act
+_CALM_OF_LIFE_SECONDS = 0.5  # real seconds: at any speed, the functions need time to act
 _DECIDED_UPON = ("nodepools", "provisioners", "ec2nodeclasses", "awsnodetemplates")
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """What the clusters of a local system share. `stage` wraps what the user waits for; `stopping` ends all threads."""
+    """What the clusters of a local system share.
+
+    `stage` wraps steps that the user waits for; `stopping` ends all threads.
+    """
 
     aws: LocalAws
     deployment: Deployment
@@ -50,10 +53,10 @@ class Region:
 
 
 class ServedCluster:
-    """A cluster that the functions serve, with its forwarder, its kubelets, its timeline and its records.
+    """A cluster that the functions serve, with its forwarder, kubelets, timeline and records.
 
-    `keep` is the folder for the records of decisions. `is_alone` tells that there is no other: then its threads, which
-    name themselves in the log, need not say whose they are.
+    `keep` is the folder for the records of decisions. `is_alone` means that there is no other cluster, so thread names
+    in the log omit the cluster.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class ServedCluster:
         return self.cluster.objects
 
     def scene(self) -> Scene:
-        """Return the cluster as it is now, for judging whether it is quiet."""
+        """Return the current state of the cluster, to decide whether it is quiet."""
         return Scene(
             now=self.clock.now(),
             last_change=self.last_change(),
@@ -96,7 +99,7 @@ class ServedCluster:
         )
 
     def last_change(self) -> datetime:
-        """Return when something last happened to the cluster's objects."""
+        """Return the time of the last change of the cluster's objects."""
         entries = self.timeline.entries
         return max((e.at for e in entries if e.what != DECIDED), default=self._started_at)
 
@@ -112,20 +115,20 @@ class ServedCluster:
         )
 
     def claims_by_node(self) -> dict[str, str]:
-        """Return the NodeClaims' names by the names of their nodes."""
+        """Return the names of NodeClaims by the names of their nodes."""
         claims = self.objects.list("nodeclaims")
         named = {(claim.get("status") or {}).get("nodeName"): claim["metadata"]["name"] for claim in claims}
         return {str(node): claim for node, claim in named.items() if node}
 
     def follow(self, stack: ExitStack) -> None:
-        """Put what happens to the cluster's objects on the timeline, until the stack ends it."""
+        """Record changes of the cluster's objects on the timeline, until the stack closes."""
         for resource in FOLLOWED:
             watcher = self.objects.watch(resource)
             self._thread(stack, f"follow-{resource}", partial(self._observe, watcher))
             stack.callback(watcher.close)
 
     def start(self, stack: ExitStack) -> None:
-        """Start the forwarder and the kubelets, which end when all is `stopping`; the stack waits for them."""
+        """Start the forwarder and the kubelets; they end when `stopping` is set, and the stack waits for them."""
         deployment = self._region.deployment
         forwarder = forwarder_here(
             self.name,

@@ -1,4 +1,4 @@
-"""The objects of any API server, over HTTP: what `Store` offers in process."""
+"""Objects of any API server, over HTTP, with the interface of `Store`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nodesmith_cli.local.following import Following
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 _TIMEOUT_SECONDS = (5.0, 30.0)  # to connect, to read
-_PATIENCE_SECONDS = 30.0  # with what the server says will pass: people wait for it too
+_PATIENCE_SECONDS = 30.0  # for errors that the server says will pass; users wait for this too
 _JSON, _MERGE, _APPLY = (
     "application/json",
     "application/merge-patch+json",
@@ -34,7 +34,7 @@ _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 
 
 class ServerObjects:
-    """A cluster's objects as `Objects` wants them. `ca_bundle` is base64 PEM, empty for plain HTTP."""
+    """A cluster's objects, as the protocol `Objects`. `ca_bundle` is base64 PEM, empty for plain HTTP."""
 
     def __init__(self, url: str, ca_bundle: str, token: str) -> None:
         self._client = connect(url, ca_bundle, lambda: token)
@@ -42,7 +42,7 @@ class ServerObjects:
 
     @property
     def registry(self) -> Registry:
-        """The kinds that the server serves now: asked anew, for CRDs come and go."""
+        """The kinds that the server serves now, read anew because CRDs come and go."""
         registry = Registry()
         for resource in self._discovered():
             registry.add(resource)
@@ -54,7 +54,7 @@ class ServerObjects:
         return self._call("GET", _path(self._resource(resource), namespace, name))
 
     def find(self, resource: str, name: str, namespace: str = "") -> View | None:
-        """Return one object, or None."""
+        """Return one object, or None where there is none."""
         try:
             return self.get(resource, name, namespace)
         except ApiError as error:
@@ -70,12 +70,12 @@ class ServerObjects:
         query = urlencode({name: text for name, text in selectors.items() if text})
         served = self._resource(resource)
         listed = self._call("GET", f"{_path(served, namespace)}?{query}")
-        # The items of a list do not say what they are.
+        # The items of a list do not include their kind.
         kind = {"apiVersion": served.api_version(), "kind": served.kind}
         return [{**kind, **item} for item in listed["items"]]
 
     def watch(self, resource: str, namespace: str = "") -> Watcher:
-        """Follow a resource from now on, in a thread that ends after the watcher is closed, or with the process."""
+        """Watch a resource in a thread that ends after the watcher is closed, or with the process."""
         served = self._resource(resource)
         watcher = Watcher(served.name, namespace, None)
         following = Following(ApiServer(self._client, _PATIENCE_SECONDS), _path(served, namespace), watcher)
@@ -97,12 +97,12 @@ class ServerObjects:
     def patch(
         self, resource: str, name: str, patch: Any, namespace: str = "", *, subresource: str = ""
     ) -> View:
-        """Merge into an object, or only into its status."""
+        """Apply a merge patch to an object, or only to its status."""
         path = _path(self._resource(resource), namespace, name)
         return self._call("PATCH", f"{path}/{subresource}" if subresource else path, patch, _MERGE)
 
     def delete(self, resource: str, name: str, namespace: str = "") -> View:
-        """Delete an object; gives its last state, or a Status."""
+        """Delete an object; return its last state, or a Status."""
         return self._call("DELETE", _path(self._resource(resource), namespace, name))
 
     def _resource(self, name: str) -> Resource:
@@ -126,7 +126,10 @@ class ServerObjects:
         accept: str = _JSON,
         write: Write | None = None,
     ) -> Object:
-        """Raises ApiError for what is refused, Transient where nobody answers or what should pass does not."""
+        """Return the server's answer to a call.
+
+        Raises ApiError for a refusal, Transient if the server is unreachable or a temporary error lasts.
+        """
         headers = {"Accept": accept} | ({"Content-Type": content_type} if body is not None else {})
         target = f"{path}?{_options(write, content_type)}" if write else path
         try:
@@ -166,7 +169,7 @@ def _options(write: Write, content_type: str) -> str:
 
 
 def _resources(group: Mapping[str, Any]) -> Iterator[Resource]:
-    """Read one group of the aggregated discovery; a kind is taken in the first version that has it."""
+    """Yield the resources of one group of the aggregated discovery, each in the first version that has it."""
     name, known = str(group["metadata"].get("name") or ""), set()
     for version in group["versions"]:
         for each in version["resources"]:
@@ -193,5 +196,5 @@ def _refusal(status: int, content: bytes) -> ApiError:
 
 
 def _warning(header: str) -> str:
-    """Take the text out of `299 - "unknown field \\"spec.tempalte\\""`."""
+    """Return the text of a header such as `299 - "unknown field \\"spec.tempalte\\""`."""
     return header.partition('"')[2].removesuffix('"').replace('\\"', '"').replace("\\\\", "\\")

@@ -1,4 +1,4 @@
-"""The demo's second act: half of the work goes, and the fleet follows it down; some comes back."""
+"""The demo's second act: half of the work goes and the fleet shrinks; then some of it comes back."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from nodesmith_cli.local.served import ServedCluster
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """A cluster before and after a Deployment was scaled down, and the decisions that led from one to the other.
+    """A cluster before and after a Deployment was scaled down, and the decisions in between.
 
-    `unrest` says what was still under way when time was up.
+    `unrest` is what was still under way when time was up.
     """
 
     before: Report
@@ -27,13 +27,13 @@ class Shrunk:
 
     @property
     def saving_yearly_usd(self) -> float:
-        """What the nodes cost less in a year."""
+        """The savings on nodes in a year."""
         hourly = self.before.price.hourly_usd - self.after.price.hourly_usd
         return hourly * HOURS_A_YEAR
 
 
 def shrink(cluster: ServedCluster, deployment: str, replicas: int, patience_seconds: float) -> Shrunk:
-    """Scale a Deployment and wait until a node has gone and all is quiet, or patience is over."""
+    """Scale a Deployment down, and wait until a node is gone and the cluster is quiet, or patience is over."""
     before, known = cluster.report(), len(cluster.decisions.all)
     there = {node.name for node in before.nodes}
     with cluster.stage(f"scaling Deployment/{deployment} to {replicas} replicas"):

@@ -1,4 +1,4 @@
-"""The shape of whatever is made of parts that must be stopped again: a system, a cluster, a deployment."""
+"""The base of context managers that consist of several parts: a system, a cluster, a deployment."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Self
 
 
 class Started(ABC):
-    """A context manager whose parts `_start` enters. They end in the opposite order, also where a later one fails."""
+    """A context manager whose parts `_start` enters. They end in reverse order, also if a later part fails."""
 
     _parts: ExitStack
 
     @abstractmethod
     def _start(self, stack: ExitStack) -> None:
-        """Start what others lean on first."""
+        """Start the parts, those that others depend on first."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The whole system in one process: all that lies between `kubectl apply` and a bound pod, started in order."""
+"""The whole system in one process: everything between `kubectl apply` and a bound pod, started in order."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ _THE_USERS = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN")
 class Place:
     """Where and how a local system runs.
 
-    `cluster` names the first of `clusters`; the others are called `<cluster>-2` and so on. `zones` are those with
-    subnets, none for all. `port` 0 takes a free one; further clusters take the ports after it. `no_capacity` are
+    `cluster` names the first of `clusters`; the others are named `<cluster>-2` and so on. `zones` are those with
+    subnets, empty for all. `port` 0 takes a free one; further clusters take the ports after it. `no_capacity` holds
     patterns of pools.
     """
 
@@ -62,16 +62,15 @@ class Place:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all clusters, the first one first."""
+        """The names of all clusters, the first cluster first."""
         return tuple(numbered(self.cluster, number) for number in range(1, self.clusters + 1))
 
 
 class LocalSystem(Started):
-    """A context manager. Inside it the clusters live, served by one set of functions: see `clusters`, or `first`.
+    """A context manager; inside it the clusters run, served by one set of functions. See `clusters`, or `first`.
 
-    `state` is the folder for the log and the records of decisions, `stage` wraps each part of the start. `timeline`
-    gives, by the name of a cluster, what collects what happens there. Raises Rejected for a region or pattern that does
-    not exist.
+    `state` is the folder for the log and the records of decisions; `stage` wraps each part of the start. `timeline`
+    returns a cluster's timeline by its name. Raises Rejected for a region or pattern that does not exist.
     """
 
     def __init__(
@@ -96,12 +95,12 @@ class LocalSystem(Started):
 
     @property
     def first(self) -> ServedCluster:
-        """The first cluster, mostly the only one."""
+        """The first cluster, usually the only one."""
         return self.clusters[0]
 
     def _start(self, stack: ExitStack) -> None:
-        """Start what others lean on first; the stack ends it in the opposite order."""
-        # What functions print is their log, as on Lambda; whoever talks to the user has opened a console before.
+        """Start the parts, those that others depend on first; the stack ends them in reverse order."""
+        # Functions' output is their log, as on Lambda; user output goes to a console that was opened before.
         stack.enter_context(redirect_stdout(stack.enter_context(logs_to(self.log))))
         stack.enter_context(environment(_LAMBDAS_OWN, without=_THE_USERS))
         with self.stage("starting the cluster" if self.place.clusters == 1 else "starting the clusters"):
@@ -123,7 +122,7 @@ class LocalSystem(Started):
         stack.callback(self._stopping.set)
 
     def _cluster(self, name: str, number: int) -> LocalCluster:
-        """Return the cluster of a name, the first having the number 0."""
+        """Return the cluster with this name; the first has the number 0."""
         port = self.place.port + number if self.place.port else 0
         match self.place.control_plane:
             case "embedded":
@@ -171,7 +170,7 @@ class LocalSystem(Started):
 
     def _start_functions(self, stack: ExitStack, deployment: Deployment) -> None:
         stack.enter_context(environment(deployment.environment()))
-        # The queues live by the same clock, so that no delay need be turned into seconds of life.
+        # The queues use the same clock, so delays need no conversion to real seconds.
         parts.set_clock(self.clock.now)
         stack.callback(parts.set_clock, parts.system_time)
         clients = SharedClients()

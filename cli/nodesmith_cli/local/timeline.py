@@ -1,4 +1,4 @@
-"""What happened in a local system, and when: the changes of its objects, told as milestones."""
+"""Milestones of a local system, derived from changes of its objects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CLAIM_CONDITIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One milestone. `object` reads `Kind/name`, for pods `Pod/namespace/name`."""
+    """One milestone. `object` is `Kind/name`, for pods `Pod/namespace/name`."""
 
     at: datetime
     what: str
@@ -43,9 +43,9 @@ class Entry:
 
 
 class Timeline:
-    """Collects milestones in the order in which they are seen. Safe to share between threads.
+    """Collects milestones in the order of their observation. Threads may share it.
 
-    `listener`, where given, is told each entry as it comes, in the thread that saw it.
+    `listener` is called with each entry, in the thread that adds it.
     """
 
     def __init__(self, listener: Callable[[Entry], None] | None = None) -> None:
@@ -55,7 +55,7 @@ class Timeline:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """Everything so far, by time."""
+        """All entries so far, sorted by time."""
         with self._lock:
             return tuple(sorted(self._entries, key=lambda entry: entry.at))
 
@@ -67,30 +67,30 @@ class Timeline:
             self._listener(entry)
 
     def observe(self, at: datetime, before: View | None, after: View | None) -> None:
-        """Add what the change of one object means; None stands for an object that is not there."""
+        """Add the milestones in the change of one object; None means that the object does not exist."""
         for what, detail in milestones(before, after):
             self.add(Entry(at, what, reference(after or before or {}), detail))
 
 
 def reference(manifest: View) -> str:
-    """Name an object: `Node/ip-10-0-1-2`, `Pod/default/web-0`."""
+    """Return an object's reference, such as `Node/ip-10-0-1-2` or `Pod/default/web-0`."""
     kind, metadata = str(manifest.get("kind")), manifest["metadata"]
     return f"{kind}/{pod_key(manifest)}" if kind == "Pod" else f"{kind}/{metadata['name']}"
 
 
 def pod_key(pod: View) -> str:
-    """Name a pod: `namespace/name`."""
+    """Return a pod's `namespace/name`."""
     return f"{pod['metadata'].get('namespace') or 'default'}/{pod['metadata']['name']}"
 
 
 def condition(manifest: View | None, kind: str) -> View:
-    """Return a status condition, an empty one where there is none."""
+    """Return a status condition, or an empty one if there is none."""
     conditions = ((manifest or {}).get("status") or {}).get("conditions") or ()
     return next((c for c in conditions if c.get("type") == kind), {})
 
 
 def milestones(before: View | None, after: View | None) -> Iterator[tuple[str, str]]:
-    """Yield what a change means, each with its detail; most changes mean nothing."""
+    """Yield the milestones in a change, each with its detail; most changes contain none."""
     if after is None:
         yield DELETED, ""
         return

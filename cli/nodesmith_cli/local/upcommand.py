@@ -1,4 +1,4 @@
-"""What `nodesmith local up` does: clusters that live until Ctrl-C, and a window on them."""
+"""`nodesmith local up`: clusters that run until Ctrl-C, and a live view of them."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def up(
     control_plane: ControlPlaneKind,
     clusters: int = 1,
 ) -> int:
-    """Run clusters until interrupted. Raises Rejected for options that make no sense."""
+    """Run clusters until interrupted. Raises Rejected for invalid options."""
     to_user = console()
     manifests = load_manifests(files) if files else Manifests()
     manifests = manifests if bare else with_defaults(manifests)
     place = place_of(manifests, region, speed, no_capacity, port, control_plane, clusters)
     if control_plane == "real":
-        find_binaries(to_user.print)  # which may take minutes the first time
+        find_binaries(to_user.print)  # may take minutes the first time
     with _interrupted() as stop, RunProgress(to_user) as progress:
         system = LocalSystem(
             place, keep or writable_state_folder(), timeline=_timelines(to_user, place), stage=progress.stage
@@ -63,7 +63,7 @@ def up(
 
 
 def _timelines(to: Console, place: Place) -> Callable[[str], Timeline]:
-    """Return what makes each cluster's timeline, which prints where there is no terminal to draw on."""
+    """Return a factory for the clusters' timelines; they print entries if there is no terminal to draw on."""
 
     def timeline(cluster: str) -> Timeline:
         named = cluster if place.clusters > 1 else ""
@@ -73,7 +73,7 @@ def _timelines(to: Console, place: Place) -> Callable[[str], Timeline]:
 
 
 def _applied(system: LocalSystem, manifests: Manifests) -> list[Fault]:
-    """Apply the manifests to every cluster; a fault that all of them have is given once."""
+    """Apply the manifests to every cluster; return the faults, each fault once."""
     faults = list(manifests.faults)
     for each in system.clusters:
         documents = manifests.documents
@@ -84,7 +84,7 @@ def _applied(system: LocalSystem, manifests: Manifests) -> list[Fault]:
 
 
 def access(system: LocalSystem) -> dict[str, Any]:
-    """Return the kubeconfig: a context for each cluster, the first one being the current."""
+    """Return the kubeconfig with a context for each cluster; the current context is the first one's."""
     return merged(
         [
             reachable(
@@ -100,12 +100,12 @@ def access(system: LocalSystem) -> dict[str, Any]:
 
 
 def told(entry: Entry, cluster: str = "") -> str:
-    """Write a milestone in a line. `cluster` names the cluster where there are several."""
+    """Format a milestone as one line. `cluster` is the cluster's name if there are several."""
     return " ".join(filter(None, (f"{entry.at:%H:%M:%S}", cluster, entry.object, entry.what, entry.detail)))
 
 
 def _watch(to: Console, system: LocalSystem, stop: threading.Event) -> None:
-    """Show nodes and pods until told to stop; without a terminal the timeline has been printing all along."""
+    """Show nodes and pods until `stop` is set; without a terminal, the timeline prints instead."""
     if not to.is_terminal:
         stop.wait()
         return
@@ -117,7 +117,7 @@ def _watch(to: Console, system: LocalSystem, stop: threading.Event) -> None:
 
 @contextmanager
 def _interrupted() -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C and SIGTERM set; a second one ends the process as usual."""
+    """Yield an event that Ctrl-C and SIGTERM set; a second signal ends the process as usual."""
     stop = threading.Event()
     before: dict[int, Any] = {}
 

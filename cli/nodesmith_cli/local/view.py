@@ -1,4 +1,4 @@
-"""What a person sees of a report: a header in the manner of eks-node-viewer, nodes with bars, waits, pending pods."""
+"""Terminal output of a report: a header like eks-node-viewer's, nodes with bars, waiting times, pending pods."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from nodesmith_cli.printing import counted
 GIB = 2**30
 _WIDTH = 120
 _LAYOUTS = ((8, 2), (3, 1), (0, 1))
-"""The lengths of a node's bars and the room between columns, from wide to narrow."""
+"""The length of a node's bars and the padding between columns, from wide to narrow."""
 _FULL, _EMPTY = "█", "░"
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Open a console on today's stdout or stderr, wide enough for the tables where there is no terminal to ask."""
+    """Return a console on the current stdout or stderr, wide enough for the tables if it is not a terminal."""
     file = sys.stderr if stderr else sys.stdout
     width = None if file.isatty() else _WIDTH
     return Console(
@@ -33,7 +33,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def screen(report: Report, width: int = _WIDTH) -> RenderableType:
-    """Header, nodes and pending pods: everything about the present. Bars shrink where `width` is small."""
+    """Return the current state: header, nodes and pending pods. Bars shrink if `width` is small."""
     parts: list[RenderableType] = [header(report, width)]
     if report.nodes:
         parts += ["", node_table(report.nodes, width)]
@@ -43,7 +43,7 @@ def screen(report: Report, width: int = _WIDTH) -> RenderableType:
 
 
 def screens(reports: Mapping[str, Report], width: int = _WIDTH) -> RenderableType:
-    """Show each cluster under its name; a single one without it."""
+    """Return each cluster's screen under its name; for a single cluster, without the name."""
     if len(reports) == 1:
         return screen(next(iter(reports.values())), width)
     parts: list[RenderableType] = []
@@ -53,7 +53,7 @@ def screens(reports: Mapping[str, Report], width: int = _WIDTH) -> RenderableTyp
 
 
 def header(report: Report, width: int = _WIDTH) -> RenderableType:
-    """Nodes, pods, use of cpu and memory, price."""
+    """Return the header: nodes, pods, use of CPU and memory, price."""
     requested = total([node.requested for node in report.nodes])
     allocatable = total([node.allocatable for node in report.nodes])
     bar = max(5, min(40, width - 66))
@@ -80,7 +80,10 @@ def header(report: Report, width: int = _WIDTH) -> RenderableType:
 
 
 def node_table(nodes: Sequence[NodeReport], width: int = _WIDTH) -> Table:
-    """One row a node, by zone. Where `width` is small, bars shrink and go, and then the node's name is cut short."""
+    """Return a table with one row for each node, by zone.
+
+    If `width` is small, bars shrink and then disappear, and after that the node's name is shortened.
+    """
     tables = (_node_table(nodes, *layout) for layout in _LAYOUTS)
     return next(
         (table for table in tables if _natural_width(table) <= width), _node_table(nodes, *_LAYOUTS[-1])
@@ -113,7 +116,7 @@ def _node_table(nodes: Sequence[NodeReport], bar: int, padding: int) -> Table:
 
 
 def pending_table(pending: Sequence[PendingPod]) -> Table:
-    """Pending pods with what stood in their way, a row for each reason."""
+    """Return a table of pending pods, with one row for each reason."""
     by_reason: dict[str, list[str]] = {}
     for pod in pending:
         by_reason.setdefault(pod.reason, []).append(pod.name)
@@ -127,7 +130,7 @@ def pending_table(pending: Sequence[PendingPod]) -> Table:
 
 
 def latency_table(latencies: Iterable[Latency]) -> Table:
-    """How long the pods waited for each step."""
+    """Return a table of the pods' waiting times for each step."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("from pending to", no_wrap=True)
     for title in ("p50", "max", "pods"):
@@ -138,7 +141,7 @@ def latency_table(latencies: Iterable[Latency]) -> Table:
 
 
 def price_text(price: Price | None, *, per_month: bool = False) -> Text:
-    """Write a price; `~` marks an estimate, `?` one that is not known."""
+    """Format a price; `~` marks an estimate, and `?` stands for an unknown price."""
     if price is None:
         return Text("?")
     mark = "~" if price.estimated else ""
@@ -149,7 +152,7 @@ def price_text(price: Price | None, *, per_month: bool = False) -> Text:
 
 
 def gauge(used: int, room: int, width: int) -> Text:
-    """Draw how full something is, and write it; a `width` of 0 only writes."""
+    """Return a bar and a percentage of use; a `width` of 0 omits the bar."""
     return Text.assemble(
         _bar(used, room, width), f" {_fraction(used, room):4.0%}" if width else f"{_fraction(used, room):.0%}"
     )

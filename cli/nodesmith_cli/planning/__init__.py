@@ -1,7 +1,7 @@
-"""`nodesmith plan`: a pure decision on manifests, without a cloud and without a cluster.
+"""`nodesmith plan`: a pure decision on manifests, without AWS and without a cluster.
 
-`manifests` reads files as a cluster would hold what they say, `inputs` makes of them what a decision is made from,
-`report` writes the plan as JSON. Tests, benchmarks and the audit come in by the same three doors.
+`manifests` reads files as the objects of a cluster, `inputs` turns them into the inputs of a decision, and `report`
+writes the plan as JSON. Tests, benchmarks and the audit use the same functions.
 """
 
 from nodesmith_cli.planning.inputs import plan_inputs

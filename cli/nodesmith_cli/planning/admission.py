@@ -1,4 +1,4 @@
-"""What a cluster gives objects that files leave out: what pods ask of classes, states of being new."""
+"""The fields that a cluster fills in and files omit: those from classes and LimitRanges, and initial status."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedu
 
 
 def admitted(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]:
-    """Complete every pod, and call those without a node unschedulable, as kube-scheduler would.
+    """Complete every pod, and mark pods without a node as unschedulable, as kube-scheduler does.
 
-    A class that is named and not there is told once, and the pod goes on without. A volume without a phase is free, and
-    a node that does not say what it offers to pods offers all it has.
+    A missing PriorityClass or RuntimeClass is reported once, and ignored. A volume without a phase is available. A node
+    without allocatable offers all of its capacity.
     """
     given = list(documents)
     classes = _Classes(given)
@@ -31,7 +31,7 @@ def admitted(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]
         try:
             complete.append(replace(document, manifest=_completed(document, classes)))
         except UNREADABLE as error:
-            classes.faults.append(document.fault(f"cannot be read and is left out: {error!r}"))
+            classes.faults.append(document.fault(f"unreadable, and ignored: {error!r}"))
     return complete, classes.faults
 
 
@@ -50,7 +50,7 @@ def _completed(document: Document, classes: _Classes) -> Manifest:
 
 
 class _Runtime(NamedTuple):
-    """What a RuntimeClass adds to a pod."""
+    """The fields that a RuntimeClass adds to a pod."""
 
     overhead: dict[str, str]
     node_selector: dict[str, str]
@@ -58,7 +58,7 @@ class _Runtime(NamedTuple):
 
 
 def _runtime(manifest: Manifest) -> _Runtime:
-    """Read a RuntimeClass. Raises as UNREADABLE lists."""
+    """Parse a RuntimeClass. Raises the exceptions in UNREADABLE."""
     scheduling = manifest.get("scheduling") or {}
     return _Runtime(
         format_resources(parse_resources((manifest.get("overhead") or {}).get("podFixed"))),
@@ -68,7 +68,7 @@ def _runtime(manifest: Manifest) -> _Runtime:
 
 
 class _Classes:
-    """PriorityClasses and RuntimeClasses by name, and what pods ask of them in vain."""
+    """PriorityClasses, RuntimeClasses and default requests, with faults about missing classes."""
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self.faults: list[Fault] = []
@@ -81,7 +81,7 @@ class _Classes:
             try:
                 self._learn(document.manifest)
             except UNREADABLE as error:
-                self.faults.append(document.fault(f"cannot be read and is left out: {error}"))
+                self.faults.append(document.fault(f"unreadable, and ignored: {error}"))
 
     def _learn(self, manifest: Manifest) -> None:
         name = str(manifest["metadata"]["name"])
@@ -97,7 +97,7 @@ class _Classes:
             self._requests[namespace] = {**reduced["requests"], **self._requests.get(namespace, {})}
 
     def admit(self, document: Document) -> Manifest:
-        """Complete one pod. Raises as UNREADABLE lists."""
+        """Complete one pod. Raises the exceptions in UNREADABLE."""
         pod, spec = document.manifest, dict(document.manifest["spec"])
         spec = with_default_requests(spec, self._requests.get(str(pod["metadata"]["namespace"]), {}))
         if spec.get("priority") is None:
@@ -114,7 +114,7 @@ class _Classes:
         return self._priority.get(name, 0)
 
     def _runtime_of(self, document: Document, spec: Manifest) -> dict[str, Any]:
-        """Return what the class adds; what a pod of a live cluster has been given already is not added again."""
+        """Return the pod fields that its RuntimeClass sets. Fields that a live cluster has already set are kept."""
         name = str(spec["runtimeClassName"])
         found = self._runtime.get(name)
         if found is None:
@@ -132,12 +132,12 @@ class _Classes:
         if (kind, name) not in self._told:
             self._told.add((kind, name))
             hint = did_you_mean(name, frozenset(known)) or ": add it to the files"
-            message = f"there is no {kind} {name!r}{hint}; the pods are planned without"
+            message = f"{kind} {name!r} does not exist{hint}; planning without it"
             self.faults.append(document.fault(message, field))
 
 
 def _pending(pod: Manifest, spec: Manifest) -> Manifest:
-    """Call a pod unschedulable that waits for a node, unless a gate holds it."""
+    """Return the status of a pod, marked as unschedulable if it waits for a node and has no scheduling gate."""
     status: Manifest = pod.get("status") or {}
     if spec.get("nodeName") or spec.get("schedulingGates") or not is_active(pod):
         return status

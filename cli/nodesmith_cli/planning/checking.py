@@ -1,4 +1,4 @@
-"""Objects held against what an API server takes: types and fields of built-in kinds, and the rules of Karpenter's."""
+"""Validation of objects as an API server does it: types and fields of built-in kinds, and Karpenter's rules."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _OWN: Mapping[str, Callable[[Mapping[str, Any]], Parsed[Any]]] = {
     "NodeClaim": lambda manifest: parse_nodeclaim(manifest, _SOME_TIME),
 }
 _NEVER_MIND = (".image", ".restartPolicy", "metadata.annotations")
-"""Ends of fields that an API server insists on and that say nothing about where a pod may run."""
+"""Suffixes of fields that an API server requires but that do not affect scheduling."""
 
 
 def checked(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]:
-    """Return the objects an API server would take, as it would keep them, and what is wrong with them and the others.
+    """Return the objects that an API server accepts, as it stores them, and the faults of all objects.
 
-    A field that no kind has is told once for all objects of its kind.
+    An unknown field is reported once for all objects of its kind.
     """
     kept: list[Document] = []
     faults: list[Fault] = []
@@ -56,8 +56,8 @@ def checked(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]
             sound, found = _shown(document)
             faults += found
             if kind == "EC2NodeClass" and (fault := unlaunchable(document)) and fault not in faults:
-                faults.append(fault)  # once for all classes that one old object has become
-            kept.append(sound)  # the decision says what follows for the NodePool
+                faults.append(fault)  # once for all classes that come from one old object
+            kept.append(sound)  # the decision reports the consequences for the NodePool
             continue
         taken, found = _decoded(document, told)
         faults += found
@@ -67,7 +67,7 @@ def checked(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]
 
 
 def _shown(document: Document) -> tuple[Document, list[Fault]]:
-    """Return one of Karpenter's objects without a status that nobody can read."""
+    """Return a Karpenter object, without its status if that is unreadable, and the faults found."""
     manifest, kind = document.manifest, str(document.manifest["kind"])
     found: list[Fault] = []
     try:
@@ -76,14 +76,14 @@ def _shown(document: Document) -> tuple[Document, list[Fault]]:
         elif kind == "EC2NodeClass":
             statuses([manifest], ())
     except UNREADABLE as error:
-        found = [document.fault(f"cannot be read and is left out: {error!r}", "status")]
+        found = [document.fault(f"unreadable, and ignored: {error!r}", "status")]
         manifest = {name: value for name, value in manifest.items() if name != "status"}
     for at, each in enumerate(dig(dict(manifest), "status", "capacityReservations") or ()):
         if kind == "EC2NodeClass" and AVAILABLE not in each:
-            message = "is missing: nobody knows how many instances are free, so the plan uses one"
+            message = "is missing: the number of free instances is unknown, so the plan uses one"
             found.append(document.fault(message, f"status.capacityReservations[{at}].{AVAILABLE}"))
     if kind == "NodeClaim" and not dig(dict(manifest), "status", "allocatable"):
-        message = "is missing: nobody knows what it offers, so pods are planned as if it were not coming"
+        message = "is missing: the node's capacity is unknown, so the plan ignores the node"
         found.append(document.fault(message, "status.allocatable"))
     return replace(document, manifest=manifest), found
 
@@ -95,12 +95,12 @@ def _decoded(document: Document, told: set[tuple[str, str]]) -> tuple[Document |
         return document, []
     schema, dropped = schema_of_kind(group, kind), list[str]()
     pruned = prune(schema, dict(manifest), dropped)
-    wrong = [document.fault(f"{why}, the object is left out") for why in misfits(schema, pruned)]
+    wrong = [document.fault(f"{why}; the object is ignored") for why in misfits(schema, pruned)]
     if wrong:
         return None, wrong
     full = with_defaults(kind, pruned)
     wrong = [
-        document.fault(f"{p.message}, the object is left out", p.field)
+        document.fault(f"{p.message}; the object is ignored", p.field)
         for p in _problems(kind, full)
         if not p.field.endswith(_NEVER_MIND)
     ]
@@ -120,9 +120,9 @@ def _problems(kind: str, manifest: Mapping[str, Any]) -> Iterator[FieldProblem]:
 
 
 def _unknown(document: Document, dropped: Iterable[str], told: set[tuple[str, str]]) -> Iterator[Fault]:
-    """Tell of fields that the kind has not; what a newer API server has added to a status is nobody's mistake."""
+    """Yield a fault for each unknown field, except in a status, which a newer API server may have written."""
     for path in dropped:
         known = str(document.manifest["kind"]), path.partition("[")[0]
         if not path.startswith(("status", "metadata.managedFields")) and known not in told:
             told.add(known)
-            yield document.fault("unknown field, it is left out", path)
+            yield document.fault("unknown field; it is ignored", path)

@@ -1,4 +1,4 @@
-"""NodeClaims of a cluster as the ledger would hold them: nodes that are bought and on their way."""
+"""A cluster's NodeClaims in the form of the ledger: existing and in-flight nodes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.ownership import is_foreign
 
 _REACHED = {"Launched": Phase.LAUNCHED, "Registered": Phase.REGISTERED, "Initialized": Phase.INITIALIZED}
-"""Conditions in the order in which a claim comes by them."""
+"""Conditions in the order in which a NodeClaim reaches them."""
 
 
 def claims(manifests: Iterable[Mapping[str, Any]], now: datetime) -> tuple[NodeClaim, ...]:
-    """Read the claims that stand for a node, there or to come. One being deleted stands for none."""
+    """Return the NodeClaims of existing and in-flight nodes, sorted by name. Skips those being deleted."""
     return tuple(sorted(_claims(manifests, now), key=lambda claim: claim.name))
 
 

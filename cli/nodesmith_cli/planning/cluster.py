@@ -1,4 +1,4 @@
-"""The objects of a live cluster, read through a kubeconfig and never written."""
+"""The objects of a live cluster, read through a kubeconfig. Nothing is written."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from nodesmith_cli.preconditions import require_kubeconfig
 
 _PRIORITIES = ("/apis/scheduling.k8s.io/v1/priorityclasses", "PriorityClass")
 _PATIENCE_SECONDS = 30.0
-"""How long a command waits for what the API server says will pass."""
+"""How long a command retries transient errors of the API server."""
 
 
 def cluster_documents(context: str) -> Iterator[Document]:
-    """Yield everything that a decision reads, as the API server shows it. Raises Rejected or Transient.
+    """Yield every object that a decision reads from the API server. Raises Rejected or Transient.
 
-    `context` is one of the usual kubeconfig's, a kubeconfig's path, or empty for the current context.
+    `context` is a context of the default kubeconfig, the path of a kubeconfig, or empty for the current context.
     """
     server = server_of(context)
     kinds = [*((kind.path, kind.kind) for kind in WATCHED), _PRIORITIES]
@@ -35,12 +35,12 @@ def cluster_documents(context: str) -> Iterator[Document]:
 
 
 def server_of(context: str, kubeconfig: str = "") -> ApiServer:
-    """Return the API server of a kubeconfig; `context` as above, or one of the file `kubeconfig`. Raises Rejected."""
+    """Return the API server of a context, as in `cluster_documents` or in the file `kubeconfig`. Raises Rejected."""
     return ApiServer(_client(context, kubeconfig), _PATIENCE_SECONDS)
 
 
 def _items(server: ApiServer, path: str) -> Iterator[dict[str, object]]:
-    """List one kind; none where its CRD is not installed."""
+    """Yield all objects of one kind, or none if its CRD is not installed."""
     try:
         for page in server.pages(path):
             yield from page.get("items") or ()

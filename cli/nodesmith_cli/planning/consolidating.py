@@ -1,4 +1,4 @@
-"""`nodesmith plan --consolidate`: which nodes would go, and what would come instead. Nothing is done about it."""
+"""`nodesmith plan --consolidate`: which nodes would be removed or replaced. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from nodesmith_cli.planning.movestable import show_moves
 from nodesmith_cli.planning.waiting import told
 
 _STEPS = 200_000
-"""of a search that no tick waits for"""
+"""The step limit of the search. It is generous, since no tick waits for it."""
 
 
 def consolidated(inputs: Inputs, now: datetime | None, side: Console, output: str) -> None:
-    """Look for moves once, and print them; `now` is given where the cluster is live."""
+    """Search for moves once, and print them. `now` is None unless the cluster is live."""
     fleet = fleet_of(inputs, now)
     began = time.process_time()
-    with told(side, f"looking at {len(fleet.snapshot.nodes):,} nodes"):
+    with told(side, f"evaluating {len(fleet.snapshot.nodes):,} nodes"):
         found = propose(fleet, steps=_STEPS)
     written = moves_json(found, fleet, time.process_time() - began)
     match output:

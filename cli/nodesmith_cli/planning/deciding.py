@@ -1,4 +1,4 @@
-"""The decision of a plan: first what static NodePools lack, then what pods need beside it."""
+"""The decision of a plan: first the missing nodes of static NodePools, then the nodes for pending pods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nodesmith.model.kubernetes.shapes import Shape
 
 
 def planned(inputs: Inputs) -> Plan:
-    """Decide; nodes of static NodePools come first, and take the pods that fit them."""
+    """Return the plan. Nodes of static NodePools come first, and take the pods that fit on them."""
     lacking, refused = replicas(inputs)
     static = _missing(lacking, inputs)
     claims = (*inputs.ledger.claims, *(node.claim for node in static))
@@ -37,7 +37,7 @@ def _with_pods(node: PlannedNode, pods: Sequence[str], shapes: Mapping[str, Shap
 
 
 def _missing(lacking: Sequence[PlannedNode], inputs: Inputs) -> tuple[PlannedNode, ...]:
-    """Leave out as many nodes as are there without a NodeClaim that says whose they are."""
+    """Return the missing nodes of static NodePools, less the existing nodes that have no NodeClaim."""
     known = {claim.provider_id for claim in inputs.ledger.claims if claim.provider_id}
     pools = {node.claim.nodepool for node in lacking}
     there = {

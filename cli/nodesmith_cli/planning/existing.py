@@ -1,4 +1,4 @@
-"""What a cluster holds already: which objects control which, and every name that is taken."""
+"""The existing objects of a cluster: which objects control which, and all names in use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OVER = frozenset({"Failed", "Succeeded"})
 
 
 class Key(NamedTuple):
-    """What tells objects apart; `namespace` is empty for one that has none."""
+    """The identity of an object. `namespace` is empty for a cluster-scoped object."""
 
     kind: str
     namespace: str
@@ -20,18 +20,18 @@ class Key(NamedTuple):
 
 
 class Existing:
-    """What exists: pods and what controls them, and every name that is taken."""
+    """The existing objects: pods by controller, and all names in use."""
 
     def __init__(self, documents: Iterable[Document]) -> None:
         self.owned: dict[Key, list[Manifest]] = {}
         self.names: set[Key] = set()
         self.wanted: dict[Key, int] = {}
-        """pods that a ReplicaSet has or will have"""
+        """The number of pods that each ReplicaSet has or will have."""
         for document in documents:
             self.add(document.manifest)
 
     def add(self, manifest: Manifest) -> None:
-        """Take note of one object more."""
+        """Record one more object."""
         metadata = manifest["metadata"]
         namespace = str(metadata.get("namespace") or "")
         self.names.add(Key(str(manifest["kind"]), namespace, str(metadata["name"])))
@@ -45,18 +45,18 @@ class Existing:
         return [m for m in self.owned.get(key_of(owner.manifest), ()) if m["kind"] == kind]
 
     def active(self, owner: Document) -> list[Manifest]:
-        """Return an owner's pods that neither have ended nor are on their way out."""
+        """Return an owner's pods that are neither finished nor being deleted."""
         return [pod for pod in self.of(owner, "Pod") if is_active(pod)]
 
 
 def is_active(pod: Manifest) -> bool:
-    """Return whether a controller counts a pod among those it has."""
+    """Return whether a controller counts a pod as a replica."""
     phase = (pod.get("status") or {}).get("phase")
     return phase not in _OVER and not pod["metadata"].get("deletionTimestamp")
 
 
 def controller(metadata: Manifest) -> Manifest:
-    """Return the reference to what controls an object, empty where nothing does."""
+    """Return the owner reference of an object's controller, or an empty mapping."""
     references = metadata.get("ownerReferences") or ()
     return next((r for r in references if r.get("controller")), {})
 

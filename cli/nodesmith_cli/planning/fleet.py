@@ -1,8 +1,8 @@
-"""A cluster's nodes as the ledger would hold them, and a time at which they have been quiet for a while.
+"""A cluster's nodes in the form of the ledger, at a time when they have been stable for a while.
 
-Files know neither when pods last came or went nor, often, the NodeClaims: a Node of a NodePool stands for its claim,
-and the last pod to be created on it for the last event. Unless a live cluster is read, it is a day after the youngest
-object: what stands in files is taken to have stood for so long.
+Files do not show when pods were last added or removed, and often lack the NodeClaims. A Node of a NodePool therefore
+stands for its NodeClaim, and the newest pod on it for its last pod event. Unless a live cluster is read, the time is
+one day after the youngest object, so that all objects are at least that old.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _QUIET = timedelta(days=1)
 
 
 def fleet_of(inputs: Inputs, now: datetime | None = None) -> Inputs:
-    """Return the inputs in which every Node of a NodePool has its claim; `now` is given where the cluster is live.
+    """Return the inputs with a NodeClaim for every Node of a NodePool. `now` is None unless the cluster is live.
 
-    So have those of a NodePool that is not there or cannot be read: that they stay for it is to be said.
+    That includes the Nodes of a missing or unreadable NodePool, so that the output can explain why they stay.
     """
     at = now or _youngest(inputs) + _QUIET
     snapshot = inputs.snapshot
@@ -66,7 +66,7 @@ def _seen(node: Node, last: datetime | None) -> Node:
 
 
 def _as_old_as(claim: NodeClaim, node: Node | None) -> NodeClaim:
-    """Return a claim that was read from its object, with what its Node says of when it was ready."""
+    """Return an initialized NodeClaim with its times of initialization derived from its Node."""
     if claim.phase is not Phase.INITIALIZED or node is None:
         return claim
     since = max(claim.created_at, node.created_at)
@@ -74,7 +74,7 @@ def _as_old_as(claim: NodeClaim, node: Node | None) -> NodeClaim:
 
 
 def _claim(node: Node, nodepool: str, pool: NodePool | None) -> NodeClaim:
-    """Make the claim that a Node stands for: bought as what it is."""
+    """Return the NodeClaim that a Node stands for."""
     labels: Mapping[str, str] = node.labels
     ready = labels.get(INITIALIZED) == "true"
     return NodeClaim(

@@ -1,4 +1,4 @@
-"""What a decision about manifests is made from: snapshot, ledger, catalogue, and nothing else."""
+"""The inputs of a decision on manifests: snapshot, ledger and catalogue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nodesmith_cli.planning.nodeclasses import KUBERNETES, assumed_nodeclass, as
 
 CLUSTER = "plan"
 MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
-"""When plans are made, unless said: the same files give the same plan at any time of day."""
+"""The default time of a plan. It is fixed, so that the same files always give the same plan."""
 _EXAMPLE = "examples/express-test/nodepool.yaml"
 
 
@@ -34,14 +34,14 @@ def plan_inputs(
     settings: NodeSettings | None = None,
     now: datetime = MOMENT,
 ) -> Inputs:
-    """Take the way of a live cluster: objects reduced as the forwarder does, to a snapshot as bytes, and read.
+    """Return the inputs for manifests, built like those of a live cluster: reduced, encoded as a snapshot, and decoded.
 
-    Raises Rejected where there is no NodePool.
+    Raises Rejected if there is no NodePool.
     """
     nodepools = list(manifests.of_kind("NodePool"))
     if not nodepools:
         raise Rejected(
-            f"no NodePool: nothing says which nodes may be bought. Add one with -f; {_EXAMPLE} is an example"
+            f"no NodePool found, so there are no nodes to choose from. Add one with -f; see {_EXAMPLE}"
         )
     nodeclasses = list(manifests.of_kind("EC2NodeClass")) or [
         assumed_nodeclass(name) for name in sorted(set(map(_nodeclass_name, nodepools)))
@@ -61,7 +61,7 @@ def plan_inputs(
         nodeclasses=resolved,
         cluster=ClusterInfo(CLUSTER, "https://plan.invalid", "", "10.100.0.0/16", KUBERNETES),
     )
-    content = gzip.decompress(data)  # whoever compresses: another zlib writes other bytes
+    content = gzip.decompress(data)  # hash the content, since compressed bytes depend on the zlib version
     decision = decision_id(hashlib.sha256(content).hexdigest(), ledger.version, now)
     snapshot = decode(data)
     return Inputs(snapshot, as_read(ledger, snapshot), catalog, settings or NodeSettings(), now, decision)

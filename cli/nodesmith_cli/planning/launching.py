@@ -1,4 +1,4 @@
-"""EC2NodeClasses that can be read and yet not be launched from: what a cluster would say of them in their status."""
+"""EC2NodeClasses that are readable but cannot launch nodes, as a cluster would report in their status."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nodesmith_cli.local.manifests import Document, Fault
 from nodesmith_cli.planning.nodeclasses import KUBERNETES
 
 _CLUSTER = ClusterInfo("cluster", "https://cluster.invalid", "", "10.100.0.0/16", KUBERNETES)
-"""Any: what stands in the way is in the EC2NodeClass."""
+"""An arbitrary cluster, since the obstacles depend on the EC2NodeClass only."""
 
 
 def judged(status: NodeClassStatus, manifest: Mapping[str, Any]) -> NodeClassStatus:
-    """Return the status that says so too where no node can be launched from an EC2NodeClass."""
+    """Return the status, with a failed validation if the EC2NodeClass cannot launch nodes."""
     nodeclass = parse_nodeclass(manifest).value
     obstacle = launch_obstacle(nodeclass, _CLUSTER) if nodeclass else None
     if obstacle is None:
@@ -27,10 +27,10 @@ def judged(status: NodeClassStatus, manifest: Mapping[str, Any]) -> NodeClassSta
 
 
 def unlaunchable(document: Document) -> Fault | None:
-    """Return why no node can be launched from an EC2NodeClass; None where one can, or where it cannot be read."""
+    """Return the reason why an EC2NodeClass cannot launch nodes, or None if it can or is unreadable."""
     nodeclass = parse_nodeclass(document.manifest).value
     obstacle = launch_obstacle(nodeclass, _CLUSTER) if nodeclass else None
     if obstacle is None:
         return None
     message = obstacle.message.removeprefix(f"{obstacle.field}: ").removeprefix(f"{obstacle.field} ")
-    return document.fault(f"no node can be launched from it: {message}", obstacle.field)
+    return document.fault(f"cannot launch nodes: {message}", obstacle.field)

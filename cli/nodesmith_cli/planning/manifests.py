@@ -1,4 +1,4 @@
-"""The objects of a plan: files, as a cluster that holds them would show them."""
+"""The objects of a plan: manifests from files, completed as in a cluster."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ GROUPS: Mapping[str, str] = {
     "NodeClaim": "karpenter.sh",
     "EC2NodeClass": "karpenter.k8s.aws",
 }
-"""The kinds that a plan reads, with the API group that each belongs to."""
+"""The kinds that a plan reads, with their API groups."""
 _TODAY = {"Machine": "NodeClaim"}
 
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """What was read, the pods of workloads among it; `unread` counts objects of other kinds, by kind."""
+    """The objects read, including the pods of workloads. `unread` counts objects of other kinds, by kind."""
 
     documents: tuple[Document, ...] = ()
     faults: tuple[Fault, ...] = ()
@@ -52,10 +52,10 @@ class Manifests:
 
 
 def read_manifests(paths: Sequence[str], more: Iterable[Document] = ()) -> Manifests:
-    """Read files, folders, and `-` for standard input; `more` are objects from elsewhere. Nothing raises.
+    """Read files, folders, and `-` for standard input. `more` are objects from elsewhere. Never raises.
 
-    Workloads are given the pods they still lack, pods what a cluster's admission gives them: a pod without a node is
-    pending, whatever its status says. What is wrong is in `faults`, and the rest goes on.
+    Adds the missing pods of workloads, and completes pods as a cluster's admission does. A pod without a node is
+    pending, whatever its status says. `faults` has the problems; the affected objects are skipped.
     """
     loaded = load_manifests(paths)
     todays, said = todays_documents((*more, *loaded.documents))
@@ -71,7 +71,7 @@ def read_manifests(paths: Sequence[str], more: Iterable[Document] = ()) -> Manif
 
 
 def _namespaces(documents: Sequence[Document]) -> Iterator[Document]:
-    """Yield the namespaces that objects are in and no file holds: no object could be there without."""
+    """Yield the namespaces that objects are in but no file defines."""
     there = {d.manifest["metadata"]["name"] for d in documents if d.manifest["kind"] == "Namespace"}
     for document in documents:
         name = document.manifest["metadata"].get("namespace")
@@ -82,11 +82,11 @@ def _namespaces(documents: Sequence[Document]) -> Iterator[Document]:
 
 
 def restricted(manifests: Manifests, pools: Collection[str]) -> Manifests:
-    """Leave out the NodePools that are not named; none named leaves all. Raises Rejected for one that is not there."""
+    """Keep only the named NodePools, or all if none is named. Raises Rejected for a NodePool that does not exist."""
     names = frozenset(str(pool["metadata"]["name"]) for pool in manifests.of_kind("NodePool"))
     for name in pools:
         if name not in names:
-            hint = did_you_mean(name, names) or f", there is {', '.join(sorted(names)) or 'none'}"
+            hint = did_you_mean(name, names) or f"; existing: {', '.join(sorted(names)) or 'none'}"
             raise Rejected(f"--pool {name}: no such NodePool{hint}")
 
     def kept(manifest: Mapping[str, Any]) -> bool:
@@ -96,7 +96,7 @@ def restricted(manifests: Manifests, pools: Collection[str]) -> Manifests:
 
 
 def _known(documents: Iterable[Document]) -> tuple[list[Document], dict[str, int], list[Fault]]:
-    """Keep the kinds that a plan reads, each once."""
+    """Return the objects that a plan reads, each once, with the counts of other kinds and the faults."""
     known: dict[tuple[Any, ...], Document] = {}
     unread: Counter[str] = Counter()
     faults: list[Fault] = []
@@ -110,9 +110,9 @@ def _known(documents: Iterable[Document]) -> tuple[list[Document], dict[str, int
         meant = _TODAY.get(kind, kind if kind in GROUPS else "")
         if meant:
             wanted = "/".join(filter(None, (GROUPS[meant], "v1")))
-            faults.append(document.fault(f"is not read: write a {meant} of {wanted}", "apiVersion"))
+            faults.append(document.fault(f"is ignored: use a {meant} of {wanted}", "apiVersion"))
         elif hint := did_you_mean(kind, frozenset(GROUPS)):
-            faults.append(document.fault(f"is {kind!r}, which is not read{hint}", "kind"))
+            faults.append(document.fault(f"is {kind!r}, which is ignored{hint}", "kind"))
     return list(known.values()), dict(sorted(unread.items())), faults
 
 
@@ -121,11 +121,11 @@ _UNNAMESPACED = frozenset(
     " NodeClaim EC2NodeClass".split()
 )
 _CREATED = "2000-01-01T00:00:00Z"
-"""When objects came to be that do not say: equal for equal files, so that plans are."""
+"""The creation time of objects without one. It is fixed, so that the same files always give the same plan."""
 
 
 def stamped(document: Document) -> Document:
-    """Return an object what an API server stamps on it: name, namespace, uid and when it came to be."""
+    """Return an object with the metadata that an API server adds: name, namespace, uid and creation time."""
     manifest, metadata = document.manifest, dict(document.manifest["metadata"])
     kind = str(manifest["kind"])
     name = metadata.get("name") or f"{metadata['generateName']}{document.number}"

@@ -1,4 +1,4 @@
-"""Moves as JSON: what would go, what would come, in order, and why everything else stays."""
+"""Moves as JSON: which nodes would be removed and launched, in order, and why the others stay."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _DIGITS = 9
 
 
 def moves_json(found: Proposals, inputs: Inputs, seconds: float = 0.0) -> dict[str, Any]:
-    """Write what a pass has found. Prices are USD an hour, `harm` counts evictions, `seconds` is processor time.
+    """Return the result of a pass. Prices are USD an hour, `harm` is the eviction cost, `seconds` is CPU time.
 
-    `moves` are in the order in which they would begin, `kept` are nodes that may not go, with the rule and its object.
+    `moves` are in the order in which they would start. `kept` are nodes that stay, with the rule and its object.
     """
     there = {claim.name: (claim, inputs.snapshot.node_of(claim)) for claim in inputs.ledger.claims}
     price = fsum(price_of(claim, node, inputs.catalog) for claim, node in there.values() if node)
@@ -84,7 +84,7 @@ def _kept(name: str, blocker: Blocker, there: _There) -> dict[str, str]:
 
 
 def _budgets(inputs: Inputs) -> list[dict[str, Any]]:
-    """Return for every NodePool how many nodes may go for each reason before anything is begun; null for all."""
+    """Return how many nodes of each NodePool may be disrupted now, by reason. None means no limit."""
     pools = parsed_nodepools(inputs.snapshot.nodepools)
     about = inputs.ledger, (), inputs.snapshot, inputs.now
     return [

@@ -1,4 +1,4 @@
-"""What people see of moves: what is saved, what goes and what comes in which order, and which rules keep the rest."""
+"""Moves as tables: the saving, the nodes removed and launched, and the rules that keep the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_ROWS = 40
 
 
 def show_moves(to: Console, written: Mapping[str, Any]) -> None:
-    """Print moves; `written` is their JSON."""
+    """Print moves. `written` is their JSON data."""
     _summary(to, written)
     if written["moves"]:
         to.print()
@@ -31,29 +31,29 @@ def _summary(to: Console, written: Mapping[str, Any]) -> None:
     before, saving = written["priceHourly"], written["savingHourly"]
     to.print(f"{counted(written['nodes'], 'node')} at ${before:.4f}/hour", style="bold")
     if not written["moves"]:
-        to.print("nothing to move: no set of nodes would do with less that is worth the harm")
+        to.print("no moves: no set of nodes can be consolidated at a saving that is worth the disruption")
     else:
         going = sum(len(move["sources"]) for move in written["moves"])
         coming = sum(len(move["replacements"]) for move in written["moves"])
         pods = sum(len(move["destinations"]) for move in written["moves"])
         to.print(
-            f"{counted(len(written['moves']), 'move')}: {counted(going, 'node')} into {coming} new,"
+            f"{counted(len(written['moves']), 'move')}: {counted(going, 'node')} replaced by {coming},"
             f" {counted(pods, 'pod')} to restart"
         )
         to.print(
             f"saves ${saving:.4f}/hour, ${written['savingYearly']:,.0f} a year"
-            f" ({saving / before if before else 0:.0%}), for {written['harm']:g} evictions' worth of harm",
+            f" ({saving / before if before else 0:.0%}), at an eviction cost of {written['harm']:g}",
             style="green",
         )
-    rest = "" if written["isFinished"] else ", not all looked at"
+    rest = "" if written["isFinished"] else ", search not finished"
     to.print(f"decided in {written['seconds']:.2f} s, {counted(written['steps'], 'step')}{rest}", style="dim")
 
 
 def _moves(moves: Iterable[Mapping[str, Any]]) -> Table:
-    table = plain_table("move", "reason", "goes", "comes", "pods", "harm", "saves/hour")
+    table = plain_table("move", "reason", "removed", "launched", "pods", "eviction cost", "saves/hour")
     for number, move in enumerate(moves, start=1):
         if number > _MOST_ROWS:
-            table.add_row("", "and more, see -o json")
+            table.add_row("", "and more: see -o json")
             break
         table.add_row(
             str(number),
@@ -68,18 +68,18 @@ def _moves(moves: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def _nothing(move: Mapping[str, Any]) -> str:
-    return "free room of others" if move["destinations"] else "nothing"
+    return "existing nodes" if move["destinations"] else "none"
 
 
 def _alike(nodes: Iterable[Mapping[str, Any]]) -> str:
-    """Count nodes by what they are, a line for each kind."""
+    """Count nodes by type, capacity type and zone, one line each."""
     kinds = Counter(f"{node['instanceType'] or '?'} {node['capacityType']} {node['zone']}" for node in nodes)
     return "\n".join(f"{count} × {kind}" for kind, count in kinds.items())
 
 
 def _kept(kept: Iterable[Mapping[str, str]]) -> Table:
-    """One row for each rule and object, that which keeps most nodes first."""
-    table = plain_table("nodes", "stay", "why")
+    """Return one row for each rule and object, the one that keeps the most nodes first."""
+    table = plain_table("nodes", "kept", "why")
     found: dict[tuple[str, str, str], list[str]] = {}
     for entry in kept:
         key = entry["rule"], entry["object"], entry["message"]
@@ -89,5 +89,5 @@ def _kept(kept: Iterable[Mapping[str, str]]) -> Table:
         more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
         table.add_row(f"{len(names):,}", Text(names[0] + more, style="yellow"), f"{rule} ({on}): {message}")
     if len(ordered) > _MOST_ROWS:
-        table.add_row(f"and {sum(len(names) for _, names in ordered[_MOST_ROWS:]):,} more, see -o json")
+        table.add_row(f"and {sum(len(names) for _, names in ordered[_MOST_ROWS:]):,} more: see -o json")
     return table

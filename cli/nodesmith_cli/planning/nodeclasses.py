@@ -1,4 +1,4 @@
-"""EC2NodeClasses as they would be resolved: what their status says, and what is assumed where it says nothing."""
+"""Resolved EC2NodeClasses: the contents of their status, and assumptions for what it does not contain."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ Manifest = Mapping[str, Any]
 _ZONES = 3
 _ASSUMED = "assumed"
 KUBERNETES = "1.34"
-"""The version that a cluster is taken to be of: which images an alias stands for depends on it."""
+"""The assumed Kubernetes version, which determines the images of an alias."""
 AVAILABLE = "availableInstanceCount"
-"""EC2's name for how many instances of a capacity reservation are free. No EC2NodeClass in a cluster has it."""
+"""EC2's field for the free instances of a capacity reservation. The status of an EC2NodeClass does not have it."""
 _READY = StatusCondition("Ready", "True", "Ready")
 _LATEST = datetime.max.replace(tzinfo=UTC)
-"""When a status was looked at: instances that run already are none of those that it shows as free."""
+"""The time of a status. It is the latest one, so that running instances are not subtracted from the free ones."""
 
 
 def assumed_zones(catalog: Catalog) -> tuple[str, ...]:
-    """Return the zones that a cluster is taken to have subnets in: the region's first three, a to c.
+    """Return the zones that are assumed to have subnets: the region's first three, a to c.
 
-    Local zones such as us-west-2-lax-1a, whose names are longer, are none of them while the region has others.
+    Local zones such as us-west-2-lax-1a, which have longer names, come last.
     """
     sold = {offering.zone for offerings in catalog.offerings.values() for offering in offerings}
     return tuple(sorted(sold, key=lambda zone: (len(zone), zone))[:_ZONES])
 
 
 def assumed_nodeclass(name: str) -> dict[str, Any]:
-    """Return the EC2NodeClass that is taken to be there where the files hold none."""
+    """Return the EC2NodeClass that is assumed if the files contain none."""
     selector = [{"tags": {"karpenter.sh/discovery": _ASSUMED}}]
     return {
         "apiVersion": "karpenter.k8s.aws/v1",
@@ -59,7 +59,7 @@ def assumed_nodeclass(name: str) -> dict[str, Any]:
 
 
 def statuses(manifests: Iterable[Manifest], zones: Sequence[str]) -> dict[str, NodeClassStatus]:
-    """Resolve every EC2NodeClass that can be read, by name."""
+    """Return the resolved status of each readable EC2NodeClass, by name."""
     found: dict[str, NodeClassStatus] = {}
     for manifest in manifests:
         nodeclass = parse_nodeclass(manifest).value
@@ -97,7 +97,7 @@ def _status(nodeclass: EC2NodeClass, shown: Manifest, zones: Sequence[str]) -> N
 
 
 def _reservation(shown: Manifest) -> CapacityReservation:
-    """Read a capacity reservation; one instance of it is taken to be free where nobody says how many."""
+    """Parse a capacity reservation. Assumes one free instance if the number is unknown."""
     return CapacityReservation(
         id=str(shown["id"]),
         instance_type=str(shown["instanceType"]),
@@ -112,11 +112,11 @@ def _reservation(shown: Manifest) -> CapacityReservation:
 
 
 def _assumed_images(nodeclass: EC2NodeClass) -> Iterator[Image]:
-    """Yield what the aliases stand for; images that are selected by anything else are taken to boot on every type."""
+    """Yield the images of aliases. Images selected in another way are assumed to boot on every instance type."""
     for term in nodeclass.ami_selector_terms:
         try:
             parameters = alias_parameters(term.alias, KUBERNETES) if term.alias else ()
-        except Unresolved:  # of another Kubernetes version, which nobody knows here
+        except Unresolved:  # for another Kubernetes version, whose images are unknown here
             parameters = ()
         served = [needs for parameter in parameters for needs in parameter.serves] or [NO_REQUIREMENTS]
         yield from (Image("ami-assumed", requirements=needs) for needs in served)

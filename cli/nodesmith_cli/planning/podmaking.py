@@ -1,4 +1,4 @@
-"""Pods and claims as controllers make them of templates."""
+"""Pods and PersistentVolumeClaims, created from templates as controllers do it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from nodesmith_cli.planning.existing import Existing, Key, Manifest
 
 _HASH_LENGTH = 10
 _MOST = 150_000
-"""Pods that Kubernetes is built for (its documentation on large clusters)."""
+"""The most pods in a cluster, from the Kubernetes documentation on large clusters."""
 
 
 def pods_from(
     owner: Manifest, template: Manifest, wanted: int, there: Existing, labels: Mapping[str, str] | None = None
 ) -> Iterator[Manifest]:
-    """Make so many pods of a template, numbered: their real names are drawn by lot and cannot be known."""
+    """Yield `wanted` pods of a template. Their names are numbered, since real names are random."""
     name, namespace = str(owner["metadata"]["name"]), str(owner["metadata"]["namespace"])
     numbers = count(1)
     for _ in range(wanted):
@@ -27,7 +27,7 @@ def pods_from(
 
 
 def pod_from(owner: Manifest, template: Manifest, name: str, labels: Mapping[str, str]) -> dict[str, Any]:
-    """Make one pod of a template, with these labels on top, under the control of its owner."""
+    """Return one pod of a template, with additional labels and with `owner` as its controller."""
     about, given = owner["metadata"], template.get("metadata") or {}
     metadata = {
         "name": name,
@@ -50,7 +50,7 @@ def pod_from(owner: Manifest, template: Manifest, name: str, labels: Mapping[str
 
 
 def claim_from(template: Manifest, namespace: str, name: str, owner: Manifest) -> dict[str, Any]:
-    """Make the claim of a StatefulSet's pod; it outlives the StatefulSet, and so has no owner."""
+    """Return the PersistentVolumeClaim of a StatefulSet's pod. It outlives the StatefulSet, so it has no owner."""
     about = owner["metadata"]
     return {
         "apiVersion": "v1",
@@ -67,7 +67,7 @@ def claim_from(template: Manifest, namespace: str, name: str, owner: Manifest) -
 
 
 def number(holder: Manifest, field: str, default: int) -> int:
-    """Read a count. Raises ValueError, naming the field, for what is none."""
+    """Return a count in a field. Raises ValueError, naming the field, if it is invalid."""
     value = holder.get(field)
     if value is None:
         return default
@@ -79,6 +79,6 @@ def number(holder: Manifest, field: str, default: int) -> int:
 
 
 def template_hash(template: Manifest) -> str:
-    """Return a mark that equal templates share."""
+    """Return a hash of a template."""
     text = json.dumps(template, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]

@@ -1,4 +1,4 @@
-"""A plan as JSON: for people's scripts, the audit and the benchmarks."""
+"""A plan as JSON, for scripts, the audit and the benchmarks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _DIGITS = 9
 
 
 def plan_json(plan: Plan, seconds: float = 0.0) -> dict[str, Any]:
-    """Write a plan. `seconds` is how long the decision took; all else is the same for the same inputs.
+    """Return a plan as JSON data. `seconds` is the duration of the decision; all else depends on the inputs only.
 
-    A node's `zone` is the cheapest one's, of several the one with most choice, and `instanceTypes` are those it may be
-    there. Its `labels` come from its
-    NodePool and pods, its `requests` are those of pods and of DaemonSets that will run on it. `existing` are nodes, and
-    NodeClaims on their way, that take pods. Every pod is `namespace/name`, prices are USD an hour.
+    A node's `zone` is the cheapest one, and of several the one with the most instance types. `instanceTypes` are its
+    options in that zone. Its `labels` come from its NodePool and pods, and its `requests` from pods and DaemonSets that
+    will run on it. `existing` are existing and in-flight nodes that take pods. Every pod is `namespace/name`, and
+    prices are USD an hour.
     """
     return {
         "nodes": [_node(node) for node in plan.nodes],
@@ -59,7 +59,7 @@ def _existing(plan: Plan) -> Iterator[dict[str, Any]]:
 
 
 def _unplaced(plan: Plan) -> Iterator[dict[str, str]]:
-    """Yield every pod that stays: those that nothing could be bought for, and those left alone."""
+    """Yield every pod that stays pending: unplaced and ignored pods."""
     told: Mapping[str, Any] = plan_item(replace(plan, nodes=()))
     for group in (*told["unplaced"], *told["ignored"]):
         about = {name: str(group.get(name, "")) for name in ("reason", "nodePool", "blocking", "fix")}

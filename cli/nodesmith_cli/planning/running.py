@@ -1,4 +1,4 @@
-"""What `nodesmith plan` does, from the options to the exit status."""
+"""The implementation of `nodesmith plan`."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ from nodesmith_cli.planning.manifests import Manifests, read_manifests, restrict
 from nodesmith_cli.planning.report import plan_json
 from nodesmith_cli.planning.table import show
 from nodesmith_cli.planning.waiting import told
+from nodesmith_cli.printing import counted
 
 OK, VIOLATIONS, BAD_INPUT = 0, 1, 2
 _OF_NODES = tuple(field.name for field in fields(NodeSettings))
 _SETTINGS = tuple(field.metadata["env"] for field in fields(Settings) if field.name in _OF_NODES)
-"""What of a deployment's settings changes decisions; read from the environment, as the functions do."""
+"""The environment variables of the settings that affect decisions, as in a deployment."""
 _SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to plan for. `kubeconfig` is None where no cluster is to be read."""
+    """What to plan for. `kubeconfig` is None if no live cluster is read."""
 
     files: tuple[str, ...] = ()
     catalog: str = ""
@@ -53,11 +54,11 @@ class Wanted:
 
 
 def run(wanted: Wanted, output: str) -> int:
-    """Plan and print; give the exit status. Raises Rejected or Transient where there is nothing to plan from."""
+    """Plan, print the result, and return the exit status. Raises Rejected or Transient if the input is unusable."""
     side = console(stderr=True)
     manifests = _read(wanted, side)
     catalog, settings = _catalog(wanted, manifests, side), node_settings(os.environ)
-    with told(side, "reading it as a cluster"):
+    with told(side, "building the inputs"):
         inputs = plan_inputs(manifests, catalog, settings=settings)
     if wanted.consolidate:
         return _consolidated(wanted, inputs, side, output)
@@ -74,14 +75,16 @@ def run(wanted: Wanted, output: str) -> int:
 
 def _consolidated(wanted: Wanted, inputs: Inputs, side: Console, output: str) -> int:
     if wanted.audit:
-        raise Rejected("--audit checks which nodes to buy for pending pods: leave it out with --consolidate")
+        raise Rejected(
+            "--audit and --consolidate are mutually exclusive: --audit checks nodes for pending pods"
+        )
     _tell(side, inputs.snapshot.problems, style="yellow")
     consolidated(inputs, datetime.now(UTC) if wanted.kubeconfig is not None else None, side, output)
     return OK
 
 
 def node_settings(environment: Mapping[str, str]) -> NodeSettings:
-    """Read what an operator sets once for a cluster. Raises Rejected, naming the variable, for what is no setting."""
+    """Return the settings from environment variables. Raises Rejected, naming the variable, if one is invalid."""
     named = {name: environment[name] for name in _SETTINGS if name in environment}
     found = read_settings({"AWS_REGION": "any", **named})
     return NodeSettings(**{name: getattr(found, name) for name in _OF_NODES})
@@ -98,9 +101,9 @@ def _read(wanted: Wanted, side: Console) -> Manifests:
     _tell(side, map(str, manifests.faults), style="red")
     if manifests.unread:
         kinds = ", ".join(f"{kind} ({count})" for kind, count in manifests.unread.items())
-        side.print(f"not read for a plan: {kinds}", style="dim")
+        side.print(f"ignored: {kinds}", style="dim")
     if not manifests.documents:
-        raise Rejected(f"nothing to plan from: {', '.join(wanted.files)} hold no object that can be read")
+        raise Rejected(f"nothing to plan from: {', '.join(wanted.files)}: no readable object")
     return restricted(manifests, wanted.pools)
 
 
@@ -108,7 +111,7 @@ def _catalog(wanted: Wanted, manifests: Manifests, side: Console) -> Catalog:
     if not wanted.catalog:
         return embedded_catalog(wanted.region or region_of(d.manifest for d in manifests.documents))
     if wanted.region:
-        raise Rejected("--region: a catalogue file has its own region, leave one of the two out")
+        raise Rejected("--region and --catalog are mutually exclusive: a catalogue file has its own region")
     file = Path(wanted.catalog)
     try:
         data, made_at = file.read_bytes(), datetime.fromtimestamp(file.stat().st_mtime, UTC)
@@ -120,11 +123,11 @@ def _catalog(wanted: Wanted, manifests: Manifests, side: Console) -> Catalog:
 
 
 def _problems(manifests: Manifests, plan: Plan) -> list[str]:
-    """Return what the decision found wrong with objects and no fault says already; and why NodePools buy nothing."""
+    """Return the decision's problems that are not faults already, and the reasons why NodePools launch nothing."""
     said = tuple(f"{fault.object}: {fault.field} " for fault in manifests.faults if fault.field)
     found = [problem for problem in plan.problems if not problem.startswith(said)]
     obstacles = [
-        f"NodePool {name} buys nothing: {why}"
+        f"NodePool {name} launches nothing: {why}"
         for name, why in (plan.obstacles or {}).items()
         if not any(problem.startswith(f"NodePool/{name}: ") for problem in (*found, *said))
     ]
@@ -138,18 +141,18 @@ def _audited(manifests: Manifests, inputs: Inputs, written: Mapping[str, Any], s
         objects = [document.manifest for document in manifests.documents]
         found = audit(objects, inputs.catalog, written, settings=inputs.settings)
     wrong = [violation for violation in found if not violation.is_warning]
-    side.print(f"audit: {len(wrong)} violations" if wrong else "audit: no violation found")
+    side.print(f"audit: {counted(len(wrong), 'violation')}" if wrong else "audit: no violations found")
     _tell(side, map(str, found), style="red" if wrong else "yellow")
     return VIOLATIONS if wrong else OK
 
 
 def _tell(to: Console, lines: Iterable[str], style: str) -> None:
-    """Print findings, a line each, not more than anybody reads."""
+    """Print findings, one per line, up to a limit."""
     found: Sequence[str] = list(lines)
     for line in found[:_SHOWN]:
         to.print(line, style=style)
     if len(found) > _SHOWN:
-        to.print(f"and {len(found) - _SHOWN} more like these", style=style)
+        to.print(f"and {len(found) - _SHOWN} more", style=style)
 
 
 def _print_json(plan: Plan, inputs: Inputs, written: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What people see of a plan: its price and how near that is to the least, nodes with bars, pods that stay and why."""
+"""A plan as tables: its price and lower bound, nodes with their utilization, and pods that stay pending."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _MOST_ROWS = 40
 _BAR = 8
 _NARROW = 100
 _NAMES = 3
-_NUMBERS = frozenset({"nodes", "pods", "$/hour", "move", "harm", "saves/hour"})
+_NUMBERS = frozenset({"nodes", "pods", "$/hour", "move", "eviction cost", "saves/hour"})
 
 
 def show(to: Console, plan: Plan, inputs: Inputs, written: Mapping[str, Any]) -> None:
-    """Print a plan; `written` is its JSON."""
+    """Print a plan. `written` is its JSON data."""
     _summary(to, plan, written)
     if plan.nodes:
         to.print()
@@ -41,7 +41,7 @@ def show(to: Console, plan: Plan, inputs: Inputs, written: Mapping[str, Any]) ->
         to.print(_unplaced(written["unplaced"]))
     if any(node.estimated for node in plan.nodes):
         to.print()
-        to.print("~ an estimate: only AWS tells spot prices, and those of most regions", style="dim")
+        to.print("~ estimated: only AWS has the exact price", style="dim")
 
 
 def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
@@ -49,7 +49,7 @@ def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
     there = sum(len(node["pods"]) for node in written["existing"])
     stay = len(written["unplaced"])
     if not new + there + stay + len(plan.nodes):
-        to.print("nothing to do: no pod waits for a node", style="bold")
+        to.print("nothing to do: no pending pods", style="bold")
         return
     to.print(f"pending: {counted(new + there + stay, 'pod')}", style="bold")
     if plan.nodes:
@@ -59,18 +59,17 @@ def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
             "boundHourlyUsd": plan.bound_hourly_usd,
             "nodes": [{"estimated": estimated}],
         }
-        to.print(f"  {new:>7,} on {counted(len(plan.nodes), 'node')} to buy at {price_and_bound(priced)}")
+        to.print(f"  {new:>7,} on {counted(len(plan.nodes), 'node')} to launch at {price_and_bound(priced)}")
     if there:
         number = len(written["existing"])
-        are, their = ("is", "its") if number == 1 else ("are", "their")
-        to.print(f"  {there:>7,} on {counted(number, 'node')} that {are} there or on {their} way")
+        to.print(f"  {there:>7,} on {counted(number, 'existing or in-flight node')}")
     if stay:
         to.print(f"  {stay:>7,} not placed", style="red")
-    to.print(f"decided in {written['seconds']:.2f} s, {counted(plan.steps, 'step')} of search", style="dim")
+    to.print(f"decided in {written['seconds']:.2f} s, {counted(plan.steps, 'search step')}", style="dim")
 
 
 def _room(inputs: Inputs) -> Mapping[tuple[str, str], Resources]:
-    """Return what types offer to pods, by EC2NodeClass and type."""
+    """Return the allocatable resources of instance types, by EC2NodeClass and type."""
     types: dict[str, Sequence[InstanceType]] = {
         name: instance_types(inputs.catalog, NodeConfiguration.of(nodeclass), inputs.settings)
         for name, nodeclass in parsed_nodeclasses(inputs.snapshot).items()
@@ -79,8 +78,10 @@ def _room(inputs: Inputs) -> Mapping[tuple[str, str], Resources]:
 
 
 def _nodes(nodes: Sequence[PlannedNode], room: Mapping[tuple[str, str], Resources], bar: int) -> Table:
-    """One row for nodes that are alike, in the order of the plan."""
-    table = plain_table("nodes", "NodePool", "type", "", "zone", "sold", "$/hour", "cpu", "memory", "pods")
+    """Return one row for each group of equal nodes, in the order of the plan."""
+    table = plain_table(
+        "nodes", "NodePool", "type", "", "zone", "capacity", "$/hour", "cpu", "memory", "pods"
+    )
     alike: dict[Hashable, list[PlannedNode]] = {}
     for node in nodes:
         cheapest, claim = node.request.cheapest, node.claim
@@ -90,7 +91,7 @@ def _nodes(nodes: Sequence[PlannedNode], room: Mapping[tuple[str, str], Resource
         table.add_row(*_node_row(each, room, bar))
     rest = list(alike.values())[_MOST_ROWS:]
     if rest:
-        table.add_row(f"and {sum(map(len, rest)):,} more, see -o json")
+        table.add_row(f"and {sum(map(len, rest)):,} more: see -o json")
     return table
 
 
@@ -116,16 +117,16 @@ def _node_row(
 
 
 def _existing(existing: Sequence[Mapping[str, Any]]) -> Table:
-    table = plain_table("there already", "pods", "")
+    table = plain_table("existing", "pods", "")
     for entry in existing[:_MOST_ROWS]:
         table.add_row(entry["node"], str(len(entry["pods"])), some(entry["pods"], _NAMES))
     if len(existing) > _MOST_ROWS:
-        table.add_row(f"and {len(existing) - _MOST_ROWS:,} more, see -o json")
+        table.add_row(f"and {len(existing) - _MOST_ROWS:,} more: see -o json")
     return table
 
 
 def _unplaced(unplaced: Sequence[Mapping[str, str]]) -> Table:
-    """One row for each reason, that of most pods first."""
+    """Return one row for each reason, the one with the most pods first."""
     table = plain_table("pods", "not placed", "why")
     pods: dict[tuple[str, str], list[str]] = {}
     for entry in unplaced:
@@ -137,12 +138,12 @@ def _unplaced(unplaced: Sequence[Mapping[str, str]]) -> Table:
             why.append(f"\n→ {fix}", style="green")
         table.add_row(f"{len(names):,}", Text(some(names, 1), style="red"), why)
     if len(ordered) > _MOST_ROWS:
-        table.add_row(f"and {sum(len(names) for _, names in ordered[_MOST_ROWS:]):,} more, see -o json")
+        table.add_row(f"and {sum(len(names) for _, names in ordered[_MOST_ROWS:]):,} more: see -o json")
     return table
 
 
 def plain_table(*titles: str) -> Table:
-    """Return a table without lines, columns of numbers to the right."""
+    """Return a table without borders. Columns of numbers are right-aligned."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title in titles:
         right = title in _NUMBERS

@@ -1,4 +1,4 @@
-"""Telling people that something is under way, once it takes longer than they are used to."""
+"""Progress output for steps that take longer than a second."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PATIENCE_SECONDS = 1.0
 
 @contextmanager
 def told(to: Console, what: str, patience_seconds: float = _PATIENCE_SECONDS) -> Iterator[None]:
-    """Show `what` once patience is over: a spinner on a terminal, elsewhere a line; at last how long it took."""
+    """Show `what` after `patience_seconds`, as a spinner on a terminal or else as a line, and then how long it took."""
     began = time.monotonic()
     spinner = to.status(what)
     timer = threading.Timer(

@@ -1,4 +1,4 @@
-"""Workloads as the pods that their controllers would still make: what is there already is never made twice."""
+"""The pods that the controllers of workloads would still create, in addition to the existing ones."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ WORKLOADS: Mapping[str, str] = {
     "Job": "batch",
     "CronJob": "batch",
 }
-"""Kinds that are given pods, with their API group; ReplicaSets come before the Deployments that count them."""
+"""The kinds that create pods, with their API groups. ReplicaSets come before the Deployments that count them."""
 
 
 def with_pods(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]:
-    """Add to the objects the pods that workloads still lack, after all others; and what is wrong with workloads."""
+    """Return the objects, followed by the missing pods of workloads, and the faults of workloads."""
     given, faults = list(documents), []
     there = Existing(given)
     added: list[Document] = []
@@ -31,7 +31,7 @@ def with_pods(documents: Iterable[Document]) -> tuple[list[Document], list[Fault
             try:
                 made = list(_made(document, there))
             except UNREADABLE as error:
-                faults.append(document.fault(f"cannot be read, it is given no pods: {error}"))
+                faults.append(document.fault(f"unreadable, so it gets no pods: {error}"))
                 continue
             for manifest in made:
                 there.add(manifest)
@@ -42,7 +42,7 @@ def with_pods(documents: Iterable[Document]) -> tuple[list[Document], list[Fault
 
 
 def _made(owner: Document, there: Existing) -> Iterator[Manifest]:
-    """Yield what the owner's controller would make; nothing for one that is being deleted."""
+    """Yield what the owner's controller would create. Yields nothing for an owner that is being deleted."""
     manifest = owner.manifest
     if manifest["metadata"].get("deletionTimestamp"):
         return
@@ -66,9 +66,9 @@ def _replicas(owner: Document, there: Existing) -> Iterator[Manifest]:
 
 
 def _deployment(owner: Document, there: Existing) -> Iterator[Manifest]:
-    """Lack what its ReplicaSets have not and will not have.
+    """Yield the pods that a Deployment's ReplicaSets neither have nor will have.
 
-    Where a dump holds the pods but not the ReplicaSets, they are told by the selector.
+    If the files contain pods but not their ReplicaSets, the selector identifies them.
     """
     manifest, spec = owner.manifest, owner.manifest["spec"]
     known = [key_of(each) for each in there.of(owner, "ReplicaSet")]
@@ -95,7 +95,7 @@ def _deployment(owner: Document, there: Existing) -> Iterator[Manifest]:
 
 
 def _stateful(owner: Document, there: Existing) -> Iterator[Manifest]:
-    """Make each pod that is missing by its number, with the claims of its own that are not there yet."""
+    """Yield each missing pod of a StatefulSet, with its missing PersistentVolumeClaims."""
     manifest, spec = owner.manifest, owner.manifest["spec"]
     name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
     start = number(spec.get("ordinals") or {}, "start", 0)
@@ -133,13 +133,13 @@ def _job(job: Manifest, active: list[Manifest], there: Existing) -> Iterator[Man
     if spec.get("completions") is not None:
         wanted = min(wanted, number(spec, "completions", 1) - succeeded)
     elif succeeded:
-        wanted = 0  # a work queue is being emptied: nothing new is started
+        wanted = 0  # a work queue that is finishing starts no new pods
     labels = {"batch.kubernetes.io/job-name": name, "job-name": name}
     yield from pods_from(job, spec["template"], wanted - len(active), there, labels)
 
 
 def _cron(owner: Document, there: Existing) -> Iterator[Manifest]:
-    """Make one run, unless one is under way."""
+    """Yield the pods of one run of a CronJob, unless a run is active."""
     manifest, spec = owner.manifest, owner.manifest["spec"]
     if spec.get("suspend") or any(_is_running(job) for job in there.of(owner, "Job")):
         return

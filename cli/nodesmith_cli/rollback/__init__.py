@@ -1,1 +1,1 @@
-"""Taking a deployment back: the functions of a region serve by an earlier release again."""
+"""Rolling a deployment back: the functions of a region run an earlier release again."""

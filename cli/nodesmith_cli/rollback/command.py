@@ -1,4 +1,4 @@
-"""What `nodesmith rollback` does, from its options to its exit status."""
+"""The implementation of `nodesmith rollback`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _LAST = function_name(Concern.DISPATCH)
 def rollback(
     functions: Functions, *, to: str, listed: bool, dry_run: bool, is_asked: bool, output: Output
 ) -> int:
-    """Let all functions serve by an earlier release; or list the releases. Raises Rejected, Transient, Abort."""
+    """Roll all functions back to an earlier release, or list releases. Raises Rejected, Transient, typer.Abort."""
     live = functions.live()
     if not live:
-        raise Rejected("nodesmith is not deployed in this region: there is no function with its alias")
+        raise Rejected("nodesmith is not deployed in this region: no function has its alias")
     known = releases((each for name in live for each in functions.versions(name)), live)
     if listed:
         _list(known, live, output)
@@ -38,9 +38,9 @@ def rollback(
     if output == "table":
         _announce(chosen, live, moves)
     if moves and not dry_run:
-        if is_asked and not typer.confirm("Go on?", err=True):
+        if is_asked and not typer.confirm("Continue?", err=True):
             raise typer.Abort
-        # dispatch goes last: while it serves by the newer release, a command that was cut off knows what to go on with.
+        # Switch dispatch last: until then, an interrupted rollback can be recognized and continued.
         for name in sorted(moves, key=lambda name: (name == _LAST, name)):
             functions.switch(name, moves[name])
     if output == "json":
@@ -48,18 +48,18 @@ def rollback(
         print(json.dumps({"release": chosen.name, "state": state, "functions": moves}, indent=2))
     elif moves and not dry_run:
         print(
-            f"{len(moves)} functions serve by release {chosen.name}. The next deployment brings its own release."
+            f"{len(moves)} functions now run release {chosen.name}. The next deployment installs its own release."
         )
     return DONE
 
 
 def _announce(chosen: Release, live: Mapping[str, int], moves: Mapping[str, int]) -> None:
     if not moves:
-        print(f"all {len(live)} functions serve by release {chosen.name} already: nothing to do")
+        print(f"nothing to do: all {len(live)} functions already run release {chosen.name}")
         return
-    print(f"release {chosen.name} of {format_time(chosen.deployed_at)} is to serve:")
+    print(f"rolling back to release {chosen.name} of {format_time(chosen.deployed_at)}:")
     table = Table(box=None, pad_edge=False)
-    for heading in ("function", "version now", "version then"):
+    for heading in ("function", "from version", "to version"):
         table.add_column(heading, no_wrap=True, justify="left" if heading == "function" else "right")
     for name in sorted(moves):
         table.add_row(name, str(live[name]), str(moves[name]))
@@ -71,7 +71,7 @@ def _list(known: Sequence[Release], live: Mapping[str, int], output: Output) -> 
         print(json.dumps([_document(each, live) for each in known], indent=2))
         return
     table = Table(box=None, pad_edge=False)
-    for heading in ("release", "deployed", "serves"):
+    for heading in ("release", "deployed", "live"):
         table.add_column(heading, no_wrap=True)
     for each in known:
         table.add_row(each.name, format_time(each.deployed_at), _serves(each, live))

@@ -1,4 +1,4 @@
-"""The functions of a region, as Lambda lists them: their versions, and the one that their alias names."""
+"""The Lambda functions of a region: their versions, and the version that each alias points to."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _LATEST = "$LATEST"
 
 
 class Functions:
-    """What is asked of Lambda. Every call may raise Denied, Transient, Rejected."""
+    """The Lambda calls of a rollback. Every method may raise Denied, Transient, Rejected."""
 
     def __init__(self, client: Callable[[str], Any]) -> None:
         self._lambda = client("lambda")
 
     def live(self) -> dict[str, int]:
-        """Return the version that serves, by function, for each of nodesmith's functions."""
+        """Return the live version of each nodesmith function, by function name."""
         found = {}
         for name in self._names():
             with asking("lambda:GetAlias", name):
@@ -39,7 +39,7 @@ class Functions:
         return [_version(function, each) for each in found if each["Version"] != _LATEST]
 
     def switch(self, function: str, version: int) -> None:
-        """Let a function serve by this version."""
+        """Point a function's alias to this version."""
         with asking("lambda:UpdateAlias", f"{function}:{ALIAS}"):
             self._lambda.update_alias(FunctionName=function, Name=ALIAS, FunctionVersion=str(version))
 

@@ -1,4 +1,4 @@
-"""The releases of a region: which versions of its functions belong together, and which of them serve."""
+"""The releases of a region: the function versions that belong together, and those that are live."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nodesmith.errors import Rejected
 
 @dataclass(frozen=True, slots=True)
 class FunctionVersion:
-    """A published version of a function. `release` is what it was deployed as."""
+    """A published version of a function. `release` is the release it was deployed with, or empty."""
 
     function: str
     number: int
@@ -21,7 +21,7 @@ class FunctionVersion:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Versions that were deployed together, by function; `serving` are those that the alias names today."""
+    """Versions that were deployed together, by function. `serving` are the functions whose alias points to them."""
 
     name: str
     deployed_at: datetime
@@ -30,9 +30,9 @@ class Release:
 
 
 def releases(versions: Iterable[FunctionVersion], live: Mapping[str, int]) -> list[Release]:
-    """Group versions into releases, the newest first. `live` are the versions that serve, by function.
+    """Group versions into releases, newest first. `live` are the live versions, by function.
 
-    Where a function has several versions of a release, the newest counts.
+    If a function has several versions of a release, the newest counts.
     """
     found: dict[str, dict[str, FunctionVersion]] = {}
     for version in sorted(versions, key=lambda each: each.number):
@@ -51,16 +51,16 @@ def releases(versions: Iterable[FunctionVersion], live: Mapping[str, int]) -> li
 
 
 def target(known: Sequence[Release], asked: str, functions: Iterable[str]) -> Release:
-    """Choose the release to return to: the one `asked` for, else the newest before that which serves.
+    """Return the release to roll back to: the one `asked` for, else the newest one before the live release.
 
-    A switch that was cut off half way is gone on with: what some functions serve already is the target then. Raises
-    Rejected where there is no such release, or where it lacks a function.
+    An interrupted rollback is continued: its target is the release that some functions run already. Raises Rejected if
+    there is no such release, or if it lacks a function.
     """
     found = _asked(known, asked) if asked else _before(known)
     lacking = sorted(set(functions) - found.versions.keys())
     if lacking:
         raise Rejected(
-            f"release {found.name} has no version of {', '.join(lacking)}: deploy that release again instead"
+            f"release {found.name} has no version of {', '.join(lacking)}: redeploy that release instead"
         )
     return found
 
@@ -70,7 +70,7 @@ def _asked(known: Sequence[Release], asked: str) -> Release:
         if release.name == asked:
             return release
     names = ", ".join(each.name for each in known) or "none"
-    raise Rejected(f"--to {asked}: there is no such release; there are: {names}")
+    raise Rejected(f"--to {asked}: no such release; releases: {names}")
 
 
 def _before(known: Sequence[Release]) -> Release:
@@ -79,5 +79,5 @@ def _before(known: Sequence[Release]) -> Release:
         return serving[-1]
     older = known[known.index(serving[0]) + 1 :] if serving else []
     if not older:
-        raise Rejected("there is no release before the one that serves")
+        raise Rejected("there is no release before the live one")
     return older[0]

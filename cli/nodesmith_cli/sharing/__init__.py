@@ -1,4 +1,4 @@
-"""A cluster that nodesmith shares with EKS Auto Mode, Karpenter or other software: what is whose, and removal.
+"""Clusters that nodesmith shares with EKS Auto Mode, Karpenter or other software: ownership and removal.
 
-`survey` reads the cluster, `findings` judges what was read, `removal` takes nodesmith out and leaves the rest alone.
+`survey` reads the cluster, `findings` evaluates it, and `removal` removes nodesmith without touching the rest.
 """

@@ -1,4 +1,4 @@
-"""What a removal waits for: NodeClaims and Nodes that are still there, and what each of them waits for itself."""
+"""What a removal waits for: the remaining NodeClaims and Nodes, and what each of them waits for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodesmith_cli.sharing.survey import Manifest, Survey, name_of
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """An object that is still there; `why` is what it waits for, empty where it does not say."""
+    """An object that still exists. `why` is what it waits for, or empty if unknown."""
 
     kind: str
     name: str
@@ -22,7 +22,7 @@ class Awaited:
 
 
 def awaited(survey: Survey) -> list[Awaited]:
-    """Return our NodeClaims and Nodes that are still there, by kind and name."""
+    """Return our remaining NodeClaims and Nodes, sorted by kind and name."""
     return [
         *(Awaited("NodeClaim", name_of(each), _why(each)) for each in sorted(survey.nodeclaims, key=name_of)),
         *(Awaited("Node", name_of(each)) for each in sorted(survey.nodes, key=name_of)),
@@ -30,7 +30,7 @@ def awaited(survey: Survey) -> list[Awaited]:
 
 
 def _why(nodeclaim: Manifest) -> str:
-    """Return the message of the first step of the NodeClaim's end that is not reached."""
+    """Return the message of the first incomplete step of a NodeClaim's termination."""
     return next(_messages(nodeclaim), "")
 
 

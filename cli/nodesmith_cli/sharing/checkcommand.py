@@ -1,4 +1,4 @@
-"""What `nodesmith check-cluster` prints, and its exit status."""
+"""The implementation of `nodesmith check-cluster`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OK, ERRORS = 0, 1
 
 
 def check_cluster(server: ApiServer, output: Literal["table", "json"], now: datetime) -> int:
-    """Print what other software the cluster has; return 1 where something has to change. Raises Transient, Rejected."""
+    """Print what other software manages; return 1 if something must change. Raises Transient, Rejected."""
     survey = take_survey(server, now)
     found, folder = findings(survey), overlay(survey)
     print_told(

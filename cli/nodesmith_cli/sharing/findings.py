@@ -1,4 +1,4 @@
-"""What other software in a cluster means for nodesmith, and what to do about it. Pure: from a survey to findings."""
+"""Findings about other software in a cluster, and what to do about it. Pure functions of a survey."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WHOLE, WITHOUT_SHARED_CRDS = "forwarder/", "overlays/shared-crds/"
 
 
 class Severity(StrEnum):
-    """What a finding asks for: nothing, attention, or a change before nodesmith serves the cluster."""
+    """What a finding requires: nothing, attention, or a change before nodesmith can serve the cluster."""
 
     INFO = "info"
     WARNING = "warning"
@@ -23,7 +23,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found: `check` names it for programs, `remedy` is empty where nothing need be done."""
+    """One finding. `check` is its machine-readable name. `remedy` is empty if there is nothing to do."""
 
     check: str
     severity: Severity
@@ -32,12 +32,12 @@ class Finding:
 
 
 def overlay(survey: Survey) -> str:
-    """Return the folder for `kubectl apply -k` that leaves other software's definitions alone."""
+    """Return the folder for `kubectl apply -k` that does not change the CRDs of other software."""
     return WITHOUT_SHARED_CRDS if survey.has_foreign_crds else WHOLE
 
 
 def findings(survey: Survey) -> list[Finding]:
-    """Return all findings, those that ask for most first."""
+    """Return all findings, the most severe first."""
     found = [*_controllers(survey), *_nodeclaims(survey), *_definitions(survey), *_nodepools(survey)]
     order = [Severity.ERROR, Severity.WARNING, Severity.INFO]
     return sorted(found, key=lambda finding: order.index(finding.severity))
@@ -48,8 +48,8 @@ def _controllers(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "karpenter-controller",
             Severity.ERROR,
-            f"a Karpenter controller runs: it {reason}",
-            "scale Karpenter to zero replicas: it and nodesmith serve the same NodePools, and both would buy nodes",
+            f"a Karpenter controller is running: it {reason}",
+            "scale Karpenter to zero replicas: it serves the same NodePools as nodesmith, and both would launch nodes",
         )
 
 
@@ -58,8 +58,8 @@ def _nodeclaims(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             "karpenter-nodeclaims",
             Severity.WARNING,
-            f"NodeClaims that Karpenter has made: {_names(survey.karpenters_nodeclaims)}",
-            "nodesmith neither ends nor replaces their nodes: delete these NodeClaims while Karpenter runs, "
+            f"NodeClaims created by Karpenter: {_names(survey.karpenters_nodeclaims)}",
+            "nodesmith neither terminates nor replaces their nodes: delete these NodeClaims while Karpenter runs, "
             "or drain the nodes by hand",
         )
 
@@ -73,7 +73,7 @@ def _definitions(survey: Survey) -> Iterator[Finding]:
             "shared-crds",
             Severity.WARNING,
             f"{manager} manages the CRDs {' and '.join(shared or SHARED_CRDS)}",
-            f"apply {WITHOUT_SHARED_CRDS}, which leaves them out: kubectl apply -k {WITHOUT_SHARED_CRDS}",
+            f"apply {WITHOUT_SHARED_CRDS}, which omits them: kubectl apply -k {WITHOUT_SHARED_CRDS}",
         )
     helm = [name for name, manager in survey.crds.items() if manager == "helm"]
     if helm:

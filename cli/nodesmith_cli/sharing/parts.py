@@ -1,4 +1,4 @@
-"""What removal takes away, in which order, and what it keeps for others. Pure: from a survey to a plan."""
+"""What a removal deletes, in which order, and what it keeps. Pure functions of a survey."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nodesmith_cli.sharing.survey import CRDS, OWN_CRDS, SHARED_CRDS, Manifest, 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An object to delete. `orphan` leaves what it owns to itself: NodeClaims are ended one by one, and only ours."""
+    """An object to delete. `orphan` keeps its dependents: NodeClaims are deleted one by one, and only ours."""
 
     path: str
     kind: str
@@ -29,26 +29,26 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What stays, and why."""
+    """An object that stays, and why."""
 
     name: str
     why: str
 
 
 def buyers(survey: Survey) -> list[Target]:
-    """Return what nodes are bought for, so that none is bought any more: our NodePools and all Provisioners."""
+    """Return what launches nodes: our NodePools and all Provisioners."""
     pools = [_target(NODEPOOLS.path, "NodePool", each, orphan=True) for each in survey.nodepools]
     old = [_target(PROVISIONERS.path, "Provisioner", each, orphan=True) for each in survey.provisioners]
     return [*pools, *old]
 
 
 def claims(survey: Survey) -> list[Target]:
-    """Return our NodeClaims, those of users among them: nodesmith would launch these any time."""
+    """Return our NodeClaims, including those created by users, since nodesmith would launch them too."""
     return [_target(NODECLAIMS.path, "NodeClaim", each) for each in survey.nodeclaims]
 
 
 def classes(survey: Survey) -> list[Target]:
-    """Return the EC2NodeClasses and AWSNodeTemplates that no NodeClaim of Karpenter names."""
+    """Return the EC2NodeClasses and AWSNodeTemplates that no NodeClaim of Karpenter references."""
     used = set(map(nodeclass_name, survey.karpenters_nodeclaims))
     free = [each for each in survey.nodeclasses if name_of(each) not in used]
     templates = [each for each in survey.nodetemplates if name_of(each) not in used]
@@ -61,8 +61,8 @@ def classes(survey: Survey) -> list[Target]:
 def definitions(survey: Survey) -> tuple[list[Target], list[Kept]]:
     """Return the CRDs to delete, and those to keep.
 
-    Deleting a CRD deletes every object of its kind: one is deleted only when it has no objects left, and when nobody
-    else manages it.
+    Deleting a CRD deletes every object of its kind. A CRD is therefore deleted only if it has no objects left, and if
+    no other software manages it.
     """
     left = {
         SHARED_CRDS[0]: [*survey.nodepools, *survey.foreign_nodepools],
@@ -84,25 +84,25 @@ def definitions(survey: Survey) -> tuple[list[Target], list[Kept]]:
 
 
 def others(survey: Survey) -> Iterator[Kept]:
-    """Yield what belongs to other software and is not touched."""
+    """Yield the objects of other software, which are not touched."""
     for pool in survey.foreign_nodepools:
         yield Kept(f"NodePool/{name_of(pool)}", f"is served by {server_of(nodeclass_group(pool))}")
     for claim in survey.foreign_nodeclaims:
-        yield Kept(f"NodeClaim/{name_of(claim)}", f"is of {server_of(nodeclass_group(claim))}")
+        yield Kept(f"NodeClaim/{name_of(claim)}", f"belongs to {server_of(nodeclass_group(claim))}")
     used = set(map(nodeclass_name, survey.karpenters_nodeclaims))
     for claim in survey.karpenters_nodeclaims:
-        yield Kept(f"NodeClaim/{name_of(claim)}", "was made by Karpenter")
+        yield Kept(f"NodeClaim/{name_of(claim)}", "was created by Karpenter")
     for nodeclass in survey.nodeclasses:
         if name_of(nodeclass) in used:
-            yield Kept(f"EC2NodeClass/{name_of(nodeclass)}", "NodeClaims of Karpenter name it")
+            yield Kept(f"EC2NodeClass/{name_of(nodeclass)}", "NodeClaims of Karpenter reference it")
 
 
 def _why_kept(name: str, survey: Survey, objects: int) -> str:
     manager = survey.crds[name]
     if name in SHARED_CRDS and survey.has_foreign_crds:
-        return "other software of the cluster uses it"
+        return "other software in the cluster uses it"
     if name in SHARED_CRDS and survey.karpenters_nodeclaims:
-        return "NodeClaims of Karpenter are left"
+        return "has NodeClaims of Karpenter left"
     if manager:
         return f"is managed by {manager}"
     return f"has {counted(objects, 'object')} left" if objects else ""

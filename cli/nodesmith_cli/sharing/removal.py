@@ -1,7 +1,6 @@
-"""Taking nodesmith out of a cluster: its NodePools and nodes first, and its rights only once these are gone.
+"""Removing nodesmith from a cluster: its NodePools and nodes first, and its RBAC only once these are gone.
 
-Every step looks at the cluster again, and deletes only what is still there: a removal that was stopped goes on where it
-was when it is run again.
+Every step reads the cluster again, and deletes only what still exists, so an interrupted removal can be continued.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ _INSTALLED = (
     (f"{_RBAC}/clusterrolebindings", "ClusterRoleBinding"),
     (f"{_RBAC}/clusterroles", "ClusterRole"),
 )
-"""What forwarder/base puts into a cluster; all else of it is in the namespace."""
+"""The cluster-scoped objects of forwarder/base. All its other objects are in the namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How long to wait for nodes to be drained, and whether finalizers are lifted from those that are still there."""
+    """How long to wait for nodes to drain, and whether to remove the finalizers of those left after that."""
 
     timeout: timedelta
     lift_finalizers: bool = False
@@ -46,9 +45,9 @@ class Settings:
 
 @dataclass(slots=True)
 class Outcome:
-    """What was deleted (`Kind/name`), what stays and why, and what is left that should have gone.
+    """What was deleted (`Kind/name`), what stays and why, and what should have been deleted but is left.
 
-    `instances` are the provider ids of Nodes and NodeClaims whose finalizer was lifted: nobody has terminated these.
+    `instances` are the provider ids of Nodes and NodeClaims whose finalizer was removed. They were not terminated.
     """
 
     deleted: list[str] = field(default_factory=list)
@@ -58,7 +57,7 @@ class Outcome:
 
 
 class Removal:
-    """One run. `say` is told of progress, a line at a time; `sleep` waits for so many seconds."""
+    """One run. `say` is called with each line of progress; `sleep` waits for a number of seconds."""
 
     def __init__(
         self,
@@ -74,9 +73,9 @@ class Removal:
         self.outcome = Outcome()
 
     def run(self) -> bool:
-        """Remove all that is nodesmith's; return whether nothing is left. Raises Transient, Rejected.
+        """Remove everything of nodesmith, and return whether nothing is left. Raises Transient, Rejected.
 
-        Raises Rejected before anything is deleted where a Karpenter controller runs.
+        Raises Rejected before it deletes anything if a Karpenter controller is running.
         """
         survey = self._look()
         refuse_beside_karpenter(survey)
@@ -91,7 +90,7 @@ class Removal:
         return True
 
     def take_out(self) -> None:
-        """Remove the forwarder and the functions' rights, and nothing else. Raises Transient, Rejected."""
+        """Remove only the forwarder and the functions' RBAC. Raises Transient, Rejected."""
         self._delete(self._installed())
 
     def _end_nodes(self) -> bool:
@@ -127,7 +126,7 @@ class Removal:
         return True
 
     def _end_classes(self) -> None:
-        """Delete EC2NodeClasses. No NodeClaim of ours is left, and no Karpenter runs that would lift its finalizer."""
+        """Delete EC2NodeClasses, and remove their finalizer, since no Karpenter is running to do so."""
         targets = parts.classes(self._look())
         self._delete(targets)
         for target in targets:
@@ -153,7 +152,7 @@ class Removal:
             try:
                 self._server.delete(path, target.uid, orphan=target.orphan)
             except Conflict:
-                continue  # another object has that name by now: the next look sees it
+                continue  # another object has this name now; the next pass handles it
             self.outcome.deleted.append(str(target))
             self._say(f"deleted {target}")
 
@@ -168,15 +167,15 @@ class Removal:
             self._server.patch(f"{path}/{quote(name, safe='')}", patch)
         except Conflict as error:
             raise Transient(
-                f"{kind}/{name}: changed while its finalizer was lifted: {error}", "Conflict"
+                f"{kind}/{name}: changed while its finalizer was removed: {error}", "Conflict"
             ) from error
-        self._say(f"lifted the finalizer {finalizer} from {kind}/{name}")
+        self._say(f"removed the finalizer {finalizer} from {kind}/{name}")
 
 
 def refuse_beside_karpenter(survey: Survey) -> None:
-    """Raise Rejected where a Karpenter controller runs: it serves the NodePools that would be deleted."""
+    """Raise Rejected if a Karpenter controller is running, since it serves the NodePools that would be deleted."""
     for reason in survey.karpenter:
         raise Rejected(
-            f"a Karpenter controller runs (it {reason}) and serves the same NodePools: nothing was deleted. "
-            "Scale it to zero replicas for the time of the removal; its NodeClaims and their nodes are left alone"
+            f"a Karpenter controller is running (it {reason}) and serves the same NodePools: nothing was deleted. "
+            "Scale it to zero replicas during the removal; its NodeClaims and their nodes are left alone"
         )

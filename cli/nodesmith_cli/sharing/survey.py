@@ -1,4 +1,4 @@
-"""What of a cluster is nodesmith's, and what belongs to other software, as the API server shows it."""
+"""Which objects of a cluster belong to nodesmith, and which to other software."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _MANAGER = "app.kubernetes.io/managed-by"
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """One reading of a cluster. `crds` are the known ones that exist, by name, each with who manages it or "".
+    """The state of a cluster. `crds` are the known CRDs that exist, by name, each with its manager or "".
 
-    `karpenter` are the reasons to believe that a Karpenter controller runs, each the end of a sentence.
+    `karpenter` are the signs that a Karpenter controller is running, each as the end of a sentence.
     """
 
     crds: Mapping[str, str]
@@ -49,14 +49,14 @@ class Survey:
     karpenters_nodeclaims: tuple[Manifest, ...] = ()
     foreign_nodeclaims: tuple[Manifest, ...] = ()
     nodes: tuple[Manifest, ...] = ()
-    """The Nodes of our NodePools, those of Karpenter's NodeClaims left out."""
+    """The Nodes of our NodePools, without those of Karpenter's NodeClaims."""
     provisioners: tuple[Manifest, ...] = ()
     nodeclasses: tuple[Manifest, ...] = ()
     nodetemplates: tuple[Manifest, ...] = ()
 
     @property
     def has_foreign_crds(self) -> bool:
-        """Whether other software defines NodePool and NodeClaim, so that nobody else may change the definitions."""
+        """True if other software owns the CRDs of NodePool and NodeClaim, so that they must not be changed."""
         managed = AUTO_MODE_CRD in self.crds or any(self.crds.get(name) == "eks" for name in SHARED_CRDS)
         return managed or bool(self.foreign_nodepools or self.foreign_nodeclaims)
 
@@ -67,7 +67,7 @@ def name_of(manifest: Manifest) -> str:
 
 
 def take_survey(server: ApiServer, now: datetime) -> Survey:
-    """Read the cluster, and write nothing. Raises Transient, Rejected."""
+    """Read the cluster, without changing it. Raises Transient, Rejected."""
     pools, claims = listed(server, NODEPOOLS.path), listed(server, NODECLAIMS.path)
     karpenters = tuple(each for each in claims if not is_foreign(each) and is_karpenters(each))
     theirs = {provider_id(each) for each in karpenters} - {""}
@@ -87,7 +87,7 @@ def take_survey(server: ApiServer, now: datetime) -> Survey:
 
 
 def listed(server: ApiServer, path: str, selector: str = "") -> tuple[Manifest, ...]:
-    """Return all objects of a kind; none where the API server does not know it. Raises Transient, Rejected."""
+    """Return all objects of a kind, or none if the API server does not serve it. Raises Transient, Rejected."""
     try:
         return tuple(item for page in server.pages(path, selector) for item in page.get("items") or ())
     except NotServed:

@@ -1,4 +1,4 @@
-"""What `nodesmith uninstall` asks, prints and returns."""
+"""The implementation of `nodesmith uninstall`."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def uninstall(
     clock: Callable[[], datetime],
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Remove nodesmith from a cluster; return 0 when nothing is left, 1 when something is, 130 after Ctrl-C.
+    """Remove nodesmith from a cluster. Returns 0 if nothing is left, 1 if something is, 130 after Ctrl-C.
 
-    Raises Rejected where a Karpenter controller runs, or where nobody has confirmed; Transient.
+    Raises Rejected if a Karpenter controller is running or the user declines, Transient.
     """
     survey = take_survey(server, clock())
     if dry_run:
@@ -48,7 +48,7 @@ def uninstall(
     try:
         is_done = removal.run()
     except KeyboardInterrupt:
-        typer.echo("nodesmith: stopped; run it again to go on from here", err=True)
+        typer.echo("nodesmith: interrupted; run the command again to continue", err=True)
         return STOPPED
     _print(removal.outcome, output, is_done=is_done)
     return DONE if is_done else LEFT
@@ -59,7 +59,7 @@ def _planned(survey: Survey, output: Output) -> int:
     nodes = [f"Node/{node['metadata']['name']}" for node in survey.nodes]
     deleted = [*map(str, [*parts.buyers(survey), *parts.claims(survey), *parts.classes(survey)]), *nodes]
     kept = [asdict(each) for each in parts.others(survey)]
-    refused = [f"a Karpenter controller runs: it {reason}" for reason in survey.karpenter]
+    refused = [f"a Karpenter controller is running: it {reason}" for reason in survey.karpenter]
     if output == "json":
         print(json.dumps({"delete": deleted, "keep": kept, "refused": refused}, indent=2))
         return LEFT if refused else DONE
@@ -69,15 +69,17 @@ def _planned(survey: Survey, output: Output) -> int:
         print(printable(f"keep    {each['name']}: {each['why']}"))
     for reason in refused:
         print(printable(f"refused {reason}"))
-    print("then the forwarder, its rights, and the CRDs that no object and nobody else needs")
+    print("then the forwarder, RBAC, and the CRDs that are no longer in use")
     return LEFT if refused else DONE
 
 
 def _confirmed(survey: Survey, output: Output) -> None:
     if output == "json":
-        raise Rejected("-o json asks nothing: add --yes to go on, or --dry-run to see what would be deleted")
+        raise Rejected(
+            "-o json does not prompt: add --yes to continue, or --dry-run to see what would be deleted"
+        )
     numbers = f"{counted(len(survey.nodepools), 'NodePool')} and {counted(len(survey.nodes), 'node')}"
-    if not typer.confirm(f"Delete {numbers}, and everything else of nodesmith in this cluster?"):
+    if not typer.confirm(f"Delete {numbers}, and remove nodesmith from this cluster?"):
         raise Rejected("nothing was deleted")
 
 
@@ -88,17 +90,17 @@ def _print(outcome: Outcome, output: Output, *, is_done: bool) -> None:
     for kept in outcome.kept:
         _say(f"kept {kept.name}: {kept.why}")
     for left in outcome.left:
-        _say(f"still there: {left}")
+        _say(f"still exists: {left}")
     if outcome.left:
         _say(
-            "nothing else was removed. Run it again to go on waiting; where no function of nodesmith runs any more,"
+            "nothing else was removed. Run the command again to continue waiting. If nodesmith's functions are gone,"
         )
-        _say("--lift-finalizers lets these objects go, and their instances are yours to terminate")
+        _say("use --lift-finalizers to remove these objects, and terminate their instances yourself")
     for instance in outcome.instances:
         _say(f"not terminated: {instance}")
     if is_done:
         _say(
-            "nodesmith is removed from the cluster; its stack, launch templates and instance profiles are left"
+            "nodesmith is removed from the cluster; its stack, launch templates and instance profiles remain"
         )
 
 

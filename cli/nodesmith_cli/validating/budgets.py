@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets that can never allow a disruption: their nodes are never drained."""
+"""PodDisruptionBudgets that never allow a disruption, so that their nodes are never drained."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REPLICATED = frozenset({"Deployment", "ReplicaSet", "ReplicationController", "S
 
 
 def budget_findings(documents: Sequence[Document]) -> Iterator[Finding]:
-    """Look at each budget with the workloads in the files that it guards."""
+    """Check each budget together with the workloads in the files that it covers."""
     for document in documents:
         if document.manifest["kind"] != "PodDisruptionBudget":
             continue
@@ -35,12 +35,12 @@ def _findings(document: Document, documents: Sequence[Document]) -> Iterator[Fin
     field = "spec.maxUnavailable" if budget.max_unavailable else "spec.minAvailable"
     amount = budget.max_unavailable or budget.min_available or "missing"
     of = f" of {expected} pods" if expected and not budget.max_unavailable else ""
-    message = f"is {amount}{of}: no pod may ever be evicted, so its node is never drained; allow one"
+    message = f"is {amount}{of}: no pod can ever be evicted, so its node is never drained; allow one"
     yield warning(document.fault(message, field))
 
 
 def _replicas(document: Document, budget: PodDisruptionBudget) -> int:
-    """Return how many pods a workload makes that the budget guards. Raises as UNREADABLE lists."""
+    """Return how many pods of a workload the budget covers. Raises the exceptions in UNREADABLE."""
     manifest = stamped(document).manifest
     spec: Mapping[str, Any] = manifest.get("spec") or {}
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}

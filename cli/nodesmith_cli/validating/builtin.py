@@ -1,4 +1,4 @@
-"""Kubernetes' own kinds, held against what an API server takes."""
+"""Validation of Kubernetes' built-in kinds against what an API server accepts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from nodesmith_cli.planning.manifests import stamped
 from nodesmith_cli.validating.findings import OURS, Finding
 
 _BUILTIN_KINDS = {resource.kind: resource.api_version() for resource in BUILTIN}
-_PLANNINGS = (", the object is left out", ", it is left out")
-"""What follows for a plan, which is none of ours."""
+_PLANNINGS = ("; the object is ignored", "; it is ignored")
+"""Message endings that only concern plans."""
 _MISFIT = re.compile(r"(?:into field |\()([a-zA-Z][\w.\[\]]*)(?: of type|: )")
-"""Where the words for what does not fit name the field."""
+"""Finds the field in a type error's message."""
 _BUILTIN_GROUPS = frozenset(resource.group for resource in BUILTIN) | {"autoscaling", "networking.k8s.io"}
 
 
 def built_in_findings(document: Document) -> list[Finding]:
-    """Say that a kind is none, or not of its group, and what may have been meant; else what its shape lacks."""
+    """Report an unknown kind or API group with a suggestion, else what is wrong with the object's fields."""
     return _kind_findings(document) or list(_shape_findings(document))
 
 
@@ -32,12 +32,10 @@ def _kind_findings(document: Document) -> list[Finding]:
     group = api_version.rpartition("/")[0]
     wanted = _BUILTIN_KINDS.get(kind)
     if wanted and wanted.rpartition("/")[0] != group and group in _BUILTIN_GROUPS | {"extensions"}:
-        return [Finding(document.fault(f"is {api_version!r}: a {kind} is of {wanted}", "apiVersion"))]
+        return [Finding(document.fault(f"is {api_version!r}, but a {kind} is in {wanted}", "apiVersion"))]
     if group in _BUILTIN_GROUPS and not fields_of(type_of(group, kind)):
         hint = did_you_mean(kind, frozenset(_BUILTIN_KINDS) | OURS)
-        return [
-            Finding(document.fault(f"is {kind!r}, which is not known{hint}", "kind"), is_error=bool(hint))
-        ]
+        return [Finding(document.fault(f"is {kind!r}, which is unknown{hint}", "kind"), is_error=bool(hint))]
     return []
 
 

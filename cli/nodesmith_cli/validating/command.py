@@ -1,6 +1,6 @@
-"""What `nodesmith validate` does, from the options to the exit status.
+"""The implementation of `nodesmith validate`.
 
-What only some files need is imported where it is needed: most of a check's time is imports.
+Modules that only some files need are imported lazily, since imports take most of a check's time.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from nodesmith_cli.validating.references import class_findings
 
 OK, ERRORS = 0, 1
 _MOST_VALUES = 100_000
-"""In one document; more than that takes longer than anybody waits for a check."""
+"""The most values in one document. Larger documents take too long to check."""
 _MOST_DOCUMENTS = 5_000
 _MOST_POOLS = 100
-"""That are looked at with all that they may buy, which takes some hundredths of a second each."""
+"""The most NodePools whose instance types are checked, which takes some hundredths of a second each."""
 
 
 def run(files: Sequence[str], region: str, output: Literal["text", "json"]) -> int:
-    """Check files and print what was found; 1 where anything has to be mended."""
+    """Check files, and print the findings. Returns 1 if there is an error."""
     found = list(islice(read_documents(files, _MOST_VALUES), _MOST_DOCUMENTS + 1))
     documents = [each for each in found if isinstance(each, Document)]
     unreadable = [Finding(each) for each in found if isinstance(each, Fault)]
     if len(found) > _MOST_DOCUMENTS:
-        why = f"more than {_MOST_DOCUMENTS:,} objects and mistakes: check fewer at a time"
+        why = f"more than {_MOST_DOCUMENTS:,} objects and errors: check fewer at a time"
         documents, unreadable = [], [*unreadable[:1], Finding(Fault(why, ", ".join(files)))]
     findings = list(in_order([*unreadable, *check(documents, region)]))
     errors = sum(finding.is_error for finding in findings)
@@ -53,7 +53,7 @@ def run(files: Sequence[str], region: str, output: Literal["text", "json"]) -> i
 
 
 def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
-    """Yield everything that is found about objects, alone and together."""
+    """Yield all findings about the objects, alone and together."""
     others = [each for each in documents if _is_of_others(each)]
     yield from (warning(each.fault(said_of(each.manifest))) for each in others)
     documents = [each for each in documents if not _is_of_others(each)]
@@ -75,7 +75,9 @@ def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
     if not sound:
         return
     if len(sound) > _MOST_POOLS:
-        why = f"is one of {len(sound)} NodePools: what they may buy and host is looked at for {_MOST_POOLS} at most"
+        why = (
+            f"is one of {len(sound)} NodePools: instance types and pods are checked for at most {_MOST_POOLS}"
+        )
         yield warning(next(iter(sound.values())).fault(why))
         return
     from nodesmith_cli.validating.hosting import hosting_findings, inputs_of

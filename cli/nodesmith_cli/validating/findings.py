@@ -1,4 +1,4 @@
-"""What is found: a fault, and whether the objects are of no use with it."""
+"""Findings: a fault, and whether it is an error or a warning."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from nodesmith.model.conversion.converting import KINDS
 from nodesmith_cli.local.manifests import Fault
 
 OURS = frozenset(kind for _, kind in KINDS)
-"""Karpenter's kinds, of every age."""
+"""Karpenter's kinds, of every API version."""
 
 
 class Finding(NamedTuple):
-    """One thing to mend (an error) or to think about (a warning)."""
+    """A fault that must be fixed (an error) or reviewed (a warning)."""
 
     fault: Fault
     is_error: bool = True
@@ -23,12 +23,12 @@ class Finding(NamedTuple):
 
 
 def warning(fault: Fault) -> Finding:
-    """Make a warning."""
+    """Return a warning."""
     return Finding(fault, is_error=False)
 
 
 def in_order(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Return findings by file and line, each once."""
+    """Return findings sorted by file and line, without duplicates."""
     seen = dict.fromkeys(findings)
     files = {finding.fault.file: number for number, finding in reversed(list(enumerate(seen)))}
     return iter(sorted(seen, key=lambda f: (files[f.fault.file], f.fault.line, not f.is_error)))

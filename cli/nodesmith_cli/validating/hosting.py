@@ -1,4 +1,4 @@
-"""Pods with what could host them: a plan for one pod of each workload, in which nothing else is in the way."""
+"""Whether NodePools can host the pods: a plan for one pod of each workload, without limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COUNTS = {
 
 
 def inputs_of(documents: Sequence[Document], region: str) -> tuple[Inputs, Manifests]:
-    """Return what a decision on one pod of each workload is made from. Raises Rejected without any NodePool."""
+    """Return the inputs of a decision on one pod of each workload. Raises Rejected if there is no NodePool."""
     manifests = read_manifests((), [_one_pod(document) for document in documents])
     catalog = embedded_catalog(region or region_of(document.manifest for document in documents))
     return plan_inputs(manifests, catalog), manifests
@@ -33,7 +33,7 @@ def inputs_of(documents: Sequence[Document], region: str) -> tuple[Inputs, Manif
 def hosting_findings(
     inputs: Inputs, manifests: Manifests, documents: Sequence[Document]
 ) -> Iterator[Finding]:
-    """Yield which pods no NodePool can host, at their workload."""
+    """Yield a finding for each workload whose pods no NodePool can host."""
     places = {_key(each.manifest): each for each in manifests.documents if each.manifest["kind"] == "Pod"}
     whole = {(each.file, each.number): each for each in documents}
     for unplaced in plan_json(decide(inputs))["unplaced"]:
@@ -50,7 +50,7 @@ def _key(pod: Mapping[str, Any]) -> str:
 
 
 def _one_pod(document: Document) -> Document:
-    """Let a workload make one pod, and a NodePool buy for it without end: limits are looked at by themselves."""
+    """Reduce a workload to one pod, and remove the limits of a NodePool, which are checked separately."""
     manifest, kind = document.manifest, str(document.manifest["kind"])
     spec = manifest.get("spec")
     if not isinstance(spec, Mapping):

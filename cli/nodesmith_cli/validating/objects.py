@@ -1,4 +1,4 @@
-"""Each object alone: is it of a kind that there is, is it of its shape, do its values mean anything."""
+"""Validation of each object alone: its kind, its fields and their values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nodesmith_cli.validating.placeholders import placeholder_findings
 
 
 def object_findings(documents: Sequence[Document]) -> tuple[list[Finding], Conversion]:
-    """Return what is wrong with each, and all of them as they are written today."""
+    """Return the findings about each object, and the objects converted to the current version."""
     conversion = convert([document.manifest for document in documents], workloads=True)
     findings = [
         Finding(fault_of(documents, change), change.fate is Fate.REFUSED)
@@ -32,7 +32,7 @@ def object_findings(documents: Sequence[Document]) -> tuple[list[Finding], Conve
 def _findings(document: Document) -> list[Finding]:
     if _is_karpenters(document):
         return [*_kind_findings(document), *placeholder_findings(document)]
-    from nodesmith_cli.validating.builtin import built_in_findings  # takes long to import
+    from nodesmith_cli.validating.builtin import built_in_findings  # slow to import
 
     return built_in_findings(document)
 
@@ -42,24 +42,24 @@ def _is_karpenters(document: Document) -> bool:
 
 
 def _kind_findings(document: Document) -> list[Finding]:
-    """Say that a kind is none, or none of its group and version, and what may have been meant."""
+    """Report a kind that does not exist, or not in its group and version, with a suggestion."""
     kind = str(document.manifest["kind"])
     group = str(document.manifest["apiVersion"]).rpartition("/")[0]
     if kind in OURS:
         return version_findings(document)
-    hint = did_you_mean(kind, OURS) or f", known are {', '.join(sorted(OURS))}"
-    return [Finding(document.fault(f"is {kind!r}, which is no kind of {group}{hint}", "kind"))]
+    hint = did_you_mean(kind, OURS) or f"; its kinds are {', '.join(sorted(OURS))}"
+    return [Finding(document.fault(f"is {kind!r}, which is not a kind in {group}{hint}", "kind"))]
 
 
 def version_findings(document: Document) -> list[Finding]:
-    """Say that one of Karpenter's kinds is of a group or version that has no such kind; nothing of other kinds."""
+    """Report a Karpenter kind whose group and version do not have it. Returns nothing for other kinds."""
     api_version, kind = str(document.manifest["apiVersion"]), str(document.manifest["kind"])
     known = sorted({v for v in OLD_VERSIONS if (v.partition("/")[0], kind) in KINDS})
     served = [version for version in known if _is_of_its_time(version, kind)]
     if not known or api_version in served:
         return []
     return [
-        Finding(document.fault(f"is {api_version!r}: a {kind} is of {' or '.join(served)}", "apiVersion"))
+        Finding(document.fault(f"is {api_version!r}, but a {kind} is in {' or '.join(served)}", "apiVersion"))
     ]
 
 
@@ -74,5 +74,7 @@ def _given_twice(documents: Sequence[Document]) -> Iterator[Finding]:
         earlier = known.setdefault(document.identity, document)
         if earlier is not document:
             yield warning(
-                document.fault(f"is given already in {earlier.place}; the last one holds", "metadata.name")
+                document.fault(
+                    f"is already defined in {earlier.place}; the last definition applies", "metadata.name"
+                )
             )

@@ -1,4 +1,4 @@
-"""What a shell or Terraform should have filled in, as in the commands of Karpenter's guide."""
+"""Placeholders that a shell or Terraform should have replaced, as in the commands of Karpenter's guide."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from nodesmith_cli.validating.findings import Finding, warning
 
 _PLACEHOLDER = re.compile(r"\$\{[\w.\[\]-]+\}|<[A-Za-z][\w -]*>")
 _SCRIPTS = frozenset({"userData"})
-"""Fields of which such words may be a part."""
+"""Fields that may contain such text."""
 
 
 def placeholder_findings(document: Document) -> Iterator[Finding]:
-    """Yield which fields of one of Karpenter's objects hold a name where its value was to be."""
+    """Yield a warning for each field of a Karpenter object that contains an unreplaced placeholder."""
     for field, text in _texts(document.manifest.get("spec"), "spec"):
         found = _PLACEHOLDER.search(text)
         if found:
-            yield warning(document.fault(f"holds {found[0]}, which nobody has filled in", field))
+            yield warning(document.fault(f"contains the unreplaced placeholder {found[0]}", field))
 
 
 def _texts(value: object, field: str) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""NodePools with what they may buy: their EC2NodeClass, instance types, limits, and each other."""
+"""Validation of NodePools with their EC2NodeClass, instance types, limits and each other."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ _OF_TYPES = ("cpu", "memory")
 
 
 def pool_findings(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterator[Finding]:
-    """Yield which NodePools can buy nothing, or not what they should, and which are two where one was meant."""
+    """Yield findings about NodePools that can launch no nodes, and about pairs that accept the same pods."""
     offers = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     templates = [template for template in offers.templates if template.name in pools_there]
-    if len(templates) < len(pools_there):  # to count what removes types is half of a check's work
+    if len(templates) < len(
+        pools_there
+    ):  # counting the types that each condition rules out is half of the work
         yield from _nothing_left(inputs, pools_there)
     for template in templates:
         yield from _limit_findings(template, pools_there[template.name])
@@ -41,14 +43,14 @@ def _nothing_left(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterat
 
 
 def _no_type(counted: Considered) -> str:
-    removals = [f"{each.condition} removes {each.types:,}" for each in counted.removals[:_SHOWN]]
+    removals = [f"{each.condition} rules out {each.types:,}" for each in counted.removals[:_SHOWN]]
     rest = len(counted.removals) - len(removals)
-    more = f" and {rest} conditions more" if rest else ""
+    more = f" and {rest} more conditions" if rest else ""
     return f"leaves none of {counted.all:,} instance types: {', '.join(removals)}{more}"
 
 
 def _limit_findings(template: Template, document: Document) -> Iterator[Finding]:
-    """Yield which limit is smaller than the smallest type that may be bought."""
+    """Yield a finding for each limit that is smaller than the smallest instance type of the NodePool."""
     pool = parse_nodepool(document.manifest).value
     limits = pool.limits if pool else NOTHING
     for name in sorted(limits):
@@ -59,12 +61,12 @@ def _limit_findings(template: Template, document: Document) -> Iterator[Finding]
         smallest = min(template.choices, key=lambda choice: (choice.type.capacity.of(name), choice.type.name))
         if limits[name] < smallest.type.capacity.of(name):
             least = format_resources(Resources({name: smallest.type.capacity.of(name)}))[name]
-            kind = f"the smallest type that it may buy, {smallest.type.name}, has {least}"
+            kind = f"its smallest instance type, {smallest.type.name}, has {least}"
             yield Finding(document.fault(f"allows no node: {kind}", f"spec.limits.{name}"))
 
 
 def _same_pods(first: Template, second: Template) -> bool:
-    """Return whether pods without requirements may go to either, at the same weight, for the same types."""
+    """Return whether two NodePools of the same weight accept the same pods on the same instance types."""
     if first.pool.weight != second.pool.weight or _keeping_off(first) != _keeping_off(second):
         return False
     some, others = _asked(first), _asked(second)
@@ -85,7 +87,7 @@ def _alike(first: Template, second: Template, pools_there: Mapping[str, Document
     later = pools_there[second.name]
     weight = f"of weight {first.pool.weight}" if first.pool.weight else "without a weight"
     message = (
-        f"takes the same pods as NodePool/{first.name}, both {weight}: the price decides. "
-        "Give one of them a weight, a taint or a label if that is not meant"
+        f"accepts the same pods as NodePool/{first.name}, both {weight}: the price decides. "
+        "If that is not intended, give one of them a weight, a taint or a label"
     )
     return later.fault(message, "spec.weight" if second.pool.weight else "metadata.name")

@@ -1,4 +1,4 @@
-"""NodePools with the EC2NodeClasses that they name."""
+"""Validation of the references from NodePools to EC2NodeClasses."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from nodesmith_cli.validating.findings import Finding
 
 
 def class_findings(pools_there: Mapping[str, Document], classes: Mapping[str, Document]) -> Iterator[Finding]:
-    """Yield which NodePools name an EC2NodeClass that is not there; a cluster may hold it where the files hold none."""
+    """Yield a finding for each NodePool whose EC2NodeClass is missing: a warning if the files contain none at all."""
     for document in pools_there.values():
         field = "spec.template.spec.nodeClassRef.name"
         name = _named(document)
         if name and name not in classes:
             hint = did_you_mean(name, frozenset(classes))
-            there = hint or f", there is {', '.join(sorted(classes)) or 'none in these files'}"
+            there = hint or f"; found: {', '.join(sorted(classes)) or 'none in these files'}"
             kinds = "EC2NodeClass or AWSNodeTemplate" if document.was else "EC2NodeClass"
             message = f"is {name!r}: no such {kinds}{there}"
             yield Finding(document.fault(message, field), is_error=bool(classes))

@@ -1,8 +1,8 @@
 """A Kubernetes API server in memory, for the official client and for kubectl.
 
 `ApiServer` serves HTTP; `Store` is the same cluster in process. It keeps the API's promises: resource versions,
-watches, selectors, patches and server-side apply, status, finalizers, owners, eviction, CRDs with defaults and
-validation, CEL rules included. It does not run webhooks, authorisation or containers.
+watches, selectors, patches and server-side apply, status, finalizers, owners, eviction, and CRDs with defaults and
+validation, CEL rules included. It runs no webhooks and no containers, and does not check authorization.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for (PEP 562): who only checks manifests against its schemas needs no server."""
+    """Import `name` on first access (PEP 562), so that checking manifests against schemas does not load the server."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Lengths of time as kubectl shows them: two units while small, one when large."""
+"""Durations as kubectl shows them: two units while small, one when large."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ UNKNOWN = "<unknown>"
 
 
 def age(since: object, now: datetime) -> str:
-    """Return how long ago the timestamp `since` was."""
+    """Return the time that has passed since the timestamp `since`, as kubectl shows it."""
     moment = parse_timestamp(since)
     return span((now - moment).total_seconds()) if moment else UNKNOWN
 
 
 def span(seconds: float) -> str:
-    """Write a length of time: 90 → `90s`, 150 → `2m30s`, 7200 → `120m`, 200000 → `2d7h`."""
+    """Format a duration: 90 → `90s`, 150 → `2m30s`, 7200 → `120m`, 200000 → `2d7h`."""
     whole = int(seconds)
     if whole < 0:
         return "0s" if whole >= -1 else "<invalid>"

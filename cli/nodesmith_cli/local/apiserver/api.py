@@ -1,4 +1,4 @@
-"""From a request to an answer: which room of the API a path leads to."""
+"""Request routing: map a path of the API to the code that answers it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Api:
         self._reading.hang_up()
 
     def answer(self, request: Request) -> Reply | Stream:
-        """Answer one request; what is refused is answered with a Status."""
+        """Answer one request. A refused request is answered with a Status object."""
         try:
             return self._answer(request)
         except ApiError as error:

@@ -1,7 +1,7 @@
-"""Server-side apply: who owns which field, conflicts, and fields that nobody wants any more.
+"""Server-side apply: field ownership, conflicts, and removal of fields that no manager wants any more.
 
-Ownership is recorded from an object's first server-side apply on (before it, managedFields stay empty); what was there
-by then belongs to `before-first-apply`, or to kubectl as far as its last-applied annotation says so.
+An object's first server-side apply starts its ownership records; before that, managedFields stay empty. Fields that
+exist by then belong to `before-first-apply`, or to kubectl where its last-applied annotation lists them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Owner:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What makes an entry the same manager's."""
+        """The key by which two entries belong to the same manager."""
         return self.manager, self.operation, self.subresource
 
 
@@ -93,7 +93,10 @@ def applied(
 
 
 def noted(resource: Resource, old: View, new: Object, manager: str, subresource: str, now: Clock) -> Object:
-    """Return `new` with the ownership of what an ordinary update changed, where ownership is recorded at all."""
+    """Return `new` with the fields that an ordinary update changed assigned to `manager`.
+
+    Nothing is recorded unless `old` already has ownership records.
+    """
     if not dig(old, "metadata", "managedFields"):
         if not any(dig(new, "metadata", "managedFields") or ()):
             new["metadata"].pop("managedFields", None)
@@ -134,7 +137,10 @@ def _owned_part(obj: View) -> Object:
 
 
 def _unwanted(before: frozenset[Path], wanted: frozenset[Path], others: Iterable[Owner]) -> Iterator[Path]:
-    """Yield what this manager applied before, does not apply now, and nobody else owns; whole items first."""
+    """Yield the paths that this manager applied before, does not apply now, and no other manager owns.
+
+    A path comes before the paths inside it, and those are left out.
+    """
     held = wanted.union(*(owner.paths for owner in others))
     gone: list[Path] = []
     for path in sorted(before - held, key=len):
@@ -207,7 +213,10 @@ def _conflict(conflicts: list[tuple[Owner, Path]]) -> ApiError:
 
 
 def _named(owner: Owner) -> str:
-    """Name a manager as conflicts do: of one that did not apply, also the version and the subresource it wrote to."""
+    """Return a manager's name as conflict messages show it.
+
+    For a manager that did not apply, the name includes the version and the subresource that it wrote to.
+    """
     if owner.operation == "Apply":
         return json.dumps(owner.manager)
     through = f" with subresource {json.dumps(owner.subresource)}" if owner.subresource else ""

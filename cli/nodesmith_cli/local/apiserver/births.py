@@ -1,4 +1,4 @@
-"""New objects: name, identity, namespace, and what the server adds to an object only once."""
+"""Creation of objects: name, identity, namespace, and what the server adds only once."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from nodesmith_cli.local.apiserver.kinds import Resource
 from nodesmith_cli.local.apiserver.objects import Clock, Object, View, name_of, timestamp
 
 _SUFFIX = (
-    "bcdfghjklmnpqrstvwxz2456789"  # no vowels and nothing to mistake: the server's own alphabet for names
+    # The API server's own alphabet for generated names: no vowels, no characters that look alike.
+    "bcdfghjklmnpqrstvwxz2456789"
 )
 _PRIORITIES = "priorityclasses.scheduling.k8s.io"
 _RUNTIMES = "runtimeclasses.node.k8s.io"
 
 
 def born(history: History, served: Resource, obj: Object, write: Write, now: Clock) -> Object:
-    """Return the object as it begins its life. Raises ApiError 400, 403, 404 (namespace) or 422."""
+    """Return the object as it is first stored. Raises ApiError 400, 403, 404 (namespace) or 422."""
     obj["metadata"] = _identity(history, served, obj, now)
-    if served.status and served.kind != "Node":  # a kubelet brings its node's status along
+    if served.status and served.kind != "Node":  # A kubelet creates its node with a status.
         obj.pop("status", None)
         if not served.custom:
             obj["status"] = {}
@@ -48,7 +49,7 @@ def born(history: History, served: Resource, obj: Object, write: Write, now: Clo
 def _identity(history: History, served: Resource, obj: View, now: Clock) -> Object:
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
-        raise bad_request(f"{served.kind}: metadata is missing or no object, give it at least a name")
+        raise bad_request(f"{served.kind}: metadata is missing or not an object; give it at least a name")
     if metadata.get("resourceVersion"):
         raise internal("resourceVersion should not be set on objects to be created")
     kept: Object = {key: value for key, value in metadata.items() if key not in (*KEPT, "namespace")}

@@ -1,6 +1,6 @@
-"""The shapes of the built-in kinds: every field's type, and how lists and objects merge.
+"""Schemas of the built-in kinds: every field's type, and how lists and objects merge.
 
-The facts stand in builtin_types.json, which cli/build_builtin_types.py makes from the Go modules of the API.
+The facts are in builtin_types.json, which cli/build_builtin_types.py generates from the Go modules of the API.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NAMED: Schema = {"apiVersion": _SCALARS["string"], "kind": _SCALARS["string"]}
 
 
 class Field(NamedTuple):
-    """One field of a struct: protobuf number, type, and the words about it (cli/build_builtin_types.py)."""
+    """One field of a struct: protobuf number, type, and merge attributes (see cli/build_builtin_types.py)."""
 
     number: int
     type: str
@@ -52,13 +52,13 @@ class Field(NamedTuple):
 
 
 def type_of(group: str, kind: str) -> str:
-    """Return the struct of a built-in kind, such as `core.Pod`; DeleteOptions is of every group."""
+    """Return the struct of a built-in kind, such as `core.Pod`. DeleteOptions is the same struct in every group."""
     return "meta.DeleteOptions" if kind == "DeleteOptions" else f"{_PACKAGES.get(group, group)}.{kind}"
 
 
 @cache
 def fields_of(struct: str) -> Mapping[str, Field]:
-    """Return the fields of a struct by their JSON names; none for a struct that is not known."""
+    """Return the fields of a struct by their JSON names, or an empty mapping for an unknown struct."""
     found: dict[str, Field] = {}
     for name, text in _facts()["types"].get(struct, {}).items():
         number, kind, *words = text.split()
@@ -68,14 +68,14 @@ def fields_of(struct: str) -> Mapping[str, Field]:
 
 @cache
 def schema_of_kind(group: str, kind: str) -> Schema:
-    """Return a built-in kind as a structural schema."""
+    """Return the structural schema of a built-in kind."""
     schema = _struct(type_of(group, kind))
     return {**schema, "properties": {**_NAMED, **schema["properties"]}}
 
 
 @cache
 def object_schema() -> Schema:
-    """Return the fields that every object has: apiVersion, kind, metadata."""
+    """Return the schema of the fields that every object has: apiVersion, kind, metadata."""
     return {**_NAMED, "metadata": _struct("meta.ObjectMeta")}
 
 
@@ -106,7 +106,7 @@ def _typed(kind: str) -> Schema:
 
 
 def _merging(field: Field) -> Schema:
-    """Return the extensions that say how this field merges."""
+    """Return the schema extensions that describe how this field merges."""
     found: dict[str, Any] = {}
     strategies = ["retainKeys"] if "retain" in field.words else []
     for word in field.words:

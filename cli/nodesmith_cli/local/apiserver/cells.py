@@ -1,4 +1,4 @@
-"""Columns of `kubectl get` and the ways in which most of their cells are made."""
+"""Columns of `kubectl get`, and helpers that build most of their cells."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Column:
 
 
 def printer_cell(path: str, kind: str) -> Cell:
-    """Make the cell of a CRD's printer column."""
+    """Return the cell function of a CRD's printer column."""
 
     def cell(obj: View, now: datetime) -> Any:
         found = values_at(obj, path)
@@ -48,7 +48,7 @@ def _text(value: Any) -> str:
 
 
 def at(name: str, *path: str | int, kind: str = "string", empty: Any = NONE, priority: int = 0) -> Column:
-    """Make a column of what stands at `path`; `empty` where there is nothing."""
+    """Return a column that shows the value at `path`, or `empty` where there is none."""
 
     def cell(obj: View, _: datetime) -> Any:
         found = dig(obj, *path)
@@ -58,7 +58,7 @@ def at(name: str, *path: str | int, kind: str = "string", empty: Any = NONE, pri
 
 
 def number(name: str, *path: str | int) -> Column:
-    """Make a column of a number; nothing counts as zero."""
+    """Return a column that shows a number; a missing value counts as zero."""
     return at(name, *path, kind="integer", empty=0)
 
 
@@ -67,7 +67,7 @@ AGE = Column("Age", lambda obj, now: age(dig(obj, "metadata", "creationTimestamp
 
 
 def containers(field: str, *path: str) -> Cell:
-    """Make a cell of one field of all containers of the pod spec at `path`."""
+    """Return a cell function that joins one field of all containers of the pod spec at `path`."""
     return lambda obj, _: (
         ",".join(str(each.get(field, "")) for each in dig(obj, *path, "containers") or ()) or NONE
     )
@@ -87,5 +87,5 @@ SELECTOR = Column("Selector", _selector, priority=1)
 
 
 def ratio(top: tuple[str, ...], bottom: tuple[str, ...]) -> Cell:
-    """Make a cell such as `2/3`."""
+    """Return a cell function that shows a ratio such as `2/3`."""
     return lambda obj, _: f"{dig(obj, *top) or 0}/{dig(obj, *bottom) or 0}"

@@ -1,6 +1,6 @@
-"""Rules that CRDs state in CEL (`x-kubernetes-validations`), run on objects, with a real server's words.
+"""CEL rules of CRDs (`x-kubernetes-validations`), evaluated on objects with a real server's messages.
 
-Not done: formats that CEL sees as times and durations, escaped property names, and the budget of costs.
+Not implemented: formats that CEL treats as times and durations, escaped property names, and the cost budget.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ Path = str
 def rule_problems(
     schema: Schema, value: Any, old: Any, found: Iterable[FieldProblem]
 ) -> Iterator[FieldProblem]:
-    """Yield the rules that an object breaks. `old` is what it replaces, `found` what its schema says of it already.
+    """Yield the rules that an object breaks.
 
-    Rules are not run on what does not even fit its schema; that is told instead.
+    `old` is the object that it replaces, `found` the problems that the schema check found. Rules do not run on an
+    object that does not fit its schema; one problem reports that instead.
     """
     if not any(problem.cause in _BLOCKING for problem in found):
         yield from _broken(schema, value, old, "", unchanged=False)
@@ -57,7 +58,10 @@ def _has_rules(schema: Schema) -> bool:
 
 
 def _broken(schema: Schema, value: Any, old: Any, path: Path, *, unchanged: bool) -> Iterator[FieldProblem]:
-    """Walk an object. What an update leaves as it was is not held against it, but by rules about changes."""
+    """Yield the broken rules of a value and of everything inside it.
+
+    A value that an update leaves unchanged is checked only against rules about changes.
+    """
     if value is None:
         return
     unchanged = unchanged or (old is not None and old == value)
@@ -75,7 +79,10 @@ def _broken(schema: Schema, value: Any, old: Any, path: Path, *, unchanged: bool
 
 
 def _inside(schema: Schema, value: Any, old: Any, path: Path) -> Iterator[tuple[Schema, Any, Any, Path]]:
-    """Yield what a value holds: schema, item, what the item was before (None where that cannot be told), path."""
+    """Yield the items inside a value as (schema, item, earlier item, path).
+
+    The earlier item is None where it cannot be determined.
+    """
     if isinstance(value, Mapping):
         before = old if isinstance(old, Mapping) and schema.get("x-kubernetes-map-type") != "atomic" else {}
         properties, extra = schema.get("properties") or {}, schema.get("additionalProperties")
@@ -109,7 +116,7 @@ def _verdict(rule: Mapping[str, Any], value: Any, old: Any, path: Path) -> Itera
         RuntimeError,
         ValueError,
         TypeError,
-    ) as error:  # what the engine raises for a rule that cannot be run
+    ) as error:  # what the engine raises for a rule that cannot run
         cause, message = "FieldValueInvalid", f"{error} evaluating rule: {rule['rule'].strip()}"
     what = _REASONS.get(cause, f"Invalid value: {shown}")
     yield FieldProblem(f"{path}{rule.get('fieldPath') or ''}".lstrip("."), cause, what + message)
@@ -117,6 +124,6 @@ def _verdict(rule: Mapping[str, Any], value: Any, old: Any, path: Path) -> Itera
 
 @lru_cache(maxsize=1024)
 def _program(expression: str) -> Any:
-    import cel  # takes a third of a second, and not every server has a definition with rules
+    import cel  # slow to import (a third of a second), and many servers have no rules
 
     return cel.compile(expression)

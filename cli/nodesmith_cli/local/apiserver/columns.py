@@ -1,4 +1,4 @@
-"""The columns in which `kubectl get` shows each kind."""
+"""The columns that `kubectl get` shows for each kind."""
 
 from __future__ import annotations
 
@@ -46,9 +46,13 @@ from nodesmith_cli.local.apiserver.objects import dig, name_of
 
 
 def columns_of(resource: Resource, version: str) -> tuple[Column, ...]:
-    """Return the columns of a kind: its own, a CRD's printer columns after the name, or name and age."""
+    """Return the columns of a kind.
+
+    A built-in kind has its own columns; a custom one has the CRD's printer columns after the name. The fallback is name
+    and age.
+    """
     if resource.name == "events":
-        return _BUILTIN["events"]  # the only kind whose name does not come first
+        return _BUILTIN["events"]  # the only kind whose name is not the first column
     if not resource.custom:
         return (NAME, *_BUILTIN.get(resource.name, (AGE,)))
     custom = tuple(

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: check one, and read off how its kind is to be served."""
+"""CustomResourceDefinitions: check one, and derive how to serve its kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLURAL = "customresourcedefinitions.apiextensions.k8s.io"
 
 
 def resource_of(crd: View) -> Resource:
-    """Return the resource that a checked CRD defines."""
+    """Return the resource that a valid CRD defines."""
     spec, names = crd["spec"], crd["spec"]["names"]
     served = [version for version in spec["versions"] if version.get("served")]
     served.sort(key=lambda version: not version.get("storage"))
@@ -42,14 +42,14 @@ def resource_of(crd: View) -> Resource:
 
 
 def schema_of(resource: Resource, version: str = "") -> Schema:
-    """Return the schema of a kind, built in or custom, at a version or at the stored one."""
+    """Return the schema of a built-in or custom kind at a version, by default at the stored one."""
     if not resource.custom:
         return schema_of_kind(resource.group, resource.kind)
     return resource.schemas.get(version) or resource.schemas[resource.versions[0]]
 
 
 def established(crd: Object, now: Clock) -> Object:
-    """Return the CRD with defaults and with the status of one that is accepted and served."""
+    """Return the CRD with defaults and the status of one that is accepted and served."""
     spec = crd["spec"]
     names: Mapping[str, Any] = spec["names"]
     names = {"singular": names["kind"].lower(), "listKind": f"{names['kind']}List", **names}
@@ -67,7 +67,7 @@ def established(crd: Object, now: Clock) -> Object:
 
 
 def problems_of(crd: View) -> Iterator[FieldProblem]:
-    """Yield what keeps a CRD from being served."""
+    """Yield the problems that keep a CRD from being served."""
     spec = crd.get("spec")
     if not isinstance(spec, Mapping):
         yield required("spec")
@@ -109,7 +109,7 @@ def _version_problems(spec: Mapping[str, Any]) -> Iterator[FieldProblem]:
 
 
 def _as_object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a version's schema with the fields that every object has."""
+    """Return a version's schema, extended by the fields that every object has."""
     return {**schema, "properties": {**(schema.get("properties") or {}), **object_schema()}}
 
 

@@ -1,4 +1,4 @@
-"""Defaults of the built-in kinds, and what creation makes of their status."""
+"""Defaults of the built-in kinds, and the status of newly created objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 def with_defaults(kind: str, obj: Object) -> Object:
-    """Fill in what a real server fills in for this kind (on create and on every update)."""
+    """Fill in the defaults that a real server sets for this kind on create and on every update."""
     spec = obj.get("spec")
     if isinstance(spec, Mapping) and kind in _SPEC:
         obj = {**obj, "spec": {**_SPEC[kind], **spec}}
@@ -37,7 +37,7 @@ def with_defaults(kind: str, obj: Object) -> Object:
 
 
 def at_birth(kind: str, obj: Object) -> Object:
-    """Do what a real server does to a new object of this kind only when it is created."""
+    """Apply the changes that a real server makes to an object of this kind only on creation."""
     match kind:
         case "Namespace":
             labels = {**(dig(obj, "metadata", "labels") or {}), "kubernetes.io/metadata.name": name_of(obj)}
@@ -108,7 +108,7 @@ def _with_strategy(kind: str, obj: Object) -> Object:
 
 
 def _owned_selector(job: Object) -> Object:
-    """Return a Job the selector by its own uid that keeps two Jobs from sharing pods."""
+    """Return a Job with a selector for its own uid, so that two Jobs never share pods."""
     if dig(job, "spec", "manualSelector") or not isinstance(dig(job, "spec", "template"), Mapping):
         return job
     spec, template = job["spec"], job["spec"]["template"]
@@ -131,7 +131,10 @@ def _secret(obj: Object) -> Object:
 
 
 def _tainted(node: Object) -> Object:
-    """Put the taint on that keeps pods off a node until the node lifecycle controller has seen it Ready."""
+    """Return the node with the not-ready taint.
+
+    The taint keeps pods off a node until the node lifecycle controller has seen the node Ready.
+    """
     spec = dict(node.get("spec") or {})
     taints = list(spec.get("taints") or ())
     if not any(

@@ -1,6 +1,6 @@
-"""Deleting: grace periods, finalizers, preconditions, and what follows from an owner's end.
+"""Deletion: grace periods, finalizers, preconditions, and garbage collection of dependents.
 
-The garbage collector of a real cluster lags behind by a second or so; here dependents follow in the same step.
+A real cluster's garbage collector lags by about a second; here dependents follow in the same step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ CRD_CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """A delete's wishes: `grace_seconds` None is the pod's own; `uid` and `resource_version` are preconditions."""
+    """The options of a delete request.
+
+    `grace_seconds` None means the pod's own grace period. `uid` and `resource_version` are preconditions.
+    """
 
     grace_seconds: int | None = None
     propagation: Propagation = "Background"
@@ -45,7 +48,7 @@ class DeleteOptions:
 
 
 class Deletions:
-    """The only way out of the history."""
+    """Removes objects; nothing else takes an object out of the history."""
 
     def __init__(self, history: History, registry: Registry, now: Clock) -> None:
         self._history = history
@@ -53,7 +56,7 @@ class Deletions:
         self._now = now
 
     def delete(self, resource: Resource, key: Key, options: DeleteOptions) -> tuple[View, bool]:
-        """Delete one object; gives its last state and whether it is gone now. Raises ApiError 404 or 409."""
+        """Delete one object and return its last state and whether it is gone now. Raises ApiError 404 or 409."""
         with self._history.lock:
             found = self._history.find(resource.name, key)
             if found is None:
@@ -67,7 +70,10 @@ class Deletions:
             return self.settle(resource, found, doomed)
 
     def settle(self, resource: Resource, old: Revision, new: Object) -> tuple[View, bool]:
-        """Store `new` over `old`, or remove the object when nothing holds it any more."""
+        """Store `new` over `old`, or remove the object if nothing holds it any more.
+
+        Return the object's state and whether it is gone.
+        """
         if _held(resource, new):
             after = old if new == old.object else self._history.put(resource.name, new)
             self._start(resource, after.object)
@@ -76,7 +82,7 @@ class Deletions:
         return self._drop(resource, new), True
 
     def adopt(self, resource: Resource, new: View) -> None:
-        """Delete a new object whose owners are all gone already."""
+        """Delete a new object if all of its owners are already gone."""
         owners = dig(new, "metadata", "ownerReferences") or ()
         if owners and not any(self._history.by_uid(str(owner.get("uid"))) for owner in owners):
             self.delete(resource, (namespace_of(new), name_of(new)), DeleteOptions())
@@ -99,14 +105,14 @@ class Deletions:
         )
 
     def _began(self, metadata: View) -> datetime:
-        """Return when a deletion began, which is when a grace that is shortened later counts from as well."""
+        """Return when the deletion began. A grace period that is shortened later counts from the same moment."""
         end = parse_timestamp(metadata.get("deletionTimestamp"))
         return (
             end - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0) if end else self._now()
         )
 
     def _start(self, resource: Resource, obj: View) -> None:
-        """Carry a deletion that something holds to what it waits for."""
+        """Act on what a pending deletion waits for: dependents, a namespace's contents, a CRD's objects."""
         if "deletionTimestamp" not in obj["metadata"]:
             return
         if FOREGROUND in (obj["metadata"].get("finalizers") or ()):
@@ -215,7 +221,7 @@ class Deletions:
 
 
 def check_preconditions(resource: Resource, obj: View, options: DeleteOptions) -> None:
-    """Raise ApiError 409 where an object is not the one that is to be deleted."""
+    """Raise ApiError 409 if the object does not match the uid or resource version in `options`."""
     for field, wanted in (("uid", options.uid), ("resourceVersion", options.resource_version)):
         found = obj["metadata"][field]
         if wanted and wanted != found:
@@ -233,7 +239,7 @@ def _key(obj: View) -> Key:
 
 
 def _grace_seconds(resource: Resource, pod: View, asked: int | None) -> int:
-    """Only pods end gracefully, and only those that a kubelet has and that are still running."""
+    """Return the grace period in seconds; 0 except for pods that are assigned to a node and still running."""
     if resource.name != "pods" or not dig(pod, "spec", "nodeName"):
         return 0
     if dig(pod, "status", "phase") in ("Succeeded", "Failed"):
@@ -243,7 +249,7 @@ def _grace_seconds(resource: Resource, pod: View, asked: int | None) -> int:
 
 
 def _held(resource: Resource, obj: View) -> bool:
-    """Return whether something still keeps the object: it is not being deleted, or a finalizer, or its grace."""
+    """Return whether the object stays for now: it is not being deleted, or has finalizers or a grace period left."""
     metadata = obj["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return True

@@ -1,4 +1,4 @@
-"""What is served where: the discovery documents, in the old form and in the aggregated one."""
+"""The discovery documents, in the old form and in the aggregated one."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _subresources(
 
 
 def _aggregated_version(accept: str) -> str:
-    """Return the newest version of aggregated discovery that the client takes; empty when it takes none."""
+    """Return the newest version of aggregated discovery that the client accepts, or "" if it accepts none."""
     choices = [choice for choice in accept.split(",") if "as=APIGroupDiscoveryList" in choice]
     return next((v for v in ("v2", "v2beta1") for choice in choices if f"v={v};" in f"{choice};"), "")
 

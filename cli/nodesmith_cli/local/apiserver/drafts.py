@@ -1,4 +1,4 @@
-"""What becomes of an object on its way into the store: decoded, completed, kept apart by doors, checked."""
+"""How an object is decoded, defaulted, split by subresource and checked on its way into the store."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _NOT_SPEC = ("metadata", "status", "apiVersion", "kind")
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """How a write is to be done: who does it, for show only or not, and how strict about unknown fields.
+    """The options of a write: manager, dry run, force, and strictness about unknown fields.
 
-    `field_validation` is Ignore, Warn or Strict; warnings for the caller are added to `warnings`.
+    `field_validation` is Ignore, Warn or Strict. Warnings for the caller are appended to `warnings`.
     """
 
     manager: str = ""
@@ -31,10 +31,14 @@ class Write:
 
 
 def decoded(served: Resource, schema: Schema, obj: Object, write: Write) -> Object:
-    """Return the object as a typed decoder would: unknown fields are dropped, wrong types of core kinds refused."""
+    """Return the object as a typed decoder reads it, without unknown fields.
+
+    Raises Undecodable for wrong types in built-in kinds and in metadata, and for unknown fields if `write` asks for
+    Strict.
+    """
     dropped: list[str] = []
     kept: Object = schemas.prune(schema, obj, dropped)
-    # Core kinds are decoded whole; of custom ones only the metadata, the rest is their schema's affair.
+    # Built-in kinds are decoded whole. For custom kinds only the metadata is; their schema checks the rest.
     typed: Schema = {"type": "object", "properties": object_schema()} if served.custom else schema
     for misfit in schemas.misfits(typed, kept):
         raise Undecodable(served.kind, served.versions[0], misfit)
@@ -48,7 +52,7 @@ def decoded(served: Resource, schema: Schema, obj: Object, write: Write) -> Obje
 
 
 def completed(served: Resource, obj: Object, write: Write, now: Clock) -> Object:
-    """Return the object with its kind on it, without unknown fields, with defaults. Raises ApiError 400."""
+    """Return the object with apiVersion and kind, without unknown fields, with defaults. Raises ApiError 400."""
     version = str(obj.get("apiVersion") or "").rpartition("/")[2]
     schema = crds.schema_of(served, version)
     obj = decoded(served, schema, obj, write)
@@ -61,10 +65,10 @@ def completed(served: Resource, obj: Object, write: Write, now: Clock) -> Object
 def changed(
     served: Resource, old: View, new: Object, subresource: str, write: Write, now: Clock, *, tracked: bool
 ) -> Object:
-    """Return what an update with `new` leaves in the place of `old`. Raises ApiError 400, 409 or 422.
+    """Return the object to store when `new` updates `old`. Raises ApiError 400, 409 or 422.
 
-    Subresource `status` takes only the status; an empty one leaves it alone; any other name (binding, resize,
-    scale) takes `new` as it is. `tracked` says that managedFields are up to date already.
+    The subresource `status` changes only the status, and an empty subresource leaves the status alone. Any other
+    (binding, resize, scale) takes `new` as it is. `tracked` means that managedFields are already up to date.
     """
     _must_be_the_same(served, old, new)
     new = _separated(served, old, new, subresource)
@@ -79,7 +83,7 @@ def changed(
 
 
 def check(served: Resource, old: View | None, new: View) -> None:
-    """Check an object by the rules of its kind, and against what was there. Raises ApiError 422 with every problem."""
+    """Check an object against the rules of its kind and against `old`. Raises ApiError 422 with every problem."""
     problems = list(validation.problems_of(served, new))
     if served.name == crds.PLURAL:
         problems += crds.problems_of(new)
@@ -96,7 +100,7 @@ def check(served: Resource, old: View | None, new: View) -> None:
 def _must_be_the_same(served: Resource, old: View, new: Object) -> None:
     metadata, current = new.get("metadata"), old["metadata"]
     if not isinstance(metadata, dict):
-        raise bad_request(f"{served.kind}: metadata is missing or no object")
+        raise bad_request(f"{served.kind}: metadata is missing or not an object")
     version, uid, name = (metadata.get(key) for key in ("resourceVersion", "uid", "name"))
     if version and version != current["resourceVersion"]:
         raise modified(served.name, current["name"])

@@ -1,4 +1,4 @@
-"""What the server refuses, as the Status bodies of a real one."""
+"""Refusals of the server, as a real server's Status bodies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nodesmith_cli.local.apiserver.objects import Object
 
 
 class ApiError(Exception):
-    """A refusal: HTTP status `code`, machine-readable `reason`, `message` for people, optional `details`."""
+    """A refusal: HTTP status `code`, machine-readable `reason`, human-readable `message`, optional `details`."""
 
     def __init__(
         self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None
@@ -32,9 +32,9 @@ class ApiError(Exception):
 
 
 class Undecodable(ApiError):
-    """400 for an object that its kind's type cannot hold; `why` is the decoder's part of the message.
+    """400 for an object that its kind's type cannot hold.
 
-    `unknown` are the paths of fields that the kind has not, where that is the trouble.
+    `why` is the decoder's part of the message. `unknown` lists the paths of unknown fields, if those are the reason.
     """
 
     def __init__(self, kind: str, version: str, why: str, unknown: Sequence[str] = ()) -> None:
@@ -47,7 +47,7 @@ class Undecodable(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One thing wrong with one field. `cause` is a metav1 CauseType such as FieldValueInvalid."""
+    """One problem with one field. `cause` is a metav1 CauseType such as FieldValueInvalid."""
 
     field: str
     cause: str
@@ -58,17 +58,17 @@ class FieldProblem:
 
 
 def required(field: str, detail: str = "") -> FieldProblem:
-    """Say that `field` must be given."""
+    """Return the problem of a missing `field`."""
     return FieldProblem(field, "FieldValueRequired", f"Required value{': ' + detail if detail else ''}")
 
 
 def invalid_value(field: str, value: object, detail: str) -> FieldProblem:
-    """Say that `field` has a value that breaks a rule."""
+    """Return the problem of a `field` whose value breaks a rule."""
     return FieldProblem(field, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {detail}")
 
 
 def unsupported(field: str, value: object, choices: Sequence[object]) -> FieldProblem:
-    """Say that `field` must be one of `choices`."""
+    """Return the problem of a `field` whose value is not one of `choices`."""
     listed = ", ".join(_shown(choice) for choice in choices)
     return FieldProblem(
         field, "FieldValueNotSupported", f"Unsupported value: {_shown(value)}: supported values: {listed}"
@@ -76,12 +76,12 @@ def unsupported(field: str, value: object, choices: Sequence[object]) -> FieldPr
 
 
 def forbidden_field(field: str, detail: str) -> FieldProblem:
-    """Say that `field` may not be given, or not be changed."""
+    """Return the problem of a `field` that must not be set, or must not be changed."""
     return FieldProblem(field, "FieldValueForbidden", f"Forbidden: {detail}")
 
 
 def duplicate(field: str, value: object) -> FieldProblem:
-    """Say that a list holds the same key twice."""
+    """Return the problem of a list that holds the same key twice."""
     return FieldProblem(field, "FieldValueDuplicate", f"Duplicate value: {_shown(value)}")
 
 
@@ -91,12 +91,12 @@ def not_found(resource: str, name: str) -> ApiError:
 
 
 def no_such_path() -> ApiError:
-    """404 for a path that the server does not serve at all."""
+    """404 for a path that the server does not serve."""
     return ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
 def already_exists(resource: str, name: str) -> ApiError:
-    """409 for a create under a name that is taken."""
+    """409 for a create under a name that is already in use."""
     return ApiError(409, "AlreadyExists", f'{resource} "{name}" already exists', _details(resource, name))
 
 
@@ -107,7 +107,7 @@ def conflict(resource: str, name: str, detail: str) -> ApiError:
 
 
 def forbidden(qualified: str, name: str, detail: str) -> ApiError:
-    """Refuse what is not allowed with an object, of which `qualified` is `resource.group`."""
+    """403 for an operation that is not allowed on an object; `qualified` is `resource.group`."""
     message = f'{qualified} "{name}" is forbidden: {detail}'
     return ApiError(403, "Forbidden", message, _details(qualified, name))
 
@@ -119,7 +119,7 @@ def modified(resource: str, name: str) -> ApiError:
 
 
 def invalid(kind: str, name: str, problems: Sequence[FieldProblem]) -> ApiError:
-    """422 with one cause for each problem; `kind` carries its group (`Deployment.apps`)."""
+    """422 with one cause for each problem; `kind` includes its group (`Deployment.apps`)."""
     texts = [str(problem) for problem in problems]
     told = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     causes = [{"reason": p.cause, "message": p.message, "field": p.field} for p in problems]
@@ -128,22 +128,22 @@ def invalid(kind: str, name: str, problems: Sequence[FieldProblem]) -> ApiError:
 
 
 def bad_request(message: str) -> ApiError:
-    """400 for a request that cannot be understood."""
+    """400 for a request that the server cannot interpret."""
     return ApiError(400, "BadRequest", message)
 
 
 def internal(message: str) -> ApiError:
-    """500 for what a real server takes no other word for."""
+    """500, without a reason, for requests that a real server answers so."""
     return ApiError(500, "", message)
 
 
 def expired(message: str) -> ApiError:
-    """410 for a resourceVersion, or a continue token, from before what the server remembers."""
+    """410 for a resourceVersion, or a continue token, older than the server's history."""
     return ApiError(410, "Expired", message)
 
 
 def _details(qualified: str, name: str) -> Object:
-    """Return what a Status says of an object; `qualified` is its plural or its kind, with the group."""
+    """Return the details of a Status; `qualified` is the object's plural or kind, with the group."""
     kind, _, group = qualified.partition(".")
     return {key: value for key, value in (("name", name), ("group", group), ("kind", kind)) if value}
 

@@ -1,4 +1,4 @@
-"""Sets of fields, as server-side apply keeps them in metadata.managedFields (format FieldsV1).
+"""Field sets of server-side apply, as metadata.managedFields holds them (format FieldsV1).
 
 A path is a tuple of steps: `f:name` into an object, `k:{…}` to a list item by its keys, `v:…` to a member of a set.
 """
@@ -15,28 +15,28 @@ from nodesmith_cli.local.apiserver.objects import Object
 
 Path: TypeAlias = tuple[str, ...]
 
-_DEFAULTED = {"protocol": "TCP"}  # list keys that may be left out
+_DEFAULTED = {"protocol": "TCP"}  # list keys that may be omitted
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in an object we are, by its schema."""
+    """A position in an object, described by its schema."""
 
     schema: Schema
 
     def child(self, key: str) -> Place:
-        """Go into the field `key`."""
+        """Return the place of the field `key`."""
         inner = (self.schema.get("properties") or {}).get(key, self.schema.get("additionalProperties"))
         return Place(inner if isinstance(inner, Mapping) else {})
 
     def item(self) -> Place:
-        """Go into an item of the list."""
+        """Return the place of an item of this list."""
         items = self.schema.get("items")
         return Place(items if isinstance(items, Mapping) else {})
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that tell the items of this list apart; empty for sets and for lists owned as a whole."""
+        """The keys that identify the items of this list; empty for sets and for lists owned as a whole."""
         return tuple(self.schema.get("x-kubernetes-list-map-keys") or ())
 
     @property
@@ -51,7 +51,7 @@ class Place:
 
 
 def mark_of(item: Any, keys: tuple[str, ...]) -> str:
-    """Return the step to a list item."""
+    """Return the step that leads to a list item."""
     found = {key: item.get(key, _DEFAULTED.get(key)) for key in sorted(keys)}
     return "k:" + json.dumps(
         {key: value for key, value in found.items() if value is not None}, separators=(",", ":")
@@ -79,7 +79,10 @@ def paths_of(value: Any, place: Place) -> Iterator[Path]:
 
 
 def value_at(value: Any, path: Path, place: Place) -> Any:
-    """Return what stands at `path`; None where there is nothing. A list item stands for itself by its mark alone."""
+    """Return the value at `path`, or None where there is nothing.
+
+    For a path that ends at a list item, return the step to it instead of the item.
+    """
     for at, step in enumerate(path):
         if step.startswith("f:"):
             value, place = (value.get(step[2:]) if isinstance(value, dict) else None), place.child(step[2:])
@@ -98,7 +101,7 @@ def value_at(value: Any, path: Path, place: Place) -> Any:
 
 
 def without(value: Any, path: Path, place: Place) -> Any:
-    """Return `value` without what stands at `path`; objects and lists that this empties go too."""
+    """Return `value` without the part at `path`; objects and lists that become empty are removed too."""
     step, rest = path[0], path[1:]
     if step.startswith("f:") and isinstance(value, dict) and step[2:] in value:
         key = step[2:]
@@ -117,7 +120,7 @@ def without(value: Any, path: Path, place: Place) -> Any:
 
 
 def merged(live: Any, config: Any, place: Place) -> Any:
-    """Lay `config` over `live`: objects and keyed lists are merged, sets united, all else replaced."""
+    """Return `config` merged over `live`: objects and keyed lists merge, sets unite, anything else is replaced."""
     if isinstance(config, dict) and isinstance(live, dict) and not place.is_atomic:
         laid = {key: merged(live.get(key), item, place.child(key)) for key, item in config.items()}
         return {**live, **laid}
@@ -134,7 +137,7 @@ def merged(live: Any, config: Any, place: Place) -> Any:
 
 
 def encoded(paths: Iterable[Path]) -> Object:
-    """Write a set of paths as FieldsV1."""
+    """Return a set of paths as FieldsV1."""
     tree: Object = {}
     for path in sorted(paths):
         node = tree
@@ -146,7 +149,7 @@ def encoded(paths: Iterable[Path]) -> Object:
 
 
 def decoded(tree: Mapping[str, Any]) -> frozenset[Path]:
-    """Read FieldsV1."""
+    """Return the paths that FieldsV1 describes."""
     found: set[Path] = set()
 
     def visit(node: Mapping[str, Any], path: Path) -> None:
@@ -161,15 +164,15 @@ def decoded(tree: Mapping[str, Any]) -> frozenset[Path]:
 
 
 def is_key(path: Path) -> bool:
-    """Return whether a path leads to one of the keys by which its list item is known.
+    """Return whether a path leads to one of the keys that identify its list item.
 
-    Those stay while the item does.
+    Those stay as long as the item does.
     """
     return len(path) > 1 and path[-2].startswith("k:") and path[-1][2:] in json.loads(path[-2][2:])
 
 
 def shown(path: Path) -> str:
-    """Write a path as conflict messages show it: `.spec.containers[name="web"].image`."""
+    """Format a path as conflict messages show it: `.spec.containers[name="web"].image`."""
     text = ""
     for step in path:
         if step.startswith("f:"):

@@ -1,6 +1,6 @@
-"""Objects by revision: what is there now, what changed lately, and who is watching.
+"""Object revisions: current objects, recent changes, and watchers.
 
-This is the part that etcd plays in a real cluster. It knows nothing of Kubernetes' rules for writes.
+This is etcd's part in a real cluster. It does not know Kubernetes' rules for writes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from nodesmith_cli.local.apiserver.objects import Object, View, dig, name_of, na
 Key: TypeAlias = tuple[str, str]  # namespace (empty when cluster-scoped), name
 Verb: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 
-HISTORY_LIMIT = 10_000  # changes remembered for each resource
-BACKLOG_LIMIT = 50_000  # changes a watcher may lag behind before it is cut off, as a real server does
+HISTORY_LIMIT = 10_000  # changes kept for each resource
+BACKLOG_LIMIT = 50_000  # pending changes at which the server ends a watch, as a real server does
 
 
 class Revision:
-    """One object at one revision. Its JSON is made once, however many lists and watchers send it."""
+    """One object at one revision. Its JSON is built once, for all lists and watchers that send it."""
 
     __slots__ = ("_body", "_named", "object", "revision")
 
@@ -32,7 +32,7 @@ class Revision:
         self.object: View = obj
         self.revision = revision
         self._body = b""
-        self._named = 0  # where the JSON goes on after kind and apiVersion
+        self._named = 0  # where the JSON continues after kind and apiVersion
 
     def body(self) -> bytes:
         """Return the object as JSON."""
@@ -44,13 +44,13 @@ class Revision:
         return self._body
 
     def nameless(self) -> bytes:
-        """Return the object as JSON without kind and apiVersion, as lists of built-in kinds carry it."""
+        """Return the object as JSON without kind and apiVersion, the form that lists of built-in kinds use."""
         return b"{" + self.body()[self._named :]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One step of one object; `before` is absent for ADDED. A DELETED change carries the last state."""
+    """One step of one object. `before` is None for ADDED; a DELETED change carries the last state."""
 
     verb: Verb
     after: Revision
@@ -58,12 +58,12 @@ class Change:
 
     @property
     def revision(self) -> int:
-        """The resourceVersion that this change made."""
+        """The resourceVersion that this change produced."""
         return self.after.revision
 
 
 class Watcher:
-    """A queue of the changes of one resource, in order. None in the queue says that the watch is over."""
+    """A queue of the changes of one resource, in order. None in the queue marks the end of the watch."""
 
     def __init__(self, resource: str, namespace: str, wake: Callable[[], None] | None) -> None:
         self.resource = resource
@@ -73,7 +73,7 @@ class Watcher:
         self.open = True
 
     def offer(self, change: Change) -> None:
-        """Queue `change` if it is in the watched namespace; hang up on a reader that lags too far behind."""
+        """Queue `change` if it is in the watched namespace; end the watch if its reader lags too far behind."""
         if self.namespace and namespace_of(change.after.object) != self.namespace:
             return
         if self.queue.qsize() >= BACKLOG_LIMIT:
@@ -84,46 +84,46 @@ class Watcher:
                 self._wake()
 
     def close(self) -> None:
-        """Tell the reader that nothing more will come."""
+        """End the watch: put None into the queue."""
         self.open = False
         self.queue.put(None)
 
 
 class History:
-    """Every object, every recent change. Hold `lock` around a read-then-write."""
+    """Every object and every recent change. Hold `lock` around a read followed by a write."""
 
     def __init__(self) -> None:
         self.lock = RLock()
         self.revision = 1
         self._objects: dict[str, dict[Key, Revision]] = {}
         self._changes: dict[str, deque[Change]] = {}
-        self._forgotten: dict[str, int] = {}  # the newest revision that is no longer remembered
+        self._forgotten: dict[str, int] = {}  # the newest revision that is no longer kept
         self.compacted = 0
         self._watchers: dict[str, list[Watcher]] = {}
         self._children: dict[str, set[tuple[str, Key]]] = {}
         self._uids: dict[str, tuple[str, Key]] = {}
 
     def find(self, resource: str, key: Key) -> Revision | None:
-        """Return the newest revision of one object."""
+        """Return the newest revision of one object, or None where there is none."""
         return self._objects.get(resource, {}).get(key)
 
     def scan(self, resource: str, namespace: str = "") -> list[Revision]:
-        """Return every object of a resource, by namespace and name."""
+        """Return every object of a resource, sorted by namespace and name."""
         with self.lock:
             held = sorted(self._objects.get(resource, {}).items())
         return [revision for key, revision in held if not namespace or key[0] == namespace]
 
     def by_uid(self, uid: str) -> tuple[str, Key] | None:
-        """Return which object has this uid."""
+        """Return the resource and key of the object with this uid, or None."""
         return self._uids.get(uid)
 
     def children(self, uid: str) -> list[tuple[str, Key]]:
-        """Return which objects name this uid as an owner, in a stable order."""
+        """Return the resources and keys of the objects that name this uid as an owner, sorted."""
         with self.lock:
             return sorted(self._children.get(uid, ()))
 
     def put(self, resource: str, obj: Object) -> Revision:
-        """Store `obj` as the newest revision of itself; stamps metadata.resourceVersion."""
+        """Store `obj` as its newest revision and set metadata.resourceVersion."""
         with self.lock:
             key = (namespace_of(obj), name_of(obj))
             table = self._objects.setdefault(resource, {})
@@ -135,7 +135,10 @@ class History:
             return after
 
     def drop(self, resource: str, last: Object) -> Revision | None:
-        """Remove an object; gives `last`, its last state, with the resourceVersion of the removal."""
+        """Remove an object and return `last`, its last state, with the resourceVersion of the removal.
+
+        Return None if the object does not exist.
+        """
         with self.lock:
             key = (namespace_of(last), name_of(last))
             before = self._objects.get(resource, {}).pop(key, None)
@@ -153,10 +156,10 @@ class History:
         since: int | None = None,
         wake: Callable[[], None] | None = None,
     ) -> Watcher:
-        """Follow a resource: from now, or with everything after revision `since` first.
+        """Watch a resource from now on, or starting with everything after revision `since`.
 
-        `wake` is called, under the lock, whenever something is queued. Raises ApiError 410 when `since` is older than
-        what is remembered.
+        `wake` is called under the lock whenever something is queued. Raises ApiError 410 if `since` is older than the
+        history.
         """
         with self.lock:
             watcher = Watcher(resource, namespace, wake)
@@ -167,7 +170,7 @@ class History:
             return watcher
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Forget a watcher whose reader has gone."""
+        """Remove a watcher whose reader has gone."""
         with self.lock:
             watcher.open = False
             followers = self._watchers.get(watcher.resource, [])
@@ -175,7 +178,7 @@ class History:
                 followers.remove(watcher)
 
     def compact(self) -> None:
-        """Forget every change so far, as etcd does every five minutes: older watches get 410."""
+        """Drop all recent changes, as etcd does every five minutes. Older watches then get 410."""
         with self.lock:
             self._changes.clear()
             self._forgotten.clear()

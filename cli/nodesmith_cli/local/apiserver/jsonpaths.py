@@ -1,4 +1,4 @@
-"""The part of kubectl's JSONPath that printer columns use.
+"""The subset of kubectl's JSONPath that printer columns use.
 
 `.spec.a`, `.metadata.labels.with\\.dots/and-slash`, `['key']`, `[0]`, `[*]` and `[?(@.type=="Ready")]`.
 """
@@ -22,7 +22,7 @@ _TOKEN = re.compile(
 
 
 def values_at(obj: Any, path: str) -> list[Any]:
-    """Return everything `path` finds in `obj`; nothing for a path that this subset does not know."""
+    """Return all values that `path` finds in `obj`; empty for a path outside this subset."""
     found = [obj]
     for step in _steps(path):
         found = [inner for value in found for inner in step(value)]

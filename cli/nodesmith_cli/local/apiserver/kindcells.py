@@ -1,4 +1,4 @@
-"""Cells that only one kind has: the status of pods, nodes and jobs, and the like."""
+"""Cells that only one kind has, such as the status of pods, nodes and jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nodesmith_cli.local.apiserver.objects import View, condition_of, dig, parse
 
 
 def pod_ready(pod: View, _: datetime) -> str:
-    """Show how many containers are ready."""
+    """Show the number of ready containers."""
     total = len(dig(pod, "spec", "containers") or ())
     statuses = dig(pod, "status", "containerStatuses") or ()
     ready = sum(bool(each.get("ready")) and dig(each, "state", "running") is not None for each in statuses)
@@ -34,12 +34,12 @@ def pod_status(pod: View) -> str:
 
 
 def restarts(pod: View, _: datetime) -> str:
-    """Show how often containers have restarted."""
+    """Show the number of container restarts."""
     return str(sum(each.get("restartCount", 0) for each in dig(pod, "status", "containerStatuses") or ()))
 
 
 def gates(pod: View, _: datetime) -> str:
-    """Show how many readiness gates are passed."""
+    """Show the number of readiness gates that have passed."""
     gates = dig(pod, "spec", "readinessGates") or ()
     done = sum(
         (condition_of(pod, each.get("conditionType", "")) or {}).get("status") == "True" for each in gates
@@ -48,21 +48,21 @@ def gates(pod: View, _: datetime) -> str:
 
 
 def node_status(node: View, _: datetime) -> str:
-    """Show a node as Ready or not, and whether it is cordoned."""
+    """Show whether a node is Ready, and whether it is cordoned."""
     ready = (condition_of(node, "Ready") or {}).get("status")
     word = {"True": "Ready", "False": "NotReady", "Unknown": "NotReady"}.get(str(ready), "Unknown")
     return f"{word},SchedulingDisabled" if dig(node, "spec", "unschedulable") else word
 
 
 def roles(node: View, _: datetime) -> str:
-    """Show the roles that a node's labels give it."""
+    """Show a node's roles, read from its labels."""
     prefix = "node-role.kubernetes.io/"
     labels: Iterable[str] = dig(node, "metadata", "labels") or ()
     return ",".join(sorted(key.removeprefix(prefix) for key in labels if key.startswith(prefix))) or NONE
 
 
 def address(kind: str) -> Cell:
-    """Make a cell of a node's address."""
+    """Return a cell function for a node's address of type `kind`."""
 
     def cell(node: View, _: datetime) -> str:
         addresses = dig(node, "status", "addresses") or ()
@@ -72,7 +72,7 @@ def address(kind: str) -> Cell:
 
 
 def event_seen(field: str) -> Cell:
-    """Make a cell of how long ago an event was."""
+    """Return a cell function that shows how long ago an event was."""
 
     def cell(event: View, now: datetime) -> str:
         moment = event.get(field) or event.get("eventTime") or event.get("firstTimestamp")
@@ -82,19 +82,19 @@ def event_seen(field: str) -> Cell:
 
 
 def event_object(event: View, _: datetime) -> str:
-    """Show what an event is about."""
+    """Show the object of an event."""
     return f"{str(dig(event, 'involvedObject', 'kind') or '').lower()}/{dig(event, 'involvedObject', 'name') or ''}"
 
 
 def event_source(event: View, _: datetime) -> str:
-    """Show who wrote an event."""
+    """Show the component that wrote an event."""
     source = dig(event, "source", "component") or event.get("reportingComponent") or ""
     host = dig(event, "source", "host")
     return f"{source}, {host}" if host else str(source)
 
 
 def job_status(job: View, _: datetime) -> str:
-    """Show how a Job stands."""
+    """Show the state of a Job."""
     for kind, word in (("Complete", "Complete"), ("Failed", "Failed"), ("Suspended", "Suspended")):
         if (condition_of(job, kind) or {}).get("status") == "True":
             return word
@@ -116,7 +116,7 @@ def job_duration(job: View, now: datetime) -> str:
 
 
 def count(field: str) -> Cell:
-    """Make a cell of the number of entries of a field."""
+    """Return a cell function that counts the entries of a field."""
     return lambda obj, _: (
         len(obj.get(field) or ()) + (len(obj.get("binaryData") or ()) if field == "data" else 0)
     )
@@ -129,12 +129,12 @@ def ports(service: View, _: datetime) -> str:
 
 
 def map_text(*path: str) -> Cell:
-    """Make a cell of a map, such as `a=b,c=d`."""
+    """Return a cell function that shows a map as `a=b,c=d`."""
     return lambda obj, _: ",".join(f"{k}={v}" for k, v in sorted((dig(obj, *path) or {}).items())) or NONE
 
 
 def modes(*path: str) -> Cell:
-    """Make a cell of access modes, shortened."""
+    """Return a cell function that shows access modes in their short form."""
     short = {
         "ReadWriteOnce": "RWO",
         "ReadOnlyMany": "ROX",
@@ -151,7 +151,7 @@ def claim(volume: View, _: datetime) -> str:
 
 
 def allowed(field: str) -> Cell:
-    """Make a cell of a budget's limit."""
+    """Return a cell function for a PodDisruptionBudget's limit."""
 
     def cell(budget: View, _: datetime) -> Any:
         found = dig(budget, "spec", field)
@@ -161,5 +161,5 @@ def allowed(field: str) -> Cell:
 
 
 def since(*path: str) -> Cell:
-    """Make a cell of how long ago something was."""
+    """Return a cell function that shows how long ago the time at `path` was."""
     return lambda obj, now: age(dig(obj, *path), now) if dig(obj, *path) else NONE

@@ -1,4 +1,4 @@
-"""The kinds that a cluster has before anybody installs a CRD."""
+"""The kinds that a cluster serves before any CRD is installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "up
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where the scale subresource finds its numbers, as field paths from the object's root."""
+    """The field paths, from the object's root, that the scale subresource uses."""
 
     replicas: tuple[str, ...] = ("spec", "replicas")
     status_replicas: tuple[str, ...] = ("status", "replicas")
@@ -22,8 +22,8 @@ class ScalePaths:
 class Resource:
     """One kind and how it is served. `versions[0]` is the version that is stored and preferred.
 
-    `status` says that the status subresource exists, so the main endpoint leaves status alone and the
-    subresource leaves the rest alone. `schemas` and `columns` are a CRD's, by version.
+    `status` means that the status subresource exists, so that the main endpoint leaves the status alone and the
+    subresource leaves the rest alone. `schemas` and `columns` come from a CRD, by version.
     """
 
     group: str
@@ -54,20 +54,23 @@ class Resource:
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
     def api_version(self, version: str = "") -> str:
-        """Return `group/version`, of the stored version unless told otherwise."""
+        """Return `group/version`, by default of the stored version."""
         chosen = version or self.versions[0]
         return f"{self.group}/{chosen}" if self.group else chosen
 
     @property
     def listed_as(self) -> str:
-        """The kind of a list of these."""
+        """The kind of a list of these objects."""
         return self.list_kind or f"{self.kind}List"
 
 
 def _kind(
     api: str, kind: str, plural: str, flags: str = "", short: str = "", categories: str = ""
 ) -> Resource:
-    """Flags: n namespaced, s status subresource, g counts generations, r has replicas to scale."""
+    """Return a built-in resource.
+
+    Flags: n namespaced, s status subresource, g counts generations, r has replicas to scale.
+    """
     group, _, version = api.rpartition("/")
     scale = ScalePaths() if "r" in flags else None
     return Resource(

@@ -1,4 +1,4 @@
-"""What comes in and what goes out, apart from how HTTP carries it."""
+"""Requests and replies, independent of HTTP."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Request:
     body: bytes = b""
 
     def flag(self, name: str) -> bool:
-        """Read a boolean parameter as Go does."""
+        """Return a boolean parameter, parsed as Go does."""
         return self.query.get(name, "") in ("1", "t", "true", "True", "TRUE")
 
     def number(self, name: str) -> int | None:
-        """Read an integer parameter. Raises ApiError 400."""
+        """Return an integer parameter, or None if it is absent. Raises ApiError 400."""
         text = self.query.get(name, "")
         if not text:
             return None
@@ -40,7 +40,7 @@ class Request:
             raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax ({name})') from error
 
     def decoded(self) -> Any:
-        """Read the body, JSON or YAML by its content type. Raises ApiError 400 or 415."""
+        """Return the parsed body: JSON, YAML or protobuf by its content type. Raises ApiError 400 or 415."""
         kind = self.content_type.partition(";")[0].strip()
         if kind == protobuf.MEDIA_TYPE:
             return protobuf.decoded(self.body)
@@ -62,7 +62,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole answer."""
+    """A complete answer."""
 
     body: bytes
     code: int = 200
@@ -71,18 +71,18 @@ class Reply:
     warnings: tuple[str, ...] = ()
 
 
-NO_SUCH_PAGE = Reply(b"404 page not found\n", 404, "text/plain; charset=utf-8")  # where no API is at all
+NO_SUCH_PAGE = Reply(b"404 page not found\n", 404, "text/plain; charset=utf-8")  # for paths outside any API
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An answer that goes on: frames until the iterator ends. An empty frame asks whether anybody still listens."""
+    """A streamed answer: frames until the iterator ends. An empty frame checks whether the client still listens."""
 
     frames: Iterator[bytes]
 
 
 def reply(value: Any, code: int = 200, warnings: tuple[str, ...] = ()) -> Reply:
-    """Answer with JSON."""
+    """Return an answer with a JSON body."""
     return Reply(json.dumps(value, separators=(",", ":")).encode(), code, warnings=warnings)
 
 

@@ -1,4 +1,4 @@
-"""The rules for names and labels, and what a real server says when they are broken."""
+"""Rules for names and labels, with a real server's messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KEY_RULE = (
 
 
 def subdomain_problems(name: str, path: str) -> Iterator[FieldProblem]:
-    """Check a DNS subdomain, as most objects are named."""
+    """Check a DNS subdomain, the form of most object names."""
     if not re.fullmatch(_SUBDOMAIN, name):
         yield invalid_value(path, name, _SUBDOMAIN_RULE)
     elif len(name) > 253:
@@ -39,7 +39,7 @@ def subdomain_problems(name: str, path: str) -> Iterator[FieldProblem]:
 
 
 def label_problems(name: str, path: str) -> Iterator[FieldProblem]:
-    """Check a DNS label, as namespaces, services and containers are named."""
+    """Check a DNS label, the form of the names of namespaces, services and containers."""
     if not re.fullmatch(LABEL, name):
         yield invalid_value(path, name, _LABEL_RULE)
     elif len(name) > 63:
@@ -57,7 +57,7 @@ def label_map_problems(labels: Mapping[str, str], path: str) -> Iterator[FieldPr
 
 
 def key_problems(key: str, path: str) -> Iterator[FieldProblem]:
-    """Check a label or annotation key, with its prefix."""
+    """Check a label or annotation key, including its prefix."""
     prefix, slash, name = key.rpartition("/")
     if slash and not re.fullmatch(_SUBDOMAIN, prefix):
         yield invalid_value(path, key, f"prefix part {_SUBDOMAIN_RULE}")

@@ -1,6 +1,6 @@
-"""Kubernetes objects as plain JSON data, and the few things everybody does with them.
+"""Kubernetes objects as plain JSON data, and common operations on them.
 
-Objects inside the store are shared and never changed in place: whoever wants a change builds a new one.
+Objects inside the store are shared and never changed in place; to change one, build a new one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Clock: TypeAlias = Callable[[], datetime]
 
 
 def clone(value: Any) -> Any:
-    """Copy JSON data all the way down (three times as fast as copy.deepcopy, which expects cycles)."""
+    """Return a deep copy of JSON data (three times as fast as copy.deepcopy, which allows for cycles)."""
     if type(value) is dict:
         return {key: clone(item) for key, item in value.items()}
     if type(value) is list:
@@ -24,7 +24,7 @@ def clone(value: Any) -> Any:
 
 
 def dig(value: Any, *path: str | int) -> Any:
-    """Follow `path` into nested objects and lists; None where a step is missing."""
+    """Return the value at `path` in nested objects and lists, or None where a step is missing."""
     for step in path:
         if isinstance(step, int):
             value = value[step] if isinstance(value, list) and step < len(value) else None
@@ -36,7 +36,7 @@ def dig(value: Any, *path: str | int) -> Any:
 
 
 def replaced(value: View, path: Iterable[str], leaf: Any) -> Object:
-    """Return `value` with `leaf` at `path`; everything beside the path is shared with the original."""
+    """Return `value` with `leaf` at `path`; the result shares everything else with the original."""
     step, *rest = path
     inner = value.get(step) if rest else None
     new = replaced(inner if isinstance(inner, Mapping) else {}, rest, leaf) if rest else leaf
@@ -44,17 +44,17 @@ def replaced(value: View, path: Iterable[str], leaf: Any) -> Object:
 
 
 def timestamp(moment: datetime) -> str:
-    """Write an aware datetime as metav1.Time does: UTC, whole seconds."""
+    """Format an aware datetime as metav1.Time: UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_timestamp(moment: datetime) -> str:
-    """Write an aware datetime as metav1.MicroTime does, as leases carry it."""
+    """Format an aware datetime as metav1.MicroTime, the format of leases."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def parse_timestamp(text: object) -> datetime | None:
-    """Read either form; None for anything that is no RFC 3339 time."""
+    """Parse a Time or MicroTime; return None for anything else."""
     if not isinstance(text, str):
         return None
     try:
@@ -65,33 +65,33 @@ def parse_timestamp(text: object) -> datetime | None:
 
 
 def name_of(obj: View) -> str:
-    """Return metadata.name, empty when there is none."""
+    """Return metadata.name, or "" where there is none."""
     return str(dig(obj, "metadata", "name") or "")
 
 
 def namespace_of(obj: View) -> str:
-    """Return metadata.namespace, empty for cluster-scoped objects."""
+    """Return metadata.namespace, or "" for a cluster-scoped object."""
     return str(dig(obj, "metadata", "namespace") or "")
 
 
 def labels_of(obj: View) -> Mapping[str, str]:
-    """Return metadata.labels, empty when there are none."""
+    """Return metadata.labels, or an empty mapping where there are none."""
     return dig(obj, "metadata", "labels") or {}
 
 
 def controller_of(obj: View) -> View | None:
-    """Return the owner reference that carries `controller: true`."""
+    """Return the owner reference with `controller: true`, or None."""
     owners = dig(obj, "metadata", "ownerReferences") or ()
     return next((owner for owner in owners if owner.get("controller")), None)
 
 
 def condition_of(obj: View, kind: str) -> View | None:
-    """Return the entry of status.conditions with this type."""
+    """Return the entry of status.conditions with this type, or None."""
     conditions = dig(obj, "status", "conditions") or ()
     return next((each for each in conditions if each.get("type") == kind), None)
 
 
 def is_true(obj: View, kind: str) -> bool:
-    """Return whether the condition `kind` stands and is True."""
+    """Return whether the condition `kind` exists and is True."""
     condition = condition_of(obj, kind)
     return condition is not None and condition.get("status") == "True"

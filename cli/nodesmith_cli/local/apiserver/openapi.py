@@ -1,6 +1,6 @@
-"""OpenAPI v3: what kubectl needs to leave validation to the server, and the schemas of custom resources.
+"""OpenAPI v3: the document that lets kubectl leave validation to the server, and schemas of custom resources.
 
-There is no v2 document: clients that ask for it get a 404 and fall back.
+There is no v2 document; clients that request it get a 404 and fall back.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _schema(resource: Resource, version: str) -> Object:
 
 
 def _hash(registry: Registry, group: str, version: str) -> str:
-    """Mark a document's content, because clients cache it by its address."""
+    """Return a hash of a document's content, since clients cache the document by its URL."""
     served = repr(
         sorted((each.kind, repr(_schema(each, version))) for each in _served(registry, group, version))
     )

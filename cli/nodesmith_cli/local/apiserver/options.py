@@ -1,4 +1,4 @@
-"""The parameters of a request beside its body, checked as a real server checks them."""
+"""Query parameters, checked as a real server checks them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 
 
 def check_list(request: Request) -> int:
-    """Check what a list asks for; gives the revision that it must not be older than. Raises ApiError 400 or 422."""
+    """Check the parameters of a list and return the oldest revision that it accepts. Raises ApiError 400 or 422."""
     version, match = request.query.get("resourceVersion", ""), request.query.get(_MATCH, "")
     if request.query.get("continue") and version not in ("", "0"):
         raise bad_request("specifying resource version is not allowed when using continue")
@@ -37,7 +37,10 @@ def check_list(request: Request) -> int:
 
 
 def check_watch(request: Request) -> int | None:
-    """Check what a watch asks for; gives the revision to begin after, None for all. Raises ApiError 422 or 500."""
+    """Check the parameters of a watch and return the revision to start after, or None to start with all objects.
+
+    Raises ApiError 422 or 500.
+    """
     version, match = request.query.get("resourceVersion", ""), request.query.get(_MATCH, "")
     _refuse("ListOptions", _watch_problems("sendInitialEvents" in request.query, match))
     if not version.isdecimal() and version:
@@ -46,14 +49,14 @@ def check_watch(request: Request) -> int | None:
 
 
 def check_write(request: Request) -> None:
-    """Check what a write asks for. Raises ApiError 422."""
+    """Check the parameters of a write. Raises ApiError 422."""
     _refuse(
         _WRITES.get(request.method, ""), _write_problems(request.query, deletes=request.method == "DELETE")
     )
 
 
 def expect_revision(wanted: int, current: int) -> None:
-    """Refuse to list what has not come about yet. Raises ApiError 504."""
+    """Raise ApiError 504 if a list asks for a revision in the future."""
     if wanted > current:
         causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
         message = f"Timeout: Too large resource version: {wanted}, current: {current}"

@@ -1,4 +1,4 @@
-"""Lists in pages: the rest of a list waits, as it was, until its continue token comes."""
+"""Paged lists: the server keeps the rest of a list, unchanged, until its continue token arrives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEPT = 256  # unfinished lists; the oldest expires first
 
 
 class Pages:
-    """The unfinished lists of all clients. Revisions never change, so to keep a page is to keep references."""
+    """The unfinished lists of all clients. Revisions never change, so a page is kept as references."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, tuple[int, Sequence[Revision]]] = OrderedDict()
@@ -38,7 +38,7 @@ class Pages:
         return found[:limit], {**metadata, "continue": token, "remainingItemCount": len(found) - limit}
 
     def next(self, token: str, oldest: int) -> tuple[int, Sequence[Revision]]:
-        """Return the rest that a token stands for, and its revision. Raises ApiError 400, and 410 before `oldest`."""
+        """Return a token's revision and the rest of its list. Raises ApiError 400, and 410 before `oldest`."""
         _check(token)
         with self._lock:
             kept = self._waiting.get(token)
@@ -50,13 +50,13 @@ class Pages:
         return kept
 
     def forget(self) -> None:
-        """Let every token expire."""
+        """Expire every token."""
         with self._lock:
             self._waiting.clear()
 
 
 def _token(revision: int) -> str:
-    """Make a token that looks like a real server's; `start` is where we keep the rest, not a key."""
+    """Return a token that looks like a real server's; its `start` is random and not an object key."""
     place = {"v": "meta.k8s.io/v1", "rv": revision, "start": secrets.token_urlsafe(12)}
     return urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
 

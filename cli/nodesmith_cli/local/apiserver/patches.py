@@ -1,4 +1,4 @@
-"""The three classic patches: JSON (RFC 6902), merge (RFC 7386) and Kubernetes' strategic merge."""
+"""The three patch formats: JSON patch (RFC 6902), merge patch (RFC 7386), and strategic merge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nodesmith_cli.local.apiserver.objects import clone
 
 
 def merge_patch(value: Any, patch: Any) -> Any:
-    """Apply a merge patch; parts that the patch does not name are shared with `value`."""
+    """Return `value` after a merge patch; parts that the patch does not name are shared with `value`."""
     if not isinstance(patch, dict):
         return clone(patch)
     merged = dict(value) if isinstance(value, Mapping) else {}
@@ -24,7 +24,10 @@ def merge_patch(value: Any, patch: Any) -> Any:
 
 
 def json_patch(value: Any, operations: object) -> Any:
-    """Apply the operations in order. Raises ApiError 400 for what is no patch, 422 for one that does not fit."""
+    """Return `value` after the operations, applied in order.
+
+    Raises ApiError 400 for a malformed patch, 422 for one that does not fit the document.
+    """
     if not isinstance(operations, list):
         raise _no_patch(operations, "[]handlers.jsonPatchOp")
     document = clone(value)
@@ -36,9 +39,9 @@ def json_patch(value: Any, operations: object) -> Any:
 
 
 def strategic_merge(value: Any, patch: Any, schema: Schema) -> Any:
-    """Apply a strategic merge patch; `schema` says which lists merge by which key.
+    """Return `value` after a strategic merge patch; `schema` defines which lists merge, and by which key.
 
-    Knows the directives $patch, $retainKeys, $deleteFromPrimitiveList and $setElementOrder.
+    Supports the directives $patch, $retainKeys, $deleteFromPrimitiveList and $setElementOrder.
     """
     if isinstance(patch, dict):
         return _merge_object(value, patch, schema)
@@ -104,7 +107,7 @@ def _inside(schema: Schema, key: str) -> Schema:
 
 
 def _mark(schema: Schema) -> Callable[[Any], Any]:
-    """Return the function that tells the items of a list apart."""
+    """Return the function that identifies the items of a list."""
     key = schema.get("x-kubernetes-patch-merge-key")
     return lambda item: item.get(key) if isinstance(item, Mapping) and key else item
 
@@ -155,7 +158,7 @@ def _resolve(document: Any, path: Sequence[str]) -> Any:
 
 
 def _found(document: Any, path: Sequence[str]) -> Any:
-    """Return what is to be tested: a field that is absent, in an object that is there, equals null."""
+    """Return the value to test. A missing field of an existing object equals null."""
     if path:
         parent = _resolve(document, path[:-1])
         if isinstance(parent, dict) and path[-1] not in parent:
@@ -174,7 +177,7 @@ def _insert(document: Any, path: Sequence[str], value: Any) -> Any:
     elif isinstance(parent, dict):
         parent[step] = value
     else:
-        raise _unfit(f"the path /{'/'.join(path)} leads into a value that is no object")
+        raise _unfit(f"the path /{'/'.join(path)} leads into a value that is not an object")
     return document
 
 
@@ -188,7 +191,7 @@ def _without(document: Any, path: Sequence[str]) -> Any:
 
 
 def check_object(patch: object) -> None:
-    """Refuse a merge patch, or a strategic one, that is no object. Raises ApiError 400."""
+    """Raise ApiError 400 if a merge patch or a strategic merge patch is not an object."""
     if not isinstance(patch, Mapping):
         raise _no_patch(patch, "map[string]interface {}")
 
@@ -200,7 +203,7 @@ def _no_patch(patch: object, wanted: str) -> ApiError:
 
 
 def printed(value: Any) -> str:
-    """Write a value as Go prints maps: that is how refused strategic merges are shown."""
+    """Format a value as Go prints maps, as messages about refused strategic merges show it."""
     if isinstance(value, Mapping):
         return f"map[{' '.join(f'{key}:{printed(value[key])}' for key in sorted(value))}]"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The checks on pod specs that a user of an autoscaler runs into."""
+"""The checks on pod specs that users of an autoscaler are likely to meet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the admission plugins LimitRanger and RuntimeClass make of a new pod."""
+"""The effect of the admission plugins LimitRanger and RuntimeClass on a new pod."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from nodesmith_cli.local.apiserver.objects import Object, View, name_of
 
 
 def completed(pod: Object, limit_ranges: Iterable[View], runtimes: Mapping[str, View]) -> Object:
-    """Return a pod its namespace's default requests and what its RuntimeClass adds.
+    """Return a pod with its namespace's default requests and its RuntimeClass's additions.
 
-    Limits by default, least and most are left to the real server. Raises ApiError 403 for a class that does not exist.
+    Default limits, minima and maxima are not imitated. Raises ApiError 403 for a class that does not exist.
     """
     spec: Object = dict(pod["spec"])
     for each in map(reduce_limit_range, limit_ranges):

@@ -1,4 +1,4 @@
-"""What a real server fills in on pods and pod templates before anybody else sees them."""
+"""Defaults and admission changes that a real server makes to pods and pod templates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SPEC = {
 
 
 def with_spec_defaults(spec: View) -> Object:
-    """Fill in a pod spec, wherever it stands."""
+    """Return a pod spec, of a pod or a template, with defaults."""
     filled: Object = {**_SPEC, **spec}
     for field in ("initContainers", "containers"):
         if isinstance(spec.get(field), list):
@@ -30,7 +30,7 @@ def with_spec_defaults(spec: View) -> Object:
 
 
 def with_template_defaults(workload: Object, *path: str) -> Object:
-    """Fill in the pod template of a workload at `path`, such as spec.template."""
+    """Return a workload with defaults in its pod template at `path`, such as spec.template."""
     step, *rest = path
     inner = workload.get(step)
     if not isinstance(inner, Mapping):
@@ -44,7 +44,7 @@ def with_template_defaults(workload: Object, *path: str) -> Object:
 
 
 def with_pod_defaults(pod: Object) -> Object:
-    """Fill in a pod's spec; limits become requests here, as they do for pods but not for templates."""
+    """Return a pod with defaults in its spec. Limits become requests here, for pods but not for templates."""
     spec = pod.get("spec")
     if not isinstance(spec, Mapping):
         return pod
@@ -59,9 +59,9 @@ def with_pod_defaults(pod: Object) -> Object:
 
 
 def admitted(pod: Object, classes: Mapping[str, View]) -> Object:
-    """Do what the admission plugins do to a new pod: priority, tolerations, service account, status.
+    """Return a new pod as the admission plugins leave it: priority, tolerations, service account, status.
 
-    `classes` are the PriorityClasses by name. Raises ApiError 403 for a class that does not exist.
+    `classes` maps names to PriorityClasses. Raises ApiError 403 for a class that does not exist.
     """
     spec: Object = dict(pod["spec"])
     spec.setdefault("serviceAccountName", "default")
@@ -73,7 +73,7 @@ def admitted(pod: Object, classes: Mapping[str, View]) -> Object:
 
 
 def qos_class(spec: View) -> str:
-    """Return Guaranteed, Burstable or BestEffort, from the cpu and memory of all containers."""
+    """Return Guaranteed, Burstable or BestEffort, from the CPU and memory of all containers."""
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     resources = [each.get("resources") or {} for each in containers]
     if isinstance(spec.get("resources"), Mapping) and spec["resources"]:
@@ -144,7 +144,7 @@ def _priority(spec: View, classes: Mapping[str, View], pod: str) -> Object:
 
 
 def _tolerations(given: list[Any]) -> list[Any]:
-    """Add the two NoExecute tolerations of five minutes, unless the pod speaks of those taints itself."""
+    """Return the tolerations with the two five-minute NoExecute ones, unless the pod tolerates those taints itself."""
     keys = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
     ways = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": EVICTED_AFTER_SECONDS}
     return [*given, *({"key": key, **ways} for key in keys if not any(_covers(each, key) for each in given))]

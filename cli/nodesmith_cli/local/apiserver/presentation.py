@@ -1,4 +1,4 @@
-"""How objects look on the wire: as themselves, as metadata only, or as kubectl's tables."""
+"""Forms of objects in responses: whole, metadata only, or kubectl's tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Form: TypeAlias = Literal["object", "metadata", "table"]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a client asked for: the form, the API version, and for tables what comes along with a row."""
+    """The form that a client requested: the form itself, the API version, and what a table's rows include."""
 
     form: Form
     resource: Resource
@@ -32,13 +32,13 @@ class Look:
         return _json(self.shaped(revision.object))
 
     def shaped(self, obj: View, *, headed: bool = True) -> Object:
-        """Return one object in the form asked for. A table without `headed` leaves its columns out."""
+        """Return one object in the requested form. A table without `headed` omits its columns."""
         if self.form == "table":
             return self._table([obj], {"resourceVersion": obj["metadata"]["resourceVersion"]}, headed=headed)
         return _partial(obj) if self.form == "metadata" else self._versioned(obj)
 
     def many(self, revisions: Iterable[Revision], metadata: Object) -> bytes:
-        """Return a list; `metadata` is the list's own."""
+        """Return a list as a response body; `metadata` is the list's own."""
         if self.form == "table":
             return _json(self._table([each.object for each in revisions], metadata))
         kind, api_version = self.resource.listed_as, self.resource.api_version(self.version)
@@ -75,7 +75,7 @@ class Look:
 
 
 def form_asked(accept: str) -> Form:
-    """Read the Accept header; the first form that this server can give wins."""
+    """Return the form that the Accept header requests: the first that this server supports."""
     for choice in accept.split(","):
         words = {word.strip() for word in choice.split(";")}
         if "as=Table" in words and "v=v1" in words:

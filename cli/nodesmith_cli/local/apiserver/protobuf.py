@@ -1,6 +1,6 @@
-"""Requests in Kubernetes' protobuf form, which newer kubectl versions send for built-in kinds, as plain objects.
+"""Decoder for Kubernetes' protobuf format, which newer kubectl versions send for built-in kinds.
 
-Only reading: every client that sends this form accepts JSON answers.
+There is no encoder: every client that sends this format accepts JSON answers.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def decoded(body: bytes) -> Object:
-    """Read one object with its envelope (runtime.Unknown). Raises ApiError 400."""
+    """Return the object in a protobuf body with its envelope (runtime.Unknown). Raises ApiError 400."""
     if not body.startswith(_MAGIC):
-        raise bad_request("the object provided is unrecognized: protobuf begins with k8s and a zero byte")
+        raise bad_request(
+            "the object provided is unrecognized: a protobuf body must begin with k8s and a zero byte"
+        )
     try:
         envelope = dict(_parts(body[len(_MAGIC) :]))
         names = dict(_parts(envelope.get(1, b"")))
@@ -60,7 +62,7 @@ def _message(body: bytes, struct: str) -> Object:
 
 
 def _single(name: str, field: Field, value: Any) -> Object:
-    """Return the field, unless it is a zero that only stands there because Go has no way of leaving it out."""
+    """Return the field, or nothing for a zero value that Go encodes only because it cannot omit the field."""
     return {name: value} if value not in ("", 0, False, {}, None) or "*" in field.words else {}
 
 
@@ -101,7 +103,7 @@ def _time(raw: bytes, precision: str) -> str | None:
 
 
 def _parts(body: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield field numbers with raw values: integers for varints, bytes for all else."""
+    """Yield field numbers with raw values: integers for varints, bytes for anything else."""
     at = 0
     while at < len(body):
         key, at = _varint(body, at)

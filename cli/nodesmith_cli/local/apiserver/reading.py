@@ -14,7 +14,7 @@ from nodesmith_cli.local.apiserver.watching import Streams, WatchWish
 
 
 class Reading:
-    """Answers what changes nothing."""
+    """Answers read requests."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class Reading:
         return Reply(target.look(request, self._store.now).one(revision))
 
     def list(self, target: Target, request: Request) -> Reply:
-        """Answer with the objects that match, or with a page of them. Raises ApiError 400, 410, 422 or 504."""
+        """Answer with the matching objects, or with a page of them. Raises ApiError 400, 410, 422 or 504."""
         limit, token = request.number("limit"), request.query.get("continue", "")
         labels, fields = request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")
         oldest = check_list(request)
@@ -48,7 +48,7 @@ class Reading:
         return Reply(target.look(request, self._store.now).many(page, metadata))
 
     def watch(self, target: Target, request: Request) -> Stream:
-        """Answer with changes as they come. Raises ApiError 400 or 422."""
+        """Answer with a stream of changes. Raises ApiError 400, 422 or 500."""
         since = check_watch(request)
         tests = (
             label_matcher(request.query.get("labelSelector", "")),

@@ -1,4 +1,4 @@
-"""Which kinds the server serves at this moment, found by path, by kind or by name."""
+"""The kinds that the server currently serves, found by path, by kind or by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodesmith_cli.local.apiserver.objects import View
 
 
 class Registry:
-    """The kinds by name; CRDs add to it and take from it while the server runs."""
+    """The served kinds by name; CRDs add and remove kinds while the server runs."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Resource] = {resource.name: resource for resource in BUILTIN}
@@ -19,7 +19,7 @@ class Registry:
         return iter(tuple(self._by_name.values()))
 
     def add(self, resource: Resource) -> None:
-        """Serve a custom resource, or serve it as its CRD now says."""
+        """Serve a custom resource, or replace an earlier definition of it."""
         self._by_name[resource.name] = resource
 
     def remove(self, name: str) -> None:
@@ -27,14 +27,14 @@ class Registry:
         self._by_name.pop(name, None)
 
     def at(self, group: str, version: str, plural: str) -> Resource | None:
-        """Find what `/apis/{group}/{version}/{plural}` serves."""
+        """Return the resource that `/apis/{group}/{version}/{plural}` serves, or None."""
         resource = self._by_name.get(f"{plural}.{group}" if group else plural)
         return resource if resource and version in resource.versions else None
 
     def named(self, name: str) -> Resource:
-        """Find a resource by plural, with its group where the plural alone is not unique.
+        """Return a resource by its plural, with the group where the plural alone is ambiguous.
 
-        Raises LookupError: to ask in process for a kind that is not served is a mistake of the caller.
+        Raises LookupError, since an in-process call for a kind that is not served is a mistake of the caller.
         """
         found = [each for each in self if name in (each.name, each.plural)]
         if not found:
@@ -42,7 +42,7 @@ class Registry:
         return next((each for each in found if each.name == name), found[0])
 
     def of(self, obj: View) -> Resource:
-        """Find the resource of an object by its apiVersion and kind. Raises ApiError 400."""
+        """Return the resource of an object by its apiVersion and kind. Raises ApiError 400."""
         api_version, kind = str(obj.get("apiVersion", "")), str(obj.get("kind", ""))
         group, _, version = api_version.rpartition("/")
         for each in self:
@@ -51,7 +51,7 @@ class Registry:
         raise bad_request(f'no matches for kind "{kind}" in version "{api_version}"')
 
     def knows(self, group: str) -> bool:
-        """Return whether anything of this API group is served."""
+        """Return whether the server serves any kind of this API group."""
         return any(each.group == group for each in self._by_name.values())
 
     def groups(self) -> dict[str, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Who am I and what may I do: this server knows one user, who may do everything."""
+"""Authentication and authorization reviews: the only user may do everything."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def reviewed(kind: str, request: Request) -> Reply:
     status: Object
     match kind:
         case "selfsubjectaccessreviews" | "subjectaccessreviews" | "localsubjectaccessreviews":
-            status = {"allowed": True, "reason": "everybody may do everything here"}
+            status = {"allowed": True, "reason": "this server allows every request"}
         case "selfsubjectrulesreviews":
             status = dict(_EVERYTHING)
         case "selfsubjectreviews":

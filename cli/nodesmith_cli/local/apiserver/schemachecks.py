@@ -1,4 +1,4 @@
-"""The checks on a CRD's schema itself: a structural schema, made of known words with values that make sense."""
+"""Checks of a CRD's schema: it must be structural, with known keywords and valid values."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _WORDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 def schema_problems(
     schema: object, path: str, *, root: bool = False, typed: bool = True
 ) -> Iterator[FieldProblem]:
-    """Yield what is wrong with a schema; below allOf and its like (`typed` False) no type is asked for."""
+    """Yield the problems of a schema. Below allOf and the like (`typed` False), a type is optional."""
     if not isinstance(schema, Mapping):
         yield invalid_value(path, schema, "must be a schema")
         return

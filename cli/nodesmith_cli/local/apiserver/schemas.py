@@ -1,6 +1,6 @@
-"""Structural schemas of CRDs: prune what they do not know, fill in defaults, check the rest.
+"""Structural schemas of CRDs: prune unknown fields, fill in defaults, check the rest.
 
-Everything of apiextensions/v1 is done; what `x-kubernetes-validations` says, in CEL, is checked by `celrules`.
+This covers all of apiextensions/v1 except `x-kubernetes-validations` (CEL), which `celrules` checks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _KEEP = "x-kubernetes-preserve-unknown-fields"
 
 
 def prune(schema: Schema, value: Any, dropped: list[str], path: str = "") -> Any:
-    """Return `value` without nulls and without fields that `schema` does not know; their paths go into `dropped`."""
+    """Return `value` without nulls and without fields that `schema` lacks.
+
+    The paths of such fields are appended to `dropped`.
+    """
     if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         items = schema["items"]
         return [prune(items, item, dropped, f"{path}[{at}]") for at, item in enumerate(value)]
@@ -46,7 +49,7 @@ def prune(schema: Schema, value: Any, dropped: list[str], path: str = "") -> Any
 
 
 def with_defaults(schema: Schema, value: Any) -> Any:
-    """Return `value` with the schema's defaults where a field is missing (or null and not nullable)."""
+    """Return `value` with the schema's defaults for fields that are missing, or null and not nullable."""
     if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         return [with_defaults(schema["items"], item) for item in value]
     if not isinstance(value, dict):
@@ -66,7 +69,7 @@ def with_defaults(schema: Schema, value: Any) -> Any:
 
 
 def problems_of(schema: Schema, value: Any, path: str = "") -> Iterator[FieldProblem]:
-    """Yield everything in `value` that breaks `schema`."""
+    """Yield the problems of `value` under `schema`."""
     if value is None and schema.get("nullable"):
         return
     yield from _choice_problems(schema, value, path)
@@ -84,7 +87,7 @@ def problems_of(schema: Schema, value: Any, path: str = "") -> Iterator[FieldPro
 
 
 def misfits(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
-    """Yield what a typed decoder could not take, field by field."""
+    """Yield the messages with which a typed decoder refuses `value`, field by field."""
     wrong = _wanted(schema, value)
     if wrong == "quantity":
         yield f"{QUANTITY_RULE} ({path}: {_quantity_problem(value)})"
@@ -112,7 +115,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 
 
 def _wanted(schema: Schema, value: Any) -> str:
-    """Return the type that `value` should have and has not; empty when it fits."""
+    """Return the type that `value` should have, or "" if it fits."""
     if schema.get("x-kubernetes-int-or-string"):
         return "" if _TYPES["integer"](value) or isinstance(value, str) else "integer,string"
     form = schema.get("format")
@@ -135,7 +138,8 @@ def _type_problem(schema: Schema, value: Any, path: str) -> FieldProblem | None:
     if not wanted:
         return None
     name = _type_name(value)
-    if schema.get("format") == "date-time" and name != "array":  # then a real server says the formats of both
+    # a real server then names the formats instead of the types
+    if schema.get("format") == "date-time" and name != "array":
         wanted, name = "date-time", {"integer": "int64", "number": "float64"}.get(name, "")
     found = json.dumps(name)
     detail = f"{path} in body must be of type {wanted}: {found}"
@@ -163,7 +167,7 @@ def _text_problems(schema: Schema, value: str, path: str) -> Iterator[FieldProbl
     if len(value) > schema.get("maxLength", len(value)):
         detail = f"may not be more than {schema['maxLength']} bytes"
         yield FieldProblem(path, "FieldValueTooLong", f"Too long: {detail}")
-        return  # a real server, too, stops at the first of these
+        return  # a real server also stops at the first of these
     if len(value) < schema.get("minLength", 0):
         yield invalid_value(
             path, value, f"{path} in body should be at least {schema['minLength']} chars long"
@@ -252,5 +256,5 @@ def _too_many(path: str, found: int, most: int) -> FieldProblem:
 
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    # Go's \z and Python's \Z are the same anchor; the rest of what CRDs use means the same in both.
+    # Go's \z and Python's \Z are the same anchor; the rest of the syntax that CRDs use is the same in both.
     return re.compile(pattern.replace(r"\z", r"\Z"))

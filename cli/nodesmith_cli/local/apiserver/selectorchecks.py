@@ -1,4 +1,4 @@
-"""The checks on label selectors, node selectors and affinity terms."""
+"""Checks of label selectors, node selectors and affinity terms."""
 
 from __future__ import annotations
 

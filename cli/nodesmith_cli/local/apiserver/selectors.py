@@ -1,4 +1,4 @@
-"""Label and field selectors, as list, watch and deletecollection take them."""
+"""Label and field selectors of list, watch and deletecollection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EQUAL = re.compile(r"\s*([^\s,!=()]+)\s*(==|=|!=)\s*([^\s,!=()]*)\s*(?:,|$)")
 _NUMBER = re.compile(r"\s*([^\s,!=()<>]+)\s*([<>])\s*(\d+)\s*(?:,|$)")
 _PRESENT = re.compile(r"\s*(!?)\s*([^\s,!=()]+)\s*(?:,|$)")
 
-# Field selectors that the real server answers, beside metadata.name and metadata.namespace.
+# Field selectors that a real server supports in addition to metadata.name and metadata.namespace.
 _FIELDS: dict[str, tuple[str, ...]] = {
     "pods": (
         "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
@@ -39,7 +39,7 @@ _EMPTY = {"spec.unschedulable": "false", "spec.hostNetwork": "false", "status.re
 
 
 def label_matcher(text: str) -> Matcher | None:
-    """Compile `a=b,c in (d, e),!f`; None when there is nothing to match. Raises ApiError 400."""
+    """Return a matcher for a selector such as `a=b,c in (d, e),!f`, or None for an empty one. Raises ApiError 400."""
     if not text.strip():
         return None
     tests = _label_tests(text)
@@ -47,7 +47,10 @@ def label_matcher(text: str) -> Matcher | None:
 
 
 def field_matcher(resource: Resource, text: str) -> Matcher | None:
-    """Compile `spec.nodeName=n1,status.phase!=Failed`; None when empty. Raises ApiError 400."""
+    """Return a matcher for a selector such as `spec.nodeName=n1,status.phase!=Failed`, or None for an empty one.
+
+    Raises ApiError 400.
+    """
     if not text.strip():
         return None
     known = {"metadata.name", *(("metadata.namespace",) if resource.namespaced else ())}
@@ -65,7 +68,7 @@ def field_matcher(resource: Resource, text: str) -> Matcher | None:
 
 
 def selector_matcher(selector: View | None) -> Callable[[Mapping[str, str]], bool]:
-    """Compile a metav1.LabelSelector for label maps: absent matches nothing, empty everything."""
+    """Return a matcher of a metav1.LabelSelector for label maps; None matches nothing, an empty one everything."""
     if selector is None:
         return lambda _: False
     equal = selector.get("matchLabels") or {}
@@ -77,7 +80,7 @@ def selector_matcher(selector: View | None) -> Callable[[Mapping[str, str]], boo
 
 
 def expression_holds(rule: View, labels: Mapping[str, str]) -> bool:
-    """Apply one `{key, operator, values}` of a label or node selector to `labels`."""
+    """Return whether `labels` satisfy one `{key, operator, values}` of a label or node selector."""
     found, values = labels.get(rule.get("key", "")), rule.get("values") or ()
     match rule.get("operator"):
         case "In":
@@ -95,7 +98,7 @@ def expression_holds(rule: View, labels: Mapping[str, str]) -> bool:
 
 
 def selector_text(selector: View) -> str:
-    """Write a metav1.LabelSelector the way the scale subresource and kubectl show it."""
+    """Format a metav1.LabelSelector as the scale subresource and kubectl show it."""
     terms = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
     for rule in selector.get("matchExpressions") or ():
         match rule.get("operator"):
@@ -109,7 +112,7 @@ def selector_text(selector: View) -> str:
 
 
 def _unselectable(resource: Resource, name: str) -> ApiError:
-    """Refuse a field, in the words of the kinds that offer more than metadata, or of those that do not."""
+    """Return the refusal of a field selector; a kind without selectable fields of its own has another message."""
     if resource.name in _FIELDS:
         return bad_request(f"field label not supported: {name}")
     known = ["metadata.name", "metadata.namespace", *resource.selectable]
@@ -175,7 +178,7 @@ def _field(obj: View, name: str) -> str:
         value = dig(obj, "source", "component")
     if name == "reportingComponent" and not value:
         value = dig(obj, "source", "component")
-    if name == "status.podIPs":  # the server takes the name, and then knows no pod that has any
+    if name == "status.podIPs":  # the server accepts this name, but never finds a pod by it
         return ""
     if value is None:
         return _EMPTY.get(name, "")

@@ -1,4 +1,4 @@
-"""The API server as a process sees it: a port, threads, and one store behind them."""
+"""HTTP front of the API server: a port, threads, and the store that they share."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from nodesmith_cli.local.apiserver.store import Store
 class ApiServer:
     """A Kubernetes API server in memory.
 
-    `crds` are CustomResourceDefinitions to begin with; `now` gives aware datetimes, so that a
-    cluster may live faster than its user. A `store` from an earlier server carries on where that one stopped.
+    `crds` are the initial CustomResourceDefinitions. `now` returns aware datetimes, which lets a cluster run faster
+    than real time. A `store` from an earlier server continues that server's state.
     """
 
     def __init__(
@@ -34,12 +34,12 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """The base URL, without a slash at the end."""
+        """The base URL, without a trailing slash."""
         host, port = self._http.server_address[:2]
         return f"http://{host!s}:{port}"
 
     def kubeconfig(self) -> Object:
-        """Return a kubeconfig for this server, ready to be written as JSON or YAML."""
+        """Return a kubeconfig for this server, to be written as JSON or YAML."""
         name = "nodesmith-local"
         return {
             "apiVersion": "v1",
@@ -51,13 +51,13 @@ class ApiServer:
         }
 
     def start(self) -> ApiServer:
-        """Begin to answer."""
+        """Start answering."""
         self._thread = Thread(target=self._http.serve_forever, args=(0.05,), name="apiserver", daemon=True)
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Hang up on everybody and free the port. The store stays."""
+        """Close all connections and free the port. The store stays."""
         if self._thread is not None:
             self._http.shutdown()
             self._thread.join()
@@ -96,7 +96,7 @@ class _Http(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def hang_up(self) -> None:
-        """End every watch and every connection that is still open."""
+        """End every watch and close every open connection."""
         self.api.hang_up()
         with self._lock:
             connections = tuple(self._open)
@@ -105,7 +105,7 @@ class _Http(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing when a client is gone; anything else is a bug and is shown."""
+        """Ignore clients that have gone; show any other error, since it is a bug."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -113,7 +113,7 @@ class _Http(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # buffered: one segment for head and body
+    wbufsize = -1  # buffered, so that head and body share one segment
     connection: socket.socket
     server: _Http
 
@@ -166,11 +166,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def _is_gone(self) -> bool:
-        """Return whether the client has hung up, without waiting and without taking what it may have sent."""
+        """Return whether the client has hung up, without waiting and without consuming data that it has sent."""
         try:
             return len(self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)) == 0
         except BlockingIOError:
             return False
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 the base class's name
-        """Keep quiet: the embedded server shares its user's terminal."""
+        """Log nothing, since the embedded server shares its user's terminal."""

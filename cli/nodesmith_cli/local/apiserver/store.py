@@ -1,6 +1,6 @@
-"""The verbs of the API on objects: what a write may do, what the server adds, and what it refuses.
+"""The API's verbs on objects: validation, the fields that the server adds, and refusals.
 
-Everything here works in process as well as behind HTTP. Objects given out are shared: read them, do not change them.
+Works in process as well as behind HTTP. Returned objects are shared; do not change them.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ PatchKind: TypeAlias = Literal["merge", "strategic", "json"]
 
 
 class Store:
-    """The cluster's objects, with the rules of the API server. Thread-safe."""
+    """The cluster's objects, under the rules of the API server. Thread-safe."""
 
     def __init__(self, now: Clock, definitions: Iterable[Object] = ()) -> None:
-        """Begin with the namespaces and priority classes of every cluster, and the CRDs given."""
+        """Create the namespaces and priority classes of every cluster, and the CRDs in `definitions`."""
         self.now = now
         self.history = History()
         self.registry = Registry()
@@ -63,7 +63,7 @@ class Store:
         return self.revision(self.resource(resource), name, namespace).object
 
     def find(self, resource: str | Resource, name: str, namespace: str = "") -> View | None:
-        """Return one object, or None."""
+        """Return one object, or None where there is none."""
         served = self.resource(resource)
         found = self.history.find(served.name, (namespace if served.namespaced else "", name))
         return found.object if found else None
@@ -71,11 +71,11 @@ class Store:
     def list(
         self, resource: str | Resource, namespace: str = "", *, labels: str = "", fields: str = ""
     ) -> Sequence[View]:
-        """Return the objects that match the selectors, by namespace and name."""
+        """Return the objects that match the selectors, sorted by namespace and name."""
         return [each.object for each in self.revisions(self.resource(resource), namespace, labels, fields)]
 
     def revision(self, resource: Resource, name: str, namespace: str = "") -> Revision:
-        """Return one object with its JSON. Raises ApiError 404."""
+        """Return one object with its cached JSON. Raises ApiError 404."""
         found = self.history.find(resource.name, (namespace if resource.namespaced else "", name))
         if found is None:
             raise not_found(resource.name, name)
@@ -84,17 +84,17 @@ class Store:
     def revisions(
         self, resource: Resource, namespace: str = "", labels: str = "", fields: str = ""
     ) -> Sequence[Revision]:
-        """Return the matching objects with their JSON."""
+        """Return the matching objects with their cached JSON."""
         tests = [test for test in (label_matcher(labels), field_matcher(resource, fields)) if test]
         found = self.history.scan(resource.name, namespace)
         return [each for each in found if all(test(each.object) for test in tests)] if tests else found
 
     def watch(self, resource: str | Resource, namespace: str = "", since: int | None = None) -> Watcher:
-        """Follow a resource from now on, or from after a revision. Raises ApiError 410."""
+        """Watch a resource from now on, or after a revision. Raises ApiError 410."""
         return self.history.watch(self.resource(resource).name, namespace, since)
 
     def resource(self, resource: str | Resource) -> Resource:
-        """Find a resource by its plural. Raises LookupError."""
+        """Return a resource by its plural. Raises LookupError."""
         return resource if isinstance(resource, Resource) else self.registry.named(resource)
 
     # Writing
@@ -119,7 +119,7 @@ class Store:
     def update(
         self, resource: str | Resource, obj: View, *, subresource: str = "", write: Write | None = None
     ) -> View:
-        """Replace an object, or only its status. Raises ApiError 404, 409 or 422."""
+        """Replace an object, or only its status, and return the result. Raises ApiError 404, 409 or 422."""
         served = self.resource(resource)
         with self.history.lock:
             old = self.revision(served, name_of(obj), namespace_of(obj))
@@ -136,7 +136,7 @@ class Store:
         kind: PatchKind = "merge",
         write: Write | None = None,
     ) -> View:
-        """Patch an object, or only its status. Raises ApiError 400, 404, 409, 415 or 422."""
+        """Patch an object, or only its status, and return the result. Raises ApiError 400, 404, 409, 415 or 422."""
         served = self.resource(resource)
         if served.custom and kind == "strategic":
             accepted = (
@@ -150,7 +150,7 @@ class Store:
             old = self.revision(served, name, namespace)
             new = _patched(served, kind, old.object, patch)
             if not isinstance(new, dict):
-                raise bad_request("the patch leaves no object behind")
+                raise bad_request("the patched document is not an object")
             _check_uid(served, old.object, new)
             try:
                 return self.replace(served, old, new, subresource, write or Write())
@@ -161,7 +161,7 @@ class Store:
     def apply(
         self, resource: str | Resource, obj: View, *, subresource: str = "", write: Write | None = None
     ) -> tuple[View, bool]:
-        """Apply a manifest server-side; gives the object and whether it is new. Raises ApiError, 409 for conflicts."""
+        """Apply a manifest server-side; return the object and whether it is new. Raises ApiError, 409 for conflicts."""
         served, write = self.resource(resource), write or Write()
         with self.history.lock:
             namespace = (namespace_of(obj) or "default") if served.namespaced else ""
@@ -181,7 +181,7 @@ class Store:
         namespace: str = "",
         options: DeleteOptions = DeleteOptions(),  # noqa: B008 frozen
     ) -> tuple[View, bool]:
-        """Delete an object; gives its last state and whether it is gone already. Raises ApiError 404 or 409."""
+        """Delete an object; return its last state and whether it is gone now. Raises ApiError 404 or 409."""
         served = self.resource(resource)
         return self._deletions.delete(served, (namespace if served.namespaced else "", name), options)
 
@@ -195,9 +195,9 @@ class Store:
         *,
         tracked: bool = False,
     ) -> View:
-        """Put `new` in the place of `old` with all the rules of an update; hold the history's lock.
+        """Replace `old` by `new` under all rules of an update. The caller holds the history's lock.
 
-        See drafts.changed for what each subresource takes.
+        `drafts.changed` documents what each subresource accepts.
         """
         write = write or Write()
         new = changed(served, old.object, new, subresource, write, self.now, tracked=tracked)
@@ -210,7 +210,7 @@ class Store:
 
 
 def _declared(served: Resource, config: Object) -> Object:
-    """Decode what is applied: fields that the kind has not are no warning here but an error."""
+    """Decode an applied configuration. Unknown fields are an error here, not a warning."""
     try:
         return decoded(served, crds.schema_of(served), config, Write(field_validation="Strict"))
     except Undecodable as error:

@@ -1,4 +1,4 @@
-"""The doors beside an object's own: scale, binding, eviction."""
+"""The subresources scale, binding and eviction."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ def scale_of(resource: Resource, obj: View) -> Object:
 
 
 def scaled(store: Store, resource: Resource, obj: View, scale: View, write: Write) -> View:
-    """Set the replicas that `scale` says. Raises ApiError 409 for another resourceVersion, 422 below zero."""
+    """Set the replicas that `scale` asks for and return the object.
+
+    Raises ApiError 409 for an outdated resourceVersion, 422 for a negative number.
+    """
     replicas = dig(scale, "spec", "replicas") or 0
     if isinstance(replicas, bool) or not isinstance(replicas, int):
         raise bad_request(f"Scale: spec.replicas must be a whole number, found {replicas!r}")
@@ -103,7 +106,7 @@ def bound(store: Store, pod_name: str, namespace: str, binding: View, write: Wri
 
 
 def evicted(store: Store, pod_name: str, namespace: str, eviction: View, write: Write) -> None:
-    """Evict a pod if its disruption budget allows. Raises ApiError 404, 429, or 500 under two budgets."""
+    """Evict a pod if its disruption budget allows. Raises ApiError 404, 429, or 500 if it has two budgets."""
     options = delete_options(eviction.get("deleteOptions") or {}, dry_run=write.dry_run)
     with store.history.lock:
         pod = store.get("pods", pod_name, namespace)
@@ -120,7 +123,7 @@ def evicted(store: Store, pod_name: str, namespace: str, eviction: View, write: 
 
 
 def delete_options(given: Mapping[str, Any], *, dry_run: bool = False) -> DeleteOptions:
-    """Read a metav1.DeleteOptions. Raises ApiError 400 or 422."""
+    """Parse a metav1.DeleteOptions. Raises ApiError 400 or 422."""
     asked = given.get("propagationPolicy") or ("Orphan" if given.get("orphanDependents") else "Background")
     propagation = _PROPAGATIONS.get(asked)
     if propagation is None:
@@ -140,7 +143,7 @@ def delete_options(given: Mapping[str, Any], *, dry_run: bool = False) -> Delete
 
 
 def _counts(pod: View) -> bool:
-    """Return whether a budget has a say: pods that are not running yet, or no longer, may always go."""
+    """Return whether a budget applies: pods that do not run yet, or no longer, may always be evicted."""
     ended = dig(pod, "status", "phase") in ("Pending", "Succeeded", "Failed")
     return not ended and "deletionTimestamp" not in pod["metadata"]
 
@@ -178,7 +181,10 @@ def _spend_budget(store: Store, pod: View, write: Write) -> None:
 
 
 def _why_none(budget: View) -> str:
-    """Return why a budget allows no eviction. Its numbers mean nothing where they could not be counted."""
+    """Return the reason why a budget allows no eviction.
+
+    The status's numbers are meaningless if the controller failed to count the pods.
+    """
     current, wanted = (dig(budget, "status", word) or 0 for word in ("currentHealthy", "desiredHealthy"))
     condition = condition_of(budget, "DisruptionAllowed") or {}
     told = condition.get("status") == "False" and condition.get("message")
@@ -198,7 +204,10 @@ def _frees_unhealthy(budget: View) -> bool:
 
 
 def _violates(why: str, **more: int) -> ApiError:
-    """Refuse an eviction. Clients that are told when to try again do so unasked, so only some are told."""
+    """Return the refusal of an eviction.
+
+    Clients retry on their own after a `retryAfterSeconds`, so only some refusals carry one.
+    """
     message = "Cannot evict pod as it would violate the pod's disruption budget."
     cause = {"reason": "DisruptionBudget", "message": why}
     return ApiError(429, "TooManyRequests", message, {"causes": [cause], **more})

@@ -1,4 +1,4 @@
-"""What a request is about: the resource, namespace, name and subresource that its path names."""
+"""The target of a request: the resource, namespace, name and subresource that its path names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nodesmith_cli.local.apiserver.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names. An empty `name` is the whole collection, an empty `namespace` all of them."""
+    """The target that a path names. An empty `name` means the collection, an empty `namespace` all namespaces."""
 
     resource: Resource
     version: str
@@ -24,18 +24,18 @@ class Target:
     subresource: str = ""
 
     def look(self, request: Request, now: Clock) -> Look:
-        """Return the form in which the client wants to see it."""
+        """Return the form in which the client requests the target."""
         include = request.query.get("includeObject", "Metadata")
         return Look(form_asked(request.accept), self.resource, self.version, include, now)
 
 
 def target_of(registry: Registry, group: str, version: str, words: Sequence[str]) -> Target:
-    """Read the path behind `/api/v1/` or `/apis/G/V/`. Raises ApiError 404."""
+    """Parse the path after `/api/v1/` or `/apis/G/V/`. Raises ApiError 404."""
     namespace = ""
     own = not group and words[2:3] in (
         ["status"],
         ["finalize"],
-    )  # /namespaces/N/status is about the namespace itself
+    )  # /namespaces/N/status names the namespace itself
     if words[0] == "namespaces" and len(words) > 2 and not own:
         namespace, words = words[1], words[2:]
     resource = registry.at(group, version, words[0])
@@ -48,7 +48,7 @@ def target_of(registry: Registry, group: str, version: str, words: Sequence[str]
 
 
 def as_target(target: Target, obj: object) -> Object:
-    """Return the body as the object that the path says, filled in where it is silent. Raises ApiError 400."""
+    """Return the body as the object that the path names, with missing fields filled in. Raises ApiError 400."""
     if not isinstance(obj, dict) or not isinstance(obj.get("metadata", {}), dict):
         raise bad_request("the body must be a Kubernetes object")
     kind, version = target.resource.kind, target.resource.api_version(target.version)
@@ -56,7 +56,7 @@ def as_target(target: Target, obj: object) -> Object:
     if found != (kind, version):
         raise bad_request(
             f'{found[0]} in version "{found[1].rpartition("/")[2]}" cannot be handled as a {kind}: '
-            f"the path is of {kind} in {version}, the body of {found[0]} in {found[1]}"
+            f"the path is for {kind} in {version}, the body for {found[0]} in {found[1]}"
         )
     metadata = dict(obj.get("metadata") or {})
     name = metadata.get("name") or target.name

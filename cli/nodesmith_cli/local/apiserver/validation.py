@@ -1,4 +1,7 @@
-"""The checks on built-in kinds, in a real server's words. Objects that come here are decoded: their types are right."""
+"""Checks of built-in kinds, with a real server's messages.
+
+The objects have been decoded, so their types are right.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ _CHANGEABLE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSe
 
 
 def problems_of(resource: Resource, obj: View) -> Iterator[FieldProblem]:
-    """Yield what is wrong with a new or changed object."""
+    """Yield the problems of a new or changed object."""
     yield from _metadata(resource, obj)
     if resource.custom and resource.scale:
         yield from _replicas(obj, resource.scale.replicas)
@@ -62,7 +65,7 @@ def problems_of(resource: Resource, obj: View) -> Iterator[FieldProblem]:
 
 
 def _replicas(obj: View, steps: Sequence[str]) -> Iterator[FieldProblem]:
-    """Check the number that the scale subresource reads, which is an int32 whatever the schema says."""
+    """Check the number that the scale subresource reads; it is an int32 whatever the schema allows."""
     path, value = f".{'.'.join(steps)}", dig(obj, *steps)
     holder = dig(obj, *steps[:-1])
     wrong, wanted = (value, "int64") if isinstance(holder, dict) else (holder, "map[string]interface{}")
@@ -77,7 +80,7 @@ def _replicas(obj: View, steps: Sequence[str]) -> Iterator[FieldProblem]:
 
 
 def change_problems(resource: Resource, old: View, new: View) -> Iterator[FieldProblem]:
-    """Yield what an update changes although it may not."""
+    """Yield the changes that an update must not make."""
     if resource.custom:
         return
     if resource.kind == "Pod" and _frozen_part(old) != _frozen_part(new):
@@ -99,7 +102,7 @@ def _metadata(resource: Resource, obj: View) -> Iterator[FieldProblem]:
     name = name_of(obj)
     if not resource.custom and resource.plural in ("namespaces", "services"):
         yield from label_problems(name, "metadata.name")
-    elif resource.group != "rbac.authorization.k8s.io":  # roles may be called what they like
+    elif resource.group != "rbac.authorization.k8s.io":  # RBAC allows any name
         yield from subdomain_problems(name, "metadata.name")
     yield from label_map_problems(labels_of(obj), "metadata.labels")
     for key in dig(obj, "metadata", "annotations") or ():
@@ -146,7 +149,7 @@ def _taints(taints: Sequence[View], path: str) -> Iterator[FieldProblem]:
 def _frozen_part(pod: View) -> Object:
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key not in _CHANGEABLE}
     if dig(pod, "spec", "schedulingGates"):
-        spec.pop("nodeSelector", None)  # a gated pod's placement may still be narrowed
+        spec.pop("nodeSelector", None)  # the placement of a gated pod may still be narrowed
         spec.pop("affinity", None)
     for field in ("containers", "initContainers"):
         if spec.get(field):

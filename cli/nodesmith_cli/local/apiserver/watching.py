@@ -1,4 +1,4 @@
-"""Watches as streams: replay, selectors, bookmarks, time limits, and errors inside the stream."""
+"""Watch streams: replay, selectors, bookmarks, time limits, and errors inside the stream."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from nodesmith_cli.local.apiserver.objects import Object
 from nodesmith_cli.local.apiserver.presentation import Look
 from nodesmith_cli.local.apiserver.selectors import Matcher
 
-IDLE_SECONDS = 5.0  # how often a quiet stream looks whether its reader is still there
+IDLE_SECONDS = 5.0  # how often a quiet stream checks whether its reader is still there
 BOOKMARK_SECONDS = 60.0
 _BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
 class WatchWish:
-    """What a client wants to see. `since` None begins with the objects that exist; `initial_end` marks their end."""
+    """The options of a watch.
+
+    `since` None starts with the objects that exist, and `initial_end` marks their end.
+    """
 
     look: Look
     namespace: str
@@ -42,7 +45,10 @@ class Streams:
         self._lock = Lock()
 
     def stream(self, wish: WatchWish) -> Iterator[bytes]:
-        """Yield newline-ended watch events, joined where several are ready; empty frames while nothing happens."""
+        """Yield watch events, each ending in a newline; several ready events share a frame.
+
+        Yield empty frames while nothing happens.
+        """
         try:
             watcher, first, revision = _begin(self._history, wish)
         except ApiError as error:
@@ -60,7 +66,7 @@ class Streams:
                 self._open.discard(watcher)
 
     def hang_up(self) -> None:
-        """End them all."""
+        """End every open watch."""
         with self._lock:
             for watcher in self._open:
                 watcher.close()
@@ -69,7 +75,8 @@ class Streams:
 def _begin(history: History, wish: WatchWish) -> tuple[Watcher, list[Revision], int]:
     with history.lock:
         if wish.since is not None and wish.since > history.revision:
-            # A real server keeps quiet until it gets there. This one has been started anew: better to say so.
+            # A real server stays silent until it reaches this revision. This server has restarted, so report it
+            # instead.
             raise expired(
                 f"too old resource version: {wish.since} (from before this server, now {history.revision})"
             )
@@ -107,7 +114,7 @@ def _follow(history: History, wish: WatchWish, watcher: Watcher) -> Iterator[byt
 
 
 def _ready(watcher: Watcher, patience: float) -> Iterator[Change | None]:
-    """Yield what is queued: wait for the first, take what else is there."""
+    """Yield queued changes: wait for the first one, then take the others without waiting."""
     try:
         yield watcher.queue.get(timeout=patience)
         for _ in range(_BATCH):
@@ -117,9 +124,9 @@ def _ready(watcher: Watcher, patience: float) -> Iterator[Change | None]:
 
 
 def _event(wish: WatchWish, change: Change, *, headed: bool) -> bytes:
-    """Return the event as the selectors make it.
+    """Return the event as the selectors present it.
 
-    An object that leaves the selection is DELETED, one that joins ADDED.
+    An object that leaves the selection appears as DELETED, one that enters it as ADDED.
     """
     is_in = change.verb != "DELETED" and _matches(wish, change.after)
     was_in = change.before is not None and _matches(wish, change.before)
@@ -136,7 +143,7 @@ def _matches(wish: WatchWish, revision: Revision) -> bool:
 
 
 def _safe_bookmark(history: History, wish: WatchWish, watcher: Watcher) -> bytes:
-    """Return a bookmark of now, unless changes wait that the reader has not had."""
+    """Return a bookmark at the current revision, or nothing while the reader has changes to receive."""
     with history.lock:
         return _bookmark(wish.look, history.revision) if watcher.queue.empty() else b""
 

@@ -1,4 +1,4 @@
-"""Create, update, patch and delete, and the subresources that take writes."""
+"""Create, update, patch and delete, and the subresources that accept writes."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "statu
 
 
 class Writing:
-    """Answers what changes something."""
+    """Answers write requests."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def create(self, target: Target, request: Request) -> Reply:
-        """Create the object of the body. Raises ApiError."""
+        """Create the object in the body. Raises ApiError."""
         write = _write(request)
         created = self._store.create(target.resource, as_target(target, request.decoded()), write)
         return self._written(target, request, created, write, 201)
 
     def bind(self, target: Target, request: Request) -> Reply:
-        """Bind a pod; the pod's name may stand in the body. Raises ApiError 404, 409 or 422."""
+        """Bind a pod; the body may name the pod. Raises ApiError 404, 409, 422 or 500."""
         binding = _body(request)
         name = target.name or name_of(binding)
         bound(self._store, name, target.namespace, binding, _write(request))
@@ -101,7 +101,7 @@ class Writing:
         return _deleted(details | ({"group": target.resource.group} if target.resource.group else {}))
 
     def delete_many(self, target: Target, request: Request) -> Reply:
-        """Delete all that the selectors match."""
+        """Delete all objects that the selectors match."""
         options = _deletion(request)
         labels, fields = request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")
         with self._store.history.lock:
@@ -110,7 +110,7 @@ class Writing:
                 name, namespace = name_of(each.object), namespace_of(each.object)
                 if (
                     self._store.find(target.resource, name, namespace) is not None
-                ):  # not gone with an owner before it
+                ):  # an owner's deletion may have removed it already
                     self._store.delete(target.resource, name, namespace, options)
         metadata = {"resourceVersion": str(self._store.history.revision)}
         return Reply(target.look(request, self._store.now).many(doomed, metadata))
@@ -127,7 +127,7 @@ class Writing:
 
 
 def _check_named(config: object) -> None:
-    """Refuse to apply what does not say its kind. Raises ApiError 400."""
+    """Raise ApiError 400 if an applied configuration does not name its apiVersion and kind."""
     api_version, kind = (dig(config, word) or "" for word in ("apiVersion", "kind"))
     if not (api_version and kind):
         group, _, version = str(api_version).rpartition("/")
@@ -135,7 +135,7 @@ def _check_named(config: object) -> None:
 
 
 def _part(target: Target) -> str:
-    """Return the subresource if the kind has it. Raises ApiError 404."""
+    """Return the target's subresource. Raises ApiError 404 if the kind does not have it."""
     served = {
         "": True,
         "status": target.resource.status,
@@ -149,7 +149,7 @@ def _part(target: Target) -> str:
 
 def _write(request: Request) -> Write:
     check_write(request)
-    # An apply must name its manager; other writes are their program's unless they say otherwise.
+    # An apply must name its manager. The default manager of other writes is the client program.
     program = "" if _APPLY in request.content_type else request.user_agent.partition("/")[0]
     return Write(
         manager=request.query.get("fieldManager") or program,

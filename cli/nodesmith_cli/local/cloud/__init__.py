@@ -1,8 +1,8 @@
-"""AWS on a laptop: moto's server, put right where it errs, and instances that boot and join the cluster.
+"""AWS on a laptop: moto's server with corrections, and instances that boot and join the cluster.
 
-`seam` and `fleets` give moto EC2's manners (price order, pools without capacity, client tokens, launch template fields,
-spot prices), `account` furnishes an empty account for one cluster, `kubelet` makes nodes of instances, `aws` holds it
-all together. The seam works in process too, under moto's `mock_aws`.
+`seam` and `fleets` make moto behave like EC2 (price order, pools without capacity, client tokens, launch template
+fields, spot prices). `account` furnishes an empty account for one cluster, `kubelet` turns instances into nodes, and
+`aws` assembles everything. The seam also works in process, under moto's `mock_aws`.
 """
 
 from nodesmith_cli.local.cloud.account import Endpoint

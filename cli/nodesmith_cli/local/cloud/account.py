@@ -1,4 +1,4 @@
-"""An AWS account furnished for one cluster: network, node role, EKS cluster, and the images EKS publishes."""
+"""An AWS account furnished for one cluster: network, node role, EKS cluster, and EKS's public images."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TRUST = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Act
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What an EC2NodeClass selects: subnet ids by zone, and the security group of the nodes; and their VPC."""
+    """What an EC2NodeClass selects: subnet ids by zone, the nodes' security group, and their VPC."""
 
     vpc_id: str
     subnets: Mapping[str, str]
@@ -39,14 +39,14 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the cluster's API server listens, and the base64 of the CA that vouches for it."""
+    """The URL of the cluster's API server, and the base64 of the CA that signed its certificate."""
 
     url: str
     ca_bundle: str
 
 
 def make_network(ec2: Any, cluster: str, zones: Sequence[str]) -> Network:
-    """Make a VPC with one subnet in each zone (at most 16) and a security group, all found by discovery tag."""
+    """Create a VPC with a security group and one subnet in each zone (at most 16), all with the discovery tag."""
     tags = {"karpenter.sh/discovery": cluster, f"kubernetes.io/cluster/{cluster}": "shared"}
     vpc = ec2.create_vpc(CidrBlock=_VPC_CIDR)["Vpc"]["VpcId"]
     ec2.modify_vpc_attribute(VpcId=vpc, EnableDnsHostnames={"Value": True})
@@ -69,7 +69,7 @@ def make_network(ec2: Any, cluster: str, zones: Sequence[str]) -> Network:
 
 
 def make_role(iam: Any, name: str) -> str:
-    """Make a role that EC2 may assume, unless it exists; gives its ARN."""
+    """Create a role that EC2 may assume, unless it exists, and return its ARN."""
     try:
         return str(iam.get_role(RoleName=name)["Role"]["Arn"])
     except iam.exceptions.NoSuchEntityException:
@@ -78,7 +78,7 @@ def make_role(iam: Any, name: str) -> str:
 
 
 def make_instance_profile(iam: Any, name: str) -> None:
-    """Make an instance profile with a role of its name, unless it exists."""
+    """Create an instance profile with a role of the same name, unless it exists."""
     make_role(iam, name)
     with suppress(iam.exceptions.EntityAlreadyExistsException):
         iam.create_instance_profile(InstanceProfileName=name)
@@ -88,7 +88,7 @@ def make_instance_profile(iam: Any, name: str) -> None:
 def make_cluster(
     eks: Any, name: str, version: str, role_arn: str, network: Network, endpoint: Endpoint, region: str
 ) -> None:
-    """Make the EKS cluster, which names our API server as its endpoint."""
+    """Create the EKS cluster with `endpoint` as its API server."""
     eks.create_cluster(
         name=name,
         version=version,
@@ -102,14 +102,14 @@ def make_cluster(
 
 
 def publish_images(region: str, kubernetes: str) -> None:
-    """Publish images for one Kubernetes version, as EKS and Bottlerocket do: SSM and AMI."""
+    """Publish images for one Kubernetes version in SSM and EC2, as EKS and Bottlerocket do."""
     pins = (f"al2023@v{release}" for release in RELEASES)
     for alias in (*pins, "al2023@latest", f"bottlerocket@{BOTTLEROCKET}", "bottlerocket@latest"):
         publish_alias(region, kubernetes, alias)
 
 
 def publish_alias(region: str, kubernetes: str, alias: str) -> None:
-    """Publish the images behind an alias. Raises Unresolved for one that there can be no image for."""
+    """Publish the images behind an alias. Raises Unresolved for an alias that can have no image."""
     parameters = alias_parameters(alias, kubernetes)
     family, _, version = alias.partition("@")
     newest = BOTTLEROCKET if family == "bottlerocket" else f"v{RELEASES[-1]}"
@@ -140,7 +140,7 @@ def register_image(
     image_id: str = "",
     tags: Mapping[str, str] | None = None,
 ) -> str:
-    """Register an image unless it is there, and return its id, which is made from its name if none is given."""
+    """Register an image unless it exists, and return its id; the default id is derived from the name."""
     ec2 = ec2_backends[DEFAULT_ACCOUNT_ID][region]
     image_id = image_id or f"ami-{hashlib.sha256(f'{region}/{name}'.encode()).hexdigest()[:17]}"
     if image_id not in ec2.amis:
@@ -163,11 +163,11 @@ def register_image(
 
 
 def put_parameter(region: str, path: str, image_id: str) -> None:
-    """Let an SSM parameter hold an image's id."""
+    """Set an SSM parameter to an image's id."""
     ssm = ssm_backends[DEFAULT_ACCOUNT_ID][region]
-    # Not by PutParameter: names under /aws are AWS's own to write.
+    # PutParameter does not work here: only AWS may write names under /aws.
     ssm._parameters[path] = [  # noqa: SLF001
-        Parameter(  # type: ignore[abstract]  # moto's own code makes them so too
+        Parameter(  # type: ignore[abstract]  # moto's own code instantiates it too
             account_id=DEFAULT_ACCOUNT_ID,
             name=path,
             value=image_id,

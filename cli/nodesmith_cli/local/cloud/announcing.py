@@ -1,4 +1,4 @@
-"""EC2's news, as it puts them on the event bus: moto sends none."""
+"""EC2's events on the event bus, which moto does not send."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from nodesmith.model.ec2.events import SPOT_WARNING, STATE_CHANGE
 
 
 def announce_state(events: Any, region: str, instance: str, state: str, at: datetime) -> None:
-    """Send what EC2 sends on every change of state. `events` is the boto3 client."""
+    """Send EC2's event for a change of an instance's state. `events` is the boto3 client."""
     _send(events, region, STATE_CHANGE, {"instance-id": instance, "state": state}, at)
 
 
 def announce_interruption(events: Any, region: str, instance: str, at: datetime) -> None:
-    """Send EC2's warning that it takes a spot instance in two minutes."""
+    """Send EC2's warning that it reclaims a spot instance in two minutes."""
     _send(events, region, SPOT_WARNING, {"instance-id": instance, "instance-action": "terminate"}, at)
 
 

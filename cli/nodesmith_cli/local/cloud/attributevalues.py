@@ -1,4 +1,4 @@
-"""DynamoDB's attribute values, written in one go: moto asks each for all ten types that it might be of."""
+"""Faster serialization of DynamoDB's attribute values: moto tries all ten types for each value."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _AS_THEY_ARE = frozenset("S N BOOL NULL SS NS".split())
 
 @contextmanager
 def attribute_values_in_one_go() -> Iterator[None]:
-    """Write attribute values without looking for types that they are not of; those with bytes as moto does."""
-    original = BaseJSONSerializer._serialize_type_structure  # noqa: SLF001 there is no other door
+    """Serialize attribute values by their own type alone; values with bytes are left to moto."""
+    original = BaseJSONSerializer._serialize_type_structure  # noqa: SLF001 moto offers no public hook
 
     def serialize(self: BaseJSONSerializer, serialized: Any, value: Any, shape: Any, key: str) -> None:
         if shape.name == "AttributeValue" and (found := _written(value)) is not None:
@@ -29,7 +29,7 @@ def attribute_values_in_one_go() -> Iterator[None]:
 
 
 def _written(value: Any) -> dict[str, Any] | None:
-    """Return a value as JSON has it, None for one that has bytes in it."""
+    """Return a value as JSON data, or None if it contains bytes."""
     ((kind, inner),) = ((value.type, value.value),) if isinstance(value, DynamoType) else value.items()
     if kind in _AS_THEY_ARE:
         return {kind: inner}

@@ -1,4 +1,4 @@
-"""AWS for one cluster or several, in this process: moto's server with our seam, and a furnished account."""
+"""AWS for one or more clusters, in this process: moto's server with our seam, and a furnished account."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import cache, partial
 from types import TracebackType
 from typing import Any
 
-# Without EC2's thousand public images, none of which a node boots, describing images takes 9 ms instead of 700.
+# Without EC2's thousand public images, which no node boots, describing images takes 9 ms instead of 700.
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 
 from moto.dynamodb.responses import DynamoHandler
@@ -56,11 +56,11 @@ _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
 
 
 class LocalAws:
-    """One region of AWS on a local port, with everything a cluster of `cluster`'s name needs. A context manager.
+    """One region of AWS on a local port, furnished for a cluster named `cluster`. A context manager.
 
-    `endpoint` is the cluster's API server, `no_capacity` are patterns as `pools.parse_pattern` reads them. moto keeps
-    one state per process, so there can be only one at a time; what was there before is forgotten. Raises Rejected for
-    a region or a pool that does not exist, RuntimeError for a second one.
+    `endpoint` is the cluster's API server; `no_capacity` holds patterns in the syntax of `pools.parse_pattern`. moto
+    keeps one state per process, so only one LocalAws can run at a time, and starting it resets that state. Raises
+    Rejected for a region or a pool that does not exist, RuntimeError for a second instance.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class LocalAws:
         self.reclaims = Reclaims(self.clock.now)
         self.lambdas = Lambdas()
         self.networks: dict[str, Network] = {}
-        """Of each cluster, the first one first."""
+        """Networks by cluster, the first cluster first."""
         self.roles: dict[str, str] = {}
-        """The nodes' role, of each cluster."""
+        """The nodes' role by cluster."""
         self._endpoints: dict[str, Endpoint] = {}
         self.client: Callable[[str], Any] = cache(self._connect)
-        """Gives the boto3 client of a service here."""
+        """Returns the boto3 client of a service here."""
         self._server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
         self._running = ExitStack()
 
@@ -110,7 +110,7 @@ class LocalAws:
         self.stop()
 
     def start(self) -> None:
-        """Serve, with an empty but furnished account."""
+        """Start serving an empty but furnished account."""
         logging.getLogger("werkzeug").setLevel(logging.WARNING)
         if not _ONE_AT_A_TIME.acquire(blocking=False):
             raise RuntimeError("another LocalAws runs in this process, and moto keeps one state for both")
@@ -132,7 +132,7 @@ class LocalAws:
             self._running = stack.pop_all()
 
     def join(self, cluster: str, endpoint: Endpoint, role: str = "") -> None:
-        """Furnish the account for a cluster: a VPC of its own, a role for its nodes, its entry in EKS."""
+        """Furnish the account for a cluster: its own VPC, a role for its nodes, and an EKS cluster."""
         role = role or usual_role(cluster)
         self.roles[cluster] = role
         self._endpoints[cluster] = endpoint
@@ -151,19 +151,19 @@ class LocalAws:
 
     @property
     def url(self) -> str:
-        """The address of every AWS service."""
+        """The URL of every AWS service."""
         host, port = self._server.get_host_and_port()
         return f"http://{host}:{port}"
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The variables by which an AWS SDK, in this process or another, finds its way here."""
+        """The environment variables that direct an AWS SDK, in any process, to this server."""
         return {
             **_CREDENTIALS,
             "AWS_ENDPOINT_URL": self.url,
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
-            # Otherwise DynamoDB goes to a host name made of the account id.
+            # Otherwise DynamoDB requests go to a host name built from the account id.
             "AWS_ACCOUNT_ID_ENDPOINT_MODE": "disabled",
         }
 
@@ -171,20 +171,20 @@ class LocalAws:
         return local_client(service, self.region, self.url)
 
     def ensure_role(self, name: str) -> None:
-        """Make a node role that a manifest names, so that manifests of a real cluster work here."""
+        """Create a node role that a manifest names, so that manifests of a real cluster work here."""
         make_role(self.client("iam"), name)
 
     def ensure_instance_profile(self, name: str) -> None:
-        """Make an instance profile that a manifest names, likewise."""
+        """Create an instance profile that a manifest names, so that manifests of a real cluster work here."""
         make_instance_profile(self.client("iam"), name)
 
     def ensure_image(self, term: AMISelectorTerm) -> None:
-        """Publish the images that a manifest selects, likewise; none where there can be none."""
+        """Publish the images that a manifest selects; do nothing for a term that can have no image."""
         with suppress(Unresolved):
             publish_selected(self.region, self.version, term)
 
     def ensure_tags(self, subnets: Mapping[str, str], groups: Mapping[str, str], cluster: str = "") -> None:
-        """Tag a cluster's subnets and security group as manifests select them, likewise; for no name the first's."""
+        """Tag a cluster's subnets and security group as manifests select them; the default is the first cluster."""
         network = self.networks[cluster or self.cluster]
         for resources, tags in (
             ([*network.subnets.values()], subnets),
@@ -197,9 +197,9 @@ class LocalAws:
     def kubelets(
         self, nodes: Objects, delays: Delays = USUAL, *, kwok: bool = False, cluster: str = ""
     ) -> Kubelets:
-        """Return the simulation that makes a cluster's instances join it; for no name the first cluster's.
+        """Return the simulation that lets a cluster's instances join it; the default is the first cluster.
 
-        An instance is of the cluster that its tag names. One whose tag names none that is here is the first's.
+        An instance belongs to the cluster that its tag names, or to the first cluster if no such cluster is here.
         """
         name = cluster or self.cluster
 
@@ -219,17 +219,19 @@ class LocalAws:
         )
 
     def _announce(self, events: Any, machine: Machine, state: str) -> None:
-        """Send what EC2 sends to EventBridge on every change of state."""
+        """Send EC2's event for a machine's change of state."""
         announce_state(events, self.region, machine.id, state, self.clock.now())
 
 
 def usual_role(cluster: str) -> str:
-    """Return the name of the role that a cluster's nodes usually have."""
+    """Return the usual name of the role of a cluster's nodes."""
     return f"KarpenterNodeRole-{cluster}"
 
 
 def _zones_of(catalog: Catalog) -> tuple[str, ...]:
     zones = sorted({offering.zone for offerings in catalog.offerings.values() for offering in offerings})
     if not zones:
-        raise Rejected(f"catalogue of {catalog.region or 'no region'}: it sells nothing in any zone")
+        raise Rejected(
+            f"catalogue of {catalog.region or 'no region'}: no instance type is offered in any zone"
+        )
     return tuple(zones)

@@ -1,6 +1,6 @@
-"""What moto's EKS lacks: access entries, Pod Identity associations, add-ons, and clusters' authentication modes.
+"""EKS features that moto lacks: access entries, Pod Identity associations, add-ons, authentication modes.
 
-`eks_access` puts it in, for moto in this process and for moto's server. It refuses what EKS refuses.
+`eks_access` adds them to moto, in process or as a server, with EKS's own refusals.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Answer = Callable[[EKSResponse], ActionResult]
 
 @contextmanager
 def eks_access() -> Iterator[None]:
-    """Let moto's EKS answer these calls, too."""
+    """Let moto's EKS answer these calls as well."""
     with ExitStack() as stack:
         routes = {f"{_CLUSTER}/{path}$": urls.response.dispatch for path in _PATHS}
         routes |= {f"{_CLUSTER}/{path}/(?P<one>.+)$": urls.response.dispatch for path in _PATHS}

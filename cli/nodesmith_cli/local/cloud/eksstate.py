@@ -1,4 +1,4 @@
-"""Who comes into a cluster, as EKS keeps it: access entries, Pod Identity associations and add-ons of one cluster."""
+"""One cluster's access configuration in EKS: access entries, Pod Identity associations and add-ons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ Record = dict[str, Any]
 
 
 class ClusterAccess:
-    """One cluster's. Refuses as EKS does: unknown principals, reserved names, what exists, what does not."""
+    """The access configuration of one cluster.
+
+    Refuses as EKS does: unknown principals, reserved names, duplicates, and objects that do not exist.
+    """
 
     def __init__(self, cluster: str, account: str, region: str) -> None:
         self.mode = "API_AND_CONFIG_MAP"
@@ -34,7 +37,7 @@ class ClusterAccess:
         self._cluster, self._account, self._region = cluster, account, region
 
     def set_mode(self, mode: str) -> None:
-        """Switch the authentication mode, in the one direction that EKS allows."""
+        """Switch the authentication mode; like EKS, allow one direction only."""
         if mode not in _MODES:
             raise InvalidParameterException(message=f"Unsupported authentication mode {mode}")
         if _MODES.index(mode) <= _MODES.index(self.mode):
@@ -46,7 +49,7 @@ class ClusterAccess:
     def create_entry(
         self, principal: str, kind: str, username: str, groups: Sequence[str], tags: Mapping[str, str]
     ) -> Record:
-        """Make an access entry."""
+        """Create an access entry."""
         self._refuse_without_api()
         self._refuse_unknown_role(principal)
         if principal in self.entries:
@@ -83,7 +86,7 @@ class ClusterAccess:
         return self.entries[principal]
 
     def update_entry(self, principal: str, username: str | None, groups: Sequence[str] | None) -> Record:
-        """Change an access entry."""
+        """Change an access entry and return it."""
         entry = self.entry(principal)
         if entry["type"] != "STANDARD":
             raise InvalidRequestException(message="Only access entries of the type STANDARD can be updated")
@@ -100,7 +103,7 @@ class ClusterAccess:
         del self.entries[principal]
 
     def create_association(self, namespace: str, account: str, role: str, tags: Mapping[str, str]) -> Record:
-        """Make a Pod Identity association."""
+        """Create a Pod Identity association."""
         self._refuse_unknown_role(role)
         if any(
             (a["namespace"], a["serviceAccount"]) == (namespace, account) for a in self.associations.values()
@@ -129,19 +132,19 @@ class ClusterAccess:
         return self.associations[id_]
 
     def update_association(self, id_: str, role: str) -> Record:
-        """Return an association another role."""
+        """Change an association's role and return the association."""
         self._refuse_unknown_role(role)
         found = self.association(id_)
         found.update(roleArn=role, modifiedAt=_now())
         return found
 
     def delete_association(self, id_: str) -> Record:
-        """Delete an association."""
+        """Delete an association and return it."""
         self.association(id_)
         return self.associations.pop(id_)
 
     def create_addon(self, name: str, tags: Mapping[str, str]) -> Record:
-        """Install an add-on."""
+        """Install an add-on and return it."""
         if name in self.addons:
             raise ResourceInUseException(message="Addon already exists.")
         made = {
@@ -164,7 +167,7 @@ class ClusterAccess:
         return self.addons[name]
 
     def delete_addon(self, name: str) -> Record:
-        """Remove an add-on."""
+        """Remove an add-on and return it."""
         self.addon(name)
         return self.addons.pop(name)
 
@@ -188,7 +191,7 @@ class ClusterAccess:
 
 
 def access_of(backend: Any, cluster: str) -> ClusterAccess:
-    """Return what moto's EKS backend holds of a cluster; it is forgotten when moto's state is."""
+    """Return a cluster's access configuration, stored in moto's EKS backend. A reset of moto's state discards it."""
     backend.describe_cluster(name=cluster)
     known: dict[str, ClusterAccess] = backend.__dict__.setdefault("nodesmith_access", {})
     if cluster not in known:
@@ -197,7 +200,10 @@ def access_of(backend: Any, cluster: str) -> ClusterAccess:
 
 
 def _checked(username: str) -> str:
-    """Refuse what EKS keeps for itself, and a session's name in a user's that has no colon before it."""
+    """Return a username that EKS accepts.
+
+    EKS refuses its reserved prefixes, and a session name without a colon before it.
+    """
     if username.startswith(_RESERVED):
         raise InvalidParameterException(message=f"The username {username} begins with a reserved prefix")
     if "{{SessionName" in username and ":" not in username.partition("{{SessionName")[0]:

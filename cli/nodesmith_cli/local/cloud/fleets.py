@@ -1,6 +1,6 @@
 """CreateFleet of type instant as EC2 does it, on moto's instances.
 
-Both allocation strategies that nodesmith uses come to the lowest price among the pools that have capacity: the
+Both allocation strategies that nodesmith uses choose the lowest price among the pools with capacity, since the
 simulation's pools are either empty or deep.
 """
 
@@ -22,10 +22,11 @@ from nodesmith_cli.local.cloud.strict.servicelimits import GROUPS_PER_INTERFACE
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """What EC2 sells at a moment: a pool's price, None where it is not sold, and whether it has an instance left.
+    """What EC2 sells at a moment.
 
-    `fault` is an error code that EC2 gives for every pool inside its answer, empty for none.
-    `refusal` is the error code with which EC2 refuses a pool on demand, empty for none.
+    `price` returns a pool's price, or None where it is not sold; `has_capacity` returns whether the pool has an
+    instance left. `fault` is an error code that EC2 returns for every pool inside its answer, and `refusal` returns the
+    error code for one pool; both are empty for none.
     """
 
     now: datetime
@@ -37,7 +38,7 @@ class Market:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One override: what it would launch, and in which pool. `data` is the template's with the override's in it."""
+    """One override: what it launches and in which pool. `data` is the template's data merged with the override."""
 
     template: Mapping[str, Any]
     override: Mapping[str, Any]
@@ -47,7 +48,7 @@ class Candidate:
 
 
 def create_fleet(backend: Any, request: Mapping[str, Any], market: Market) -> dict[str, Any]:
-    """Carry out a CreateFleet request; gives its answer. Raises moto's EC2 errors."""
+    """Carry out a CreateFleet request and return its response. Raises moto's EC2 errors."""
     target = request["TargetCapacitySpecification"]
     capacity_type = target.get("DefaultTargetCapacityType") or "on-demand"
     errors: list[dict[str, Any]] = []
@@ -112,7 +113,7 @@ def _first_launch(
 
 
 def _refusal(backend: Any, candidate: Candidate, market: Market) -> tuple[str, str] | None:
-    """Why this override launches nothing, in EC2's code and words."""
+    """Return EC2's error code and message if this override launches nothing, else None."""
     pool, profile = candidate.pool, _profile_name(candidate.data)
     where = f"the Availability Zone you requested ({pool.zone})"
     if market.fault:
@@ -164,7 +165,7 @@ def _launch(backend: Any, candidate: Candidate, specifications: Sequence[Mapping
     instance = reservation.instances[0]
     instance.metadata_options = MetadataOptions(data.get("MetadataOptions"))
     instance.add_tags({"aws:ec2launchtemplate:id": candidate.template["LaunchTemplateId"]})
-    # moto's instances run from the first moment; EC2's are pending until they have been placed.
+    # moto's instances run from the start; EC2's are pending until they are placed.
     instance._state = InstanceState("pending", 0)  # noqa: SLF001
     for nic in instance.nics.values():
         nic.add_tags(tags.get("network-interface", {}))

@@ -1,7 +1,7 @@
-"""What a machine's kubelet, its cloud controller and its CNI write into the cluster, from joining to leaving.
+"""What a machine's kubelet, cloud controller and CNI write into the cluster, from joining to leaving.
 
-The taints that follow from a node's conditions are the business of Kubernetes' node lifecycle controller. Somebody may
-have deleted the Node at any moment: then there is nothing to say any more.
+Kubernetes' node lifecycle controller sets the taints that follow from a node's conditions. The Node may be deleted at
+any moment; then nothing is written.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _KWOK = {"kwok.x-k8s.io/node": "fake"}
 
 
 class Joining:
-    """One cluster, from the side of the machines that join it. Raises ApiError and Transient, as `objects` does.
+    """One cluster as seen by the machines that join it. Raises ApiError and Transient, as `objects` does.
 
-    With `kwok`, kwok renews the nodes' leases and runs their pods. It is told by the new node itself: of one that is
-    given to it later it overlooks pods that were bound meanwhile.
+    With `kwok`, kwok renews the nodes' leases and runs their pods. The new node carries kwok's label from the start,
+    since kwok overlooks pods that were bound to a node before it got the label.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Joining:
         self._labels = _KWOK if kwok else {}
 
     def register(self, machine: Machine, now: datetime) -> str:
-        """Make the machine's Node; gives its name. Raises Unusable where it never will join."""
+        """Create the machine's Node and return its name. Raises Unusable for a machine that can never join."""
         bootstrap = parse_user_data(machine.user_data)
         if bootstrap.endpoint != self._endpoint:
             raise Unusable(f"no API server answers at {bootstrap.endpoint}")
@@ -54,14 +54,14 @@ class Joining:
             raise Unusable(f"the catalogue does not know the type {machine.instance_type}")
         name = machine.private_dns_name
         if self._objects.find("nodes", name):
-            self._objects.delete("nodes", name)  # of an instance that had this address before
+            self._objects.delete("nodes", name)  # it belonged to an earlier instance with this address
         node = registered_node(machine, bootstrap, self._catalog, self._version, now)
         node["metadata"]["labels"] |= self._labels
         self._objects.create("nodes", node)
         return name
 
     def initialize(self, machine: Machine, name: str) -> None:
-        """Do the cloud controller's part: labels, and its taint goes."""
+        """Do the cloud controller's part: set labels and remove its taint."""
         node = self._objects.find("nodes", name)
         if node is None:
             return
@@ -70,11 +70,11 @@ class Joining:
         self._patch(name, {"metadata": metadata, "spec": {"taints": kept}})
 
     def make_ready(self, name: str, now: datetime) -> None:
-        """Say that the node's network is up."""
+        """Set the node's conditions to those of a node whose network is up."""
         self._patch(name, {"status": {"conditions": conditions(True, now)}}, "status")
 
     def beat(self, name: str, now: datetime) -> None:
-        """Renew the node's lease, and post its status anew where it was given up on meanwhile."""
+        """Renew the node's lease, and post its status again if its Ready condition has become Unknown."""
         node = self._objects.find("nodes", name)
         if node is None:
             return
@@ -93,10 +93,10 @@ class Joining:
             self._objects.create("leases", {"metadata": metadata, "spec": spec})
 
     def leave(self, machine: Machine, name: str) -> bool:
-        """Take the kubelet away with its instance; True when the Node has gone, or is another's, as well.
+        """Take the kubelet away with its instance; return whether the Node is gone or belongs to another instance.
 
-        The node lifecycle controller finds out by the lease that nobody renews. The cloud controller looks at nodes
-        that are not ready, and deletes those of terminated instances.
+        The node lifecycle controller notices by the lease, which is no longer renewed. The cloud controller checks
+        nodes that are not ready, and deletes those of terminated instances.
         """
         node = self._objects.find("nodes", name)
         if node is None or node["spec"].get("providerID") != machine.provider_id:

@@ -22,28 +22,28 @@ from nodesmith_cli.local.cloud.userdata import Unusable
 from nodesmith_cli.local.objects import Objects
 
 HEARTBEAT = timedelta(seconds=10)
-_CLOUD_LOOKS = timedelta(seconds=5)  # how often the cloud controller looks at nodes
-_LOOK_SECONDS = 0.1  # of life: how closely the simulation follows the clock
+_CLOUD_LOOKS = timedelta(seconds=5)  # how often the cloud controller checks nodes
+_LOOK_SECONDS = 0.1  # real seconds between steps of the simulation
 _GONE = {"shutting-down", "terminated"}
 _log = logging.getLogger(__name__)
 
 
 class Machines(Protocol):
-    """EC2's instances, from the side of the machines."""
+    """EC2's instances, as the simulated machines access them."""
 
     def all(self) -> Iterable[Machine]:
-        """Return every instance that EC2 still shows."""
+        """Return every instance that EC2 still lists."""
 
     def become(self, instance_id: str, state: str) -> None:
-        """Move an instance into another of EC2's states."""
+        """Move an instance into another EC2 state."""
 
 
 @dataclass(slots=True)
 class _Life:
-    """One instance's progress. `node` is empty before it joins and after it has left.
+    """One instance's progress. `node` is empty before the instance joins and after it has left.
 
-    `trouble` says why it will never join, `held_up` that the API server did not take what it had to say, `told` what
-    EC2 has announced of its end.
+    `trouble` is the reason why it will never join. `held_up` means that the API server refused its last write. `told`
+    is the last state of its end that EC2 has announced.
     """
 
     stage: Stage
@@ -58,8 +58,8 @@ class _Life:
 class Kubelets:
     """All machines of one cluster, and how they join it.
 
-    `step` moves everything to a moment, `run` follows a clock. `announce` is told of every change of an instance's
-    state, as EventBridge is. With `kwok`, leases and pods are left to it.
+    `step` advances everything to a moment; `run` follows a clock. `announce` is called for every change of an
+    instance's state, as EventBridge would be notified. With `kwok`, kwok handles leases and pods.
     """
 
     def __init__(
@@ -84,16 +84,16 @@ class Kubelets:
         self._lives: dict[str, _Life] = {}
 
     def run(self, clock: LocalClock, stop: threading.Event) -> None:
-        """Follow the clock until told to stop."""
+        """Follow the clock until `stop` is set."""
         while not stop.wait(_LOOK_SECONDS):
             self.step(clock.now())
 
     def troubles(self) -> dict[str, str]:
-        """Return the instances that will never join, and why."""
+        """Return the instances that will never join, each with the reason."""
         return {instance_id: life.trouble for instance_id, life in self._lives.items() if life.trouble}
 
     def step(self, now: datetime) -> None:
-        """Let everything happen that is due; what the API server does not take now is tried again in the next step."""
+        """Carry out everything that is due. Writes that the API server refuses are retried in the next step."""
         if self._reclaims is not None:
             self._reclaims.step(self._machines.become, now)
         for machine in self._machines.all():
@@ -151,7 +151,7 @@ class Kubelets:
         self._joining.beat(life.node, now)
 
     def _end(self, machine: Machine, life: _Life, now: datetime) -> None:
-        """EC2 has taken the instance."""
+        """Handle an instance that EC2 has taken: announce its state, and let its node leave."""
         if life.stage is not Stage.GONE:
             life.stage, life.since = Stage.GONE, now
         if life.told != machine.state:

@@ -1,6 +1,6 @@
-"""Lambda's Invoke, and EventBridge's deliveries to Lambda, for functions that are run here: moto wants Docker for them.
+"""Lambda's Invoke and EventBridge's deliveries to Lambda, for functions that run in this process.
 
-A function is known by the ARN of its alias alone; nothing here is invoked by its bare name.
+moto itself would need Docker. A function is known only by the ARN of its alias; none is invoked by its bare name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nodesmith_cli.local.asynchronous import AsyncInvocations
 from nodesmith_cli.local.failedevents import VERSION, error_payload
 
 LARGEST_EVENT_BYTES, LARGEST_REQUEST_BYTES = 2**20, 6 * 2**20
-"""Of asynchronous and of synchronous invocations: "Lambda quotas", AWS Lambda Developer Guide."""
+"""Limits for asynchronous and synchronous invocations: "Lambda quotas", AWS Lambda Developer Guide."""
 _EVENT_FIELDS = ("version", "id", "detail-type", "source", "account", "time", "region", "resources", "detail")
 _PATH = re.compile(r"/\d{4}-\d\d-\d\d/functions/(?P<function>.+)/invocations/?")
 _log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ Reply = tuple[int, dict[str, str], str]
 
 
 def invoked_arn(region: str, path: str, qualifier: str) -> str:
-    """Return the ARN that a request to invoke names: by name or by ARN, with the alias in it or beside it."""
+    """Return the ARN that an invoke request names: by name or by ARN, with the alias inside or in `qualifier`."""
     found = _PATH.fullmatch(unquote(path))
     named = found["function"] if found else ""
     name, _, inside = named.rpartition("function:")[2].partition(":")
@@ -43,19 +43,20 @@ def invoked_arn(region: str, path: str, qualifier: str) -> str:
 
 
 class Lambdas:
-    """The functions of an account. Until the end of `answering` moto hands invocations to those that are `known`.
+    """The functions of an account. Inside `answering`, moto passes invocations to the functions added with `know`.
 
-    `may_pass_on` says whether the policy of a function's alias (second) lets a rule (first) invoke it, both by ARN.
+    `may_pass_on` returns whether the policy of a function's alias (second) allows a rule (first) to invoke it; both are
+    ARNs.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, AsyncInvocations] = {}
         self.may_pass_on: Callable[[str, str], bool] = lambda rule, function: True  # noqa: ARG005
         self.undelivered: list[str] = []
-        """What EventBridge could not hand to a function, and why."""
+        """Deliveries from EventBridge that failed, each with the reason."""
 
     def know(self, invocations: AsyncInvocations) -> None:
-        """Let a function be invoked from now on."""
+        """Accept invocations of a function from now on."""
         self._known[invocations.arn] = invocations
 
     def forget(self, arn: str) -> None:
@@ -64,12 +65,12 @@ class Lambdas:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Answer for moto."""
+        """Answer moto's invocations and EventBridge deliveries during the block."""
         send = Rule.send_to_targets
 
         def invoke(response: Any) -> Reply:
             status, headers, body = self._answer(response)
-            return status, {**headers, "status": str(status)}, body  # moto reads it in the headers
+            return status, {**headers, "status": str(status)}, body  # moto reads the status from the headers
 
         def send_to_targets(rule: Rule, event: Any, transform_input: bool = True) -> None:
             ours = [each for each in rule.targets if each["Arn"].split(":")[2] == "lambda"]
@@ -90,7 +91,7 @@ class Lambdas:
                 self._known.clear()
 
     def accept(self, arn: str, payload: Any, trace: str = "") -> str:
-        """Invoke asynchronously; return the id of the request. Raises KeyError for a function that is not known."""
+        """Invoke a function asynchronously and return the request's id. Raises KeyError for an unknown function."""
         return self._known[arn].accept(payload, trace)
 
     def _pass_on(self, rule: str, arn: str, event: Mapping[str, Any]) -> None:
@@ -128,7 +129,7 @@ class Lambdas:
 
 
 def bury(region: str, arn: str, body: str) -> None:
-    """Put a message into the queue of an ARN, as Lambda does for the destination on failure."""
+    """Put a message into the queue with this ARN, as Lambda does for the destination on failure."""
     sqs_backends[DEFAULT_ACCOUNT_ID][region].send_message(arn.rpartition(":")[2], body)
 
 
@@ -148,7 +149,7 @@ def _invoked(known: AsyncInvocations, kind: str, payload: Any, trace: str) -> Re
 
 
 def _run(known: AsyncInvocations, payload: Any, trace: str) -> Reply:
-    """Run the function while the caller waits."""
+    """Run the function synchronously and return Lambda's response."""
     function = known.function
     headers = {"X-Amz-Executed-Version": VERSION, "Content-Type": "application/json"}
     with ThreadPoolExecutor(1) as pool:
@@ -165,7 +166,7 @@ def _refusal(status: int, code: str, message: str) -> Reply:
 
 
 def _written(time: Any) -> str:
-    """Write an event's time as EventBridge does; moto keeps what a client has sent."""
+    """Format an event's time as EventBridge does; moto keeps it as the client sent it."""
     if isinstance(time, str) and not time.replace(".", "", 1).isdecimal():
         return time
     return datetime.fromtimestamp(float(time), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

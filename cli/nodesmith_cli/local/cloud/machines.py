@@ -1,4 +1,4 @@
-"""moto's EC2 instances, looked at from inside the process: what the simulation of the machines itself may do."""
+"""moto's EC2 instances, accessed inside the process by the machine simulation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "s
 
 
 class MotoMachines:
-    """The instances of one region whose cluster, as their tag names it, is one of those that are asked for."""
+    """The instances of one region whose cluster tag satisfies `of`."""
 
     def __init__(self, region: str, of: Callable[[str], bool] = lambda cluster: True) -> None:  # noqa: ARG005
         self._region = region
@@ -27,9 +27,10 @@ class MotoMachines:
         self._known: dict[str, Machine] = {}
 
     def all(self) -> Iterator[Machine]:
-        """Yield every instance that EC2 still shows, the terminated too. Looks are many, and changes few.
+        """Yield every instance that EC2 still lists, including terminated ones.
 
-        moto tags an instance a moment after it is there: one without the tag is looked at again.
+        Instances are cached, since calls are many and changes few. moto tags an instance shortly after creating it, so
+        an instance without the tag is read again.
         """
         for instance in list(self._backend.all_instances()):
             known = self._known.get(instance.id)
@@ -39,7 +40,7 @@ class MotoMachines:
                 yield known
 
     def become(self, instance_id: str, state: str) -> None:
-        """Move an instance into another state, unless it has been terminated meanwhile."""
+        """Move an instance into another state, unless it has been terminated."""
         instance = self._backend.get_instance_by_id(instance_id)
         if instance is not None and instance.state != "terminated":
             instance._state = InstanceState(state, _CODES[state])  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""Node objects as the kubelet, the cloud controller and the CNI make them of an instance."""
+"""Node objects as the kubelet, the cloud controller and the CNI write them for an instance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nodesmith_cli.local.cloud.userdata import Bootstrap
 
 UNINITIALIZED = Taint("node.cloudprovider.kubernetes.io/uninitialized", Effect.NO_SCHEDULE, "true")
 _HYPERVISOR_SHARE = 0.045
-"""Of memory, as measured on nitro instances: less than the 7.5 % that is assumed before a node has told."""
+"""Share of memory, measured on Nitro instances; less than the 7.5% assumed before a node reports its own."""
 _KUBELETS = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
 _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 _CLOUD_LABELS = {
@@ -31,9 +31,9 @@ _CLOUD_LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """An EC2 instance, as far as it shows in a node. Times are aware; `user_data` is plain text.
+    """The properties of an EC2 instance that show in a node. Times are aware; `user_data` is plain text.
 
-    `cluster` is what its tag `eks:eks-cluster-name` says; empty without that tag.
+    `cluster` is the value of the tag `eks:eks-cluster-name`, or empty without that tag.
     """
 
     id: str
@@ -57,7 +57,7 @@ class Machine:
 def registered_node(
     machine: Machine, bootstrap: Bootstrap, catalog: Catalog, version: str, now: datetime
 ) -> dict[str, Any]:
-    """Return the Node as the kubelet registers it: its own labels and taints, what it has to offer, not yet ready."""
+    """Return the Node as the kubelet registers it: own labels and taints, capacity and allocatable, not ready."""
     resolved = _resolved(machine, bootstrap, catalog)
     arch, name = resolved.labels[ARCH], machine.private_dns_name
     own = {HOSTNAME: name, ARCH: arch, OS: "linux", f"beta.{ARCH}": arch, f"beta.{OS}": "linux"}
@@ -82,7 +82,7 @@ def registered_node(
 
 
 def cloud_labels(machine: Machine) -> dict[str, str]:
-    """Return what the cloud controller adds when it has looked the instance up, and the EBS CSI driver when it runs."""
+    """Return the labels that the cloud controller adds for an instance, and the EBS CSI driver's zone label."""
     labels = {ZONE: machine.zone, REGION: machine.region}
     return {
         **labels,
@@ -94,7 +94,7 @@ def cloud_labels(machine: Machine) -> dict[str, str]:
 
 
 def conditions(ready: bool, since: datetime, heartbeat: datetime | None = None) -> list[dict[str, Any]]:
-    """Return the kubelet's conditions; a node whose CNI has not come up is not ready."""
+    """Return the kubelet's conditions; a node is not ready while its CNI is down."""
     written = {"lastTransitionTime": format_time(since), "lastHeartbeatTime": format_time(heartbeat or since)}
     calm = [
         {"type": kind, "status": "False", "reason": f"KubeletHasNo{kind}", "message": "", **written}
@@ -113,12 +113,12 @@ def conditions(ready: bool, since: datetime, heartbeat: datetime | None = None) 
 
 
 def without_taint(taints: list[Mapping[str, Any]], gone: Taint) -> list[Mapping[str, Any]]:
-    """Return the taints without one of that key and effect."""
+    """Return the taints without those that have the key and effect of `gone`."""
     return [t for t in taints if (t.get("key"), t.get("effect")) != (gone.key, gone.effect)]
 
 
 def _resolved(machine: Machine, bootstrap: Bootstrap, catalog: Catalog) -> InstanceType:
-    """What the machine really offers: the type's own numbers, less what hypervisor and kubelet keep."""
+    """Return the machine's real resources: its type's, less the shares of the hypervisor and the kubelet."""
     name = machine.instance_type
     alone = replace(catalog, ref=f"{catalog.ref}/{name}", facts={name: catalog.facts[name]}, offerings={})
     configuration = NodeConfiguration(
@@ -130,7 +130,7 @@ def _resolved(machine: Machine, bootstrap: Bootstrap, catalog: Catalog) -> Insta
 
 
 def _kubelet(config: Mapping[str, Any]) -> KubeletConfiguration:
-    """The fields that change what a node offers."""
+    """Return the kubelet settings that change a node's resources."""
     return KubeletConfiguration(
         max_pods=config.get("maxPods"),
         pods_per_core=config.get("podsPerCore"),

@@ -1,4 +1,4 @@
-"""Pools of EC2 capacity that are empty, or refused with an error, on purpose."""
+"""Pools of EC2 capacity that are deliberately empty, or that EC2 refuses with an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PoolPattern:
     zone: str = "*"
 
     def matches(self, pool: OfferingKey) -> bool:
-        """Return whether the pool is among them."""
+        """Return whether the pattern matches the pool."""
         return (
             fnmatchcase(pool.capacity_type, self.capacity_type)
             and fnmatchcase(pool.instance_type, self.instance_type)
@@ -34,7 +34,7 @@ class PoolPattern:
 
 
 def parse_pattern(text: str) -> PoolPattern:
-    """Read `[spot|on-demand:][TYPE:][ZONE]`, any part a glob: `m5.large`, `c*`, `us-east-1a`, `spot:m5.*:us-east-1a`.
+    """Parse `[spot|on-demand:][TYPE:][ZONE]`, any part a glob: `m5.large`, `c*`, `us-east-1a`, `spot:m5.*:us-east-1a`.
 
     Raises Rejected.
     """
@@ -56,9 +56,9 @@ def _field(part: str) -> str:
 
 
 class Pools:
-    """Which pools have no capacity at the moment, and which EC2 refuses, with what error.
+    """The pools that have no capacity at the moment, and those that EC2 refuses, with the error code.
 
-    Raises Rejected for a pattern that matches nothing sold.
+    Raises Rejected for a pattern that matches no offering.
     """
 
     def __init__(self, empty: Iterable[str] = (), catalog: Catalog | None = None) -> None:
@@ -69,30 +69,30 @@ class Pools:
             self.exhaust(text)
 
     def exhaust(self, text: str) -> None:
-        """Let the pools of a pattern run out."""
+        """Empty the pools that a pattern matches."""
         pattern = parse_pattern(text)
         if self._catalog and not any(pattern.matches(pool) for pool in _sold(self._catalog)):
-            raise Rejected(f"pool {text!r}: nothing of the kind is sold in {self._catalog.region}")
+            raise Rejected(f"pool {text!r}: no offering in {self._catalog.region} matches it")
         self._empty = (*self._empty, pattern)
 
     def restock(self, text: str) -> None:
-        """Fill up what `exhaust` emptied by the same words."""
+        """Refill the pools that `exhaust` emptied with the same `text`."""
         self._empty = tuple(pattern for pattern in self._empty if pattern.text != text)
 
     def refuse(self, text: str, code: str) -> None:
-        """Let EC2 answer with this error code, beside whatever else it launches, where it tries these pools."""
+        """Let EC2 return this error code for these pools; the rest of a fleet still launches."""
         self._refused = (*self._refused, (parse_pattern(text), code))
 
     def accept(self) -> None:
-        """Take back what `refuse` said."""
+        """Undo all calls of `refuse`."""
         self._refused = ()
 
     def refusal(self, pool: OfferingKey) -> str:
-        """Return the error code with which EC2 refuses a pool, empty for none."""
+        """Return the error code with which EC2 refuses a pool, or "" for none."""
         return next((code for pattern, code in self._refused if pattern.matches(pool)), "")
 
     def has(self, pool: OfferingKey) -> bool:
-        """Return whether an instance can be had there."""
+        """Return whether the pool has an instance left."""
         return not any(pattern.matches(pool) for pattern in self._empty)
 
 

@@ -1,4 +1,4 @@
-"""SQS as Lambda's pollers use it, in the process in which moto plays it: nothing to sign, to send and to parse."""
+"""SQS as Lambda's pollers use it, called inside moto's process: nothing is signed, sent or parsed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from nodesmith_cli.local.lineage import ATTRIBUTE
 
 
 class PolledQueues:
-    """One region's queues, by the calls that a poller makes; messages are as boto3's client gives them.
+    """The queues of one region, with the calls that a poller makes. Messages have the form of boto3's client.
 
-    `listening` is told of each call, as it is answered: the action, and the queue's ARN.
+    `listening` is called after each call with the action and the queue's ARN.
     """
 
     def __init__(
@@ -25,21 +25,24 @@ class PolledQueues:
         self._region, self._listening = region, listening
 
     def receive(self, url: str, at_most: int, wait_seconds: int = 0) -> list[dict[str, Any]]:
-        """Wait for messages, and give them with all their attributes; they stay hidden as long as the queue says."""
+        """Wait for messages and return them with all attributes.
+
+        They stay hidden for the queue's visibility timeout.
+        """
         queue = self._queue(url)
         found = self._backend.receive_message(queue.name, at_most, wait_seconds, queue.visibility_timeout)
         self._listening("sqs:ReceiveMessage", queue.queue_arn)
         return [_shown(message) for message in found]
 
     def delete(self, url: str, receipts: Iterable[str]) -> None:
-        """Delete messages; a receipt that is not known any more is passed over, as pollers do."""
+        """Delete messages; like pollers, ignore receipts that are no longer valid."""
         queue = self._queue(url)
         entries = [{"Id": str(number), "ReceiptHandle": receipt} for number, receipt in enumerate(receipts)]
         self._backend.delete_message_batch(queue.name, entries)
         self._listening("sqs:DeleteMessage", queue.queue_arn)
 
     def give_up(self, url: str, receipts: Iterable[str]) -> None:
-        """Move messages that were received to the dead letters; one of a queue without any is lost."""
+        """Move received messages to the dead-letter queue; without one, they are lost."""
         queue, given_up = self._queue(url), set(receipts)
         with queue._messages_lock:  # noqa: SLF001 - moto's own, which moves a message only when it is received
             found = [each for each in queue._messages if given_up.intersection(each.all_receipt_handles)]  # noqa: SLF001

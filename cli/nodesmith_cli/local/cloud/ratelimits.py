@@ -1,4 +1,4 @@
-"""Token buckets, by which EC2 limits how often its API may be called."""
+"""Token buckets, the algorithm that limits the rate of EC2 API calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime
 class TokenBucket:
     """A bucket of `burst` tokens that gains `refill_per_second` tokens a second until it is full. Starts full.
 
-    `now` gives the time: a bucket on a clock that runs faster fills faster. Safe to share between threads.
+    `now` returns the time, so a bucket on a faster clock fills faster. Threads may share it.
     """
 
     def __init__(self, burst: float, refill_per_second: float, now: Callable[[], datetime]) -> None:
@@ -22,7 +22,7 @@ class TokenBucket:
         self._lock = threading.Lock()
 
     def take(self, tokens: float = 1) -> bool:
-        """Take that many tokens if the bucket holds them, and return whether it did. Takes all of them or none."""
+        """Take that many tokens if the bucket holds them all, and return whether it did."""
         with self._lock:
             self._refill()
             if self._tokens < tokens:
@@ -31,7 +31,7 @@ class TokenBucket:
             return True
 
     def available(self) -> float:
-        """Return how many tokens the bucket holds now."""
+        """Return the number of tokens in the bucket."""
         with self._lock:
             self._refill()
             return self._tokens

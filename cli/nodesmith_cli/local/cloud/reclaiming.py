@@ -1,4 +1,4 @@
-"""EC2 takes what it has announced to take: a spot warning that reaches EventBridge here is kept, whoever sent it."""
+"""Reclaiming of spot instances: every spot warning on the event bus, from any sender, takes effect."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from nodesmith.model.ec2.events import SPOT_WARNING
 from nodesmith.model.ec2.notices import WARNING
 
 SHUTDOWN = timedelta(seconds=20)
-"""From there until EC2 shows the instance as terminated."""
+"""Time from shutting-down to terminated."""
 
 
 class Reclaims:
-    """The instances that EC2 will take. Inside `listening` warnings are noted, `step` does what is due.
+    """The instances that EC2 will reclaim. Inside `listening`, warnings are recorded; `step` carries them out.
 
-    Safe to share between threads.
+    Threads may share it.
     """
 
     def __init__(self, now: Callable[[], datetime]) -> None:
@@ -34,7 +34,7 @@ class Reclaims:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Note the warnings among all that is put on an event bus."""
+        """Record the spot warnings among all events that are put on an event bus."""
         put = EventsBackend.put_events
 
         def noting(backend: EventsBackend, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -47,7 +47,7 @@ class Reclaims:
             yield
 
     def step(self, become: Callable[[str, str], None], now: datetime) -> None:
-        """End what is due: an instance shuts down, and is terminated a little later."""
+        """Carry out what is due: an instance shuts down, and is terminated a little later."""
         with self._lock:
             for instance in [i for i, until in self._due.items() if until <= now]:
                 self._ending[instance] = self._due.pop(instance) + SHUTDOWN
@@ -65,7 +65,7 @@ class Reclaims:
 
 
 def _time(given: object, now: datetime) -> datetime:
-    """Read a time as moto hands it on: seconds since 1970, or text."""
+    """Parse a time from moto: seconds since 1970, or text. Anything else means `now`."""
     if isinstance(given, str):
         return parse_time(given)
     return datetime.fromtimestamp(given, UTC) if isinstance(given, int | float) else now

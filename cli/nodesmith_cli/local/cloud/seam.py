@@ -1,6 +1,6 @@
-"""Where we put moto right: fleets, spot prices, and failures on demand.
+"""Corrections to moto's EC2: fleets, spot prices, and failures on demand.
 
-`with Ec2Seam(catalog): …` patches moto's EC2 responses in this process, for its server as for `mock_aws`.
+`with Ec2Seam(catalog): …` patches moto's EC2 responses in this process, both for its server and for `mock_aws`.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _PATCHED: Mapping[str, tuple[type, str]] = {
     "DescribeSpotPriceHistory": (SpotInstances, "describe_spot_price_history"),
 }
 for _filter in ("event.code", "instance-status.status", "system-status.status"):
-    filter_dict_attribute_mapping.setdefault(_filter, "untold.code")  # of moto's instances nothing is told
-# By what moto finds the requests that a filter of this name lets through.
+    filter_dict_attribute_mapping.setdefault(_filter, "untold.code")  # moto's instances have no events
+# The property that moto reads to filter requests by this name.
 SpotInstanceRequest.status_code = property(lambda request: request.status["Code"])  # type: ignore[attr-defined]
 
 
 class Ec2Seam:
-    """EC2's manners for moto. `pools` may be emptied and restocked at any time."""
+    """EC2's behaviour for moto. `pools` may be emptied and restocked at any time."""
 
     def __init__(
         self,
@@ -68,13 +68,16 @@ class Ec2Seam:
         self.calls: Counter[str] = Counter()
 
     def fail(self, operation: str, code: str, times: int = 1) -> None:
-        """Let the next calls of an operation fail with an error code of EC2's, `RequestLimitExceeded` for instance."""
+        """Let the next calls of an operation fail with an EC2 error code such as `RequestLimitExceeded`.
+
+        Raises ValueError for an operation that the seam does not patch.
+        """
         if operation not in _PATCHED:
             raise ValueError(f"{operation}: only {', '.join(_PATCHED)} can fail on demand")
         self._faults.setdefault(operation, []).extend([code] * times)
 
     def fail_inside(self, code: str, times: int = 1) -> None:
-        """Let the next new fleets be answered, with this error for each pool and no instance."""
+        """Let the next new fleets return this error for each pool, and no instance."""
         self._faults_inside.extend([code] * times)
 
     def __enter__(self) -> Ec2Seam:
@@ -108,12 +111,15 @@ class Ec2Seam:
             original: ActionResult = self._originals["CreateFleet"](response)
             return original
         response.error_on_dryrun()
-        # moto's instances are not made for many threads; EC2's own order of arrival is anybody's guess anyway.
+        # moto's instances are not thread-safe, and EC2 does not promise an order of arrival anyway.
         with self._lock:
             return ActionResult(self._once(response, request))
 
     def _once(self, response: Any, request: Mapping[str, Any]) -> dict[str, Any]:
-        """A client token's second call gets the first one's answer, or an error if it asks for something else."""
+        """Return the first call's answer for a repeated client token.
+
+        Raises EC2's IdempotentParameterMismatch if the parameters differ.
+        """
         token = response._get_param("ClientToken")  # noqa: SLF001
         asked = json.dumps(request, sort_keys=True, default=str)
         key = (response.region, token)

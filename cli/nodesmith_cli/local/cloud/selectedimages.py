@@ -1,4 +1,4 @@
-"""The images that EC2NodeClasses select, in the simulated account: a real account has them already."""
+"""Images that EC2NodeClasses select, for the simulated account; a real account already has them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ _MADE = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def publish_selected(region: str, kubernetes: str, term: AMISelectorTerm) -> None:
-    """Publish what a term selects. Raises Unresolved for an alias that there can be no image for.
+    """Publish the images that a term selects. Raises Unresolved for an alias that can have no image.
 
-    What an id, name, parameter or tag says nothing of: it is for amd64 unless its name says arm64, and older than all
-    images of aliases. `x` stands for what a pattern leaves open, and a `${VARIABLE}` that nobody has filled in selects
-    nothing.
+    Defaults for what the term leaves open: the image is for amd64 unless its name says arm64, and it is older than all
+    images of aliases. Each wildcard becomes `x`. A term with an unfilled `${VARIABLE}` selects nothing.
     """
     if term.alias:
         publish_alias(region, kubernetes, term.alias)

@@ -1,6 +1,6 @@
-"""How moto's server is spoken to: a connection stays open for the next request, as to AWS, and an answer is one write.
+"""Persistent connections for moto's server, and one write for each answer.
 
-Its own way is a connection, with a thread, for every request: most clients here ask a thousand times.
+moto opens a connection and a thread for every request, and most clients here send a thousand.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ _NO_BODY = frozenset({204, 304})
 
 @contextmanager
 def lasting_connections() -> Iterator[None]:
-    """Let servers that are started during the block keep connections."""
+    """Let servers that start during the block keep their connections open."""
     with patch.object(threaded_moto_server, "MotoRequestHandler", LastingConnection):
         yield
 
 
 class LastingConnection(MotoRequestHandler):
-    """Answers the requests of one connection, until the client closes it."""
+    """Answers the requests of one connection until the client closes it."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1
 
     def handle_expect_100(self) -> bool:
-        """Ask for the body at once: the client waits for that."""
+        """Ask for the body at once, since the client waits for that."""
         going_on = super().handle_expect_100()
         self.wfile.flush()
         return going_on
 
     def run_wsgi(self) -> None:
-        """Read the whole body, so that the next request begins behind it; answer once all of the answer is there.
+        """Read the whole body, so that the next request starts after it, and answer in one write.
 
-        Without the whole body there is no request: the client has ended while it sent it.
+        If the body is incomplete, the client has gone and there is no request to answer.
         """
         if self.headers.get("Transfer-Encoding"):
-            self.close_connection = True  # moto reads such a body itself, nobody knows how far
+            self.close_connection = True  # moto reads such a body itself, up to an unknown position
             super().run_wsgi()
             return
         length = int(self.headers.get("Content-Length") or 0)
@@ -70,4 +70,4 @@ class LastingConnection(MotoRequestHandler):
             self.wfile.write(body)
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Say nothing."""
+        """Log nothing."""

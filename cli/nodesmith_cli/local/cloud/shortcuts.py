@@ -1,4 +1,4 @@
-"""moto's own answers by a shorter way, where it works the same thing out anew for every request."""
+"""Faster versions of code that moto runs anew for every request; the answers stay the same."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _FROM_NAMES_ALONE = (
 
 @contextmanager
 def shortcuts() -> Iterator[None]:
-    """Let this process's moto take them until the end of the block."""
-    # It looks its own folder through, a hundred times over.
+    """Let moto in this process use the faster versions until the end of the block."""
+    # moto lists its own folder hundreds of times.
     modules = frozenset(backends.list_of_moto_modules())
     with ExitStack() as stack:
         stack.enter_context(patch.object(backends, "list_of_moto_modules", lambda: modules))
@@ -46,7 +46,7 @@ def shortcuts() -> Iterator[None]:
                 patch.object(picker, "get_possible_keys", _once_a_shape(picker.get_possible_keys))
             )
         stack.enter_context(patch.object(MotoRandom, "get_random_string", _random_string))
-        # No browser asks, so no answer says which ones may.
+        # No browser calls this server, so answers need no CORS headers.
         stack.enter_context(patch.object(werkzeug_app, "DISABLE_GLOBAL_CORS", True))
         enriched = staticmethod(_enriched(responses.BaseResponse._enrich_response))  # noqa: SLF001
         stack.enter_context(patch.object(responses.BaseResponse, "_enrich_response", enriched))
@@ -54,7 +54,7 @@ def shortcuts() -> Iterator[None]:
 
 
 def _own_tags(resource: Any) -> list[dict[str, str]]:
-    """Return a resource's tags as `describe_tags` does, which holds every tag of every resource against its id."""
+    """Return a resource's tags as `describe_tags` does, but without searching the tags of all resources."""
     kind = EC2_PREFIX_TO_RESOURCE.get(get_prefix(resource.id), "") if resource.id else ""
     return [
         {"resource_id": resource.id, "key": key, "value": value, "resource_type": kind}
@@ -63,7 +63,7 @@ def _own_tags(resource: Any) -> list[dict[str, str]]:
 
 
 def _in_order(table: tables.Table) -> list[Item]:
-    """Return a table's items by their keys, each made comparable once and not at each comparison."""
+    """Return a table's items sorted by key; each key is converted once instead of at each comparison."""
     kept: list[Any] = list(table.items.values())
     items: list[Item] = [item for each in kept for item in each.values()] if table.range_key_attr else kept
 
@@ -75,7 +75,10 @@ def _in_order(table: tables.Table) -> list[Item]:
 
 
 class _Copies:
-    """`copy`, for what a table copies: what a query finds is written out before anybody else has its turn."""
+    """A stand-in for `copy` in a table: it copies a list of items only shallowly.
+
+    A query's result is serialized before another request runs.
+    """
 
     copy = staticmethod(copy.copy)
 
@@ -86,21 +89,21 @@ class _Copies:
 
 
 def _projected(project: Callable[[Item, list[list[str]]], Item]) -> Callable[[Item, list[list[str]]], Item]:
-    """Project attributes as they are: moto makes Python of the whole item and attributes of that again, for paths."""
+    """Project attributes without conversion; moto converts the whole item to Python and back to resolve paths."""
 
     def projected(item: Item, paths: list[list[str]]) -> Item:
         if any(len(path) > 1 or "[" in path[0] for path in paths):
             return project(item, paths)
         part = Item(item.hash_key, item.range_key, {})
         kept = {name: item.attrs[name] for (name,) in paths if name in item.attrs}
-        dict.update(part.attrs, kept)  # what was measured when it was put needs not be measured again
+        dict.update(part.attrs, kept)  # sizes were measured when the item was put
         return part
 
     return projected
 
 
 def _once_a_shape(possible: Callable[[Any, Any], Iterable[str]]) -> Callable[[Any, Any], Iterable[str]]:
-    """Work out once by which names a class may have what a shape's member is called; most members nobody has."""
+    """Compute the possible attribute names of a shape's member once; most classes lack most members."""
     known: dict[tuple[Any, ...], tuple[str, ...]] = {}
 
     @wraps(possible)
@@ -117,14 +120,14 @@ def _once_a_shape(possible: Callable[[Any, Any], Iterable[str]]) -> Callable[[An
 def _random_string(
     luck: Random, length: int = 20, include_digits: bool = True, lower_case: bool = False
 ) -> str:
-    """Draw all characters at once: every answer of DynamoDB's has a request id of 52."""
+    """Draw all characters at once: every answer of DynamoDB has a request id of 52 characters."""
     pool = string.ascii_letters + (string.digits if include_digits else "")
     drawn = "".join(luck.choices(pool, k=length))
     return drawn.lower() if lower_case else drawn
 
 
 def _enriched(enrich: Callable[[dict[str, str], Any], Any]) -> Callable[[dict[str, str], Any], Any]:
-    """Look for a request's id in answers that have one, and not at each character of the others."""
+    """Search for a request id only in answers that have one."""
 
     def enriched(headers: dict[str, str], body: Any) -> Any:
         if isinstance(body, str) and "<RequestId>" not in body:

@@ -1,6 +1,6 @@
-"""How far an instance has come on its way to a ready node, and how long each step takes.
+"""The stages of an instance on its way to a ready node, and how long each takes.
 
-The usual delays are those of AL2023 nodes on EKS, a little different for every instance, and the same for the same id.
+The usual delays are those of AL2023 nodes on EKS. They vary a little between instances and are constant for an id.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import IntEnum
 
 
 class Stage(IntEnum):
-    """How far an instance has come; each stage begins with what its name says."""
+    """The stage that an instance has reached; each begins with the event that its name states."""
 
     PENDING = 0
     RUNNING = 1
@@ -27,8 +27,8 @@ class Stage(IntEnum):
 class Delays:
     """Usual seconds from one stage to the next.
 
-    Each instance takes its own multiple of all of them, evenly distributed over 1 ± `spread`; so the whole way takes
-    between (1 - spread) and (1 + spread) times the sum, every duration in between as likely as any other.
+    Each instance multiplies all delays by its own factor, uniformly distributed over 1 ± `spread`. The total is
+    therefore uniformly distributed between (1 - spread) and (1 + spread) times the sum.
     """
 
     running: float = 8.0
@@ -39,7 +39,7 @@ class Delays:
 
     @classmethod
     def between(cls, shortest_seconds: float, longest_seconds: float) -> Delays:
-        """Return delays that come to something between these two from launch to ready, in the usual proportions."""
+        """Return delays whose total lies between these two, from launch to ready, in the usual proportions."""
         sum_seconds = USUAL.running + USUAL.registered + USUAL.initialized + USUAL.ready
         scale = (shortest_seconds + longest_seconds) / 2 / sum_seconds
         return cls(
@@ -51,7 +51,7 @@ class Delays:
         )
 
     def until(self, stage: Stage, instance_id: str) -> timedelta:
-        """Return how long this instance takes to reach `stage` from the one before."""
+        """Return how long this instance takes from the previous stage to `stage`."""
         usual = (0.0, self.running, self.registered, self.initialized, self.ready)[stage]
         dice = int.from_bytes(hashlib.sha256(instance_id.encode()).digest()[:4]) / (2**32 - 1)
         return timedelta(seconds=usual * (1 - self.spread + 2 * self.spread * dice))

@@ -1,4 +1,4 @@
-"""SQS keeps the trace header that a message was sent with; moto knows only the one that is given as an attribute."""
+"""Trace headers on SQS messages: SQS keeps a request's header, moto only one sent as a message attribute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _sent: ContextVar[str] = ContextVar("sent", default="")
 
 @contextmanager
 def trace_headers_are_kept() -> Iterator[None]:
-    """Let this process's moto keep them until the end of the block."""
+    """Let moto in this process keep trace headers until the end of the block."""
     make = Message.__init__
 
     def made(message: Any, *arguments: Any, **named: Any) -> None:

@@ -1,7 +1,7 @@
-"""One request after the other, for parts of moto that were not made for many threads.
+"""Serialized requests, for parts of moto that are not thread-safe.
 
-A DynamoDB transaction there copies whole tables, and fails when another thread writes meanwhile; a conditional write
-looks first and writes then. AWS does both as one, so here each request has the table for itself.
+moto's DynamoDB transaction copies whole tables and fails if another thread writes meanwhile; its conditional write
+reads first and writes later. AWS does both atomically, so here each request has the table to itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 @contextmanager
 def in_turns(responses: type[Any], method: str = "call_action") -> Iterator[None]:
-    """Let the requests of a moto response class wait for each other during the block."""
+    """Run the requests of a moto response class one at a time during the block."""
     original = getattr(responses, method)
     lock = threading.RLock()
 

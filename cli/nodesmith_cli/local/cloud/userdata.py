@@ -1,4 +1,4 @@
-"""Reading user data as nodeadm and the kubelet of AL2023 do, to know how the node joins and what it calls itself."""
+"""Parser of user data as AL2023's nodeadm and kubelet read it: how the node joins, with which labels and taints."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NODE_CONFIG_TYPE = "application/node.eks.aws"
 
 
 class Unusable(ValueError):
-    """User data with which an instance never joins a cluster; the message says why."""
+    """User data with which an instance never joins a cluster; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """What the kubelet starts with. `kubelet` is its configuration by KubeletConfiguration's field names."""
+    """The kubelet's start-up settings. `kubelet` is its configuration by KubeletConfiguration's field names."""
 
     cluster: str
     endpoint: str
@@ -32,7 +32,10 @@ class Bootstrap:
 
 
 def parse_user_data(text: str) -> Bootstrap:
-    """Read user data: NodeConfigs in a MIME document (or a bare one), the later over the earlier. Raises Unusable."""
+    """Parse user data: NodeConfigs in a MIME document, or a bare one. Raises Unusable.
+
+    Later NodeConfigs override earlier ones.
+    """
     merged: dict[str, Any] = {}
     for document in _node_configs(text):
         merged = _merged(merged, _parsed(document))
@@ -74,12 +77,12 @@ def _parsed(document: str) -> Mapping[str, Any]:
     except yaml.YAMLError as error:
         raise Unusable(f"a NodeConfig is not YAML: {error}") from error
     if not isinstance(config, Mapping) or config.get("kind") != "NodeConfig":
-        raise Unusable("a part of type node.eks.aws is no NodeConfig")
+        raise Unusable("a part of type node.eks.aws is not a NodeConfig")
     return config
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Objects are merged, flags appended, all else replaced: nodeadm's rule."""
+    """Return two NodeConfigs merged by nodeadm's rule: objects merge, flags append, anything else is replaced."""
     merged = dict(first)
     for key, value in second.items():
         known = merged.get(key)
@@ -93,7 +96,7 @@ def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
 
 
 def _labels(flags: Any) -> dict[str, str]:
-    """Several --node-labels flags add up. Raises Unusable for a label that the kubelet refuses."""
+    """Return the labels of all --node-labels flags. Raises Unusable for a label that the kubelet refuses."""
     labels: dict[str, str] = {}
     for flag in flags:
         name, _, value = str(flag).partition("=")

@@ -1,7 +1,7 @@
 """Stand-ins for the parts of a cluster that are not nodesmith: controllers, scheduler, kubelets.
 
-They work on the in-memory API server's store in process. `Cluster(store).start(speed)` runs them all; kubelets'
-registration and heartbeats are `register_node` and `heartbeat`.
+They work in process on the in-memory API server's store. `Cluster(store).start(speed)` runs them all; `register_node`
+and `heartbeat` do what kubelets do for their nodes.
 """
 
 from nodesmith_cli.local.cluster.cluster import Cluster

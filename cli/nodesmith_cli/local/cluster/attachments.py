@@ -1,7 +1,7 @@
-"""Volumes on nodes: attached before a pod that mounts them starts, detached when the last of them has gone.
+"""Volume attachment: attach before the first pod that mounts the volume starts, detach after the last has gone.
 
-Plays the attach/detach controller and the CSI driver. A kubelet that died cannot say that it has unmounted a volume, so
-one that its pods left after that is taken by force, six minutes later.
+Imitates the attach/detach controller and the CSI driver. A dead kubelet cannot report that it has unmounted a volume,
+so such a volume is detached by force six minutes after its pods left.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _ALONE = {"ReadWriteOnce", "ReadWriteOncePod"}
 
 
 class Attachments(Controller):
-    """Keeps a VolumeAttachment for each volume of a CSI driver on each node; keys are (node, volume)."""
+    """Keeps a VolumeAttachment for each CSI volume on each node; keys are (node, volume)."""
 
     def __init__(self, store: Store, mirrors: Mirrors) -> None:
         super().__init__(store, mirrors)
-        self._due: dict[Key, datetime] = {}  # when a volume that nobody uses is detached
+        self._due: dict[Key, datetime] = {}  # when an unused volume is detached
         mirrors["pods"].listen(self._touch_mounted)
         mirrors[_CLAIMS].listen(self._touch_claimed)
         mirrors[ATTACHMENTS].listen(self._touch_attached)
 
     def reconcile(self, key: Key) -> bool:
-        """Bring one volume onto a node, or off it."""
+        """Attach one volume to a node, or detach it."""
         node, volume = key
         there = self._attachment(key)
         users = (pod for pod in self.mirrors.pods_on(node) if not is_over(pod))
@@ -59,7 +59,7 @@ class Attachments(Controller):
         found = self.mirrors[_VOLUMES].objects.get(("", volume))
         if there is None and found is not None and self.mirrors.node(node) is not None:
             if self._is_elsewhere(found):
-                return False  # its detaching touches us
+                return False  # its detachment touches this key
             self.store.create(ATTACHMENTS, _manifest(node, found))
             return True
         if there is None or dig(there, "status", "attached"):
@@ -85,7 +85,7 @@ class Attachments(Controller):
         if pod is None or not node_name(pod):
             return
         self._touch_pod(pod)
-        if after is None:  # its claims may have gone before it
+        if after is None:  # its claims may be gone already
             for attachment in self.mirrors[ATTACHMENTS].objects.values():
                 if _place(attachment)[0] == node_name(pod):
                     self.touch(_place(attachment))
@@ -100,7 +100,7 @@ class Attachments(Controller):
             return
         self.touch(_place(attachment))
         volume = self.mirrors[_VOLUMES].objects.get(("", _place(attachment)[1]))
-        if after is None and volume is not None:  # who waits for it elsewhere may have it now
+        if after is None and volume is not None:  # pods that wait for it elsewhere may have it now
             claim = dig(volume, "spec", "claimRef") or {}
             self._touch_mounting((claim.get("namespace", ""), claim.get("name", "")))
 
@@ -115,13 +115,13 @@ class Attachments(Controller):
 
 
 def csi_volumes(pod: View, mirrors: Mirrors) -> list[str]:
-    """Name the PersistentVolumes of CSI drivers that a pod mounts; claims that are not bound yet have none."""
+    """Return the names of the CSI PersistentVolumes that a pod mounts; unbound claims have none."""
     volumes = ((name, mirrors[_VOLUMES].objects.get(("", name))) for name in _volumes(pod, mirrors))
     return [name for name, volume in volumes if dig(volume, "spec", "csi")]
 
 
 def are_attached(pod: View, mirrors: Mirrors) -> bool:
-    """Return whether the volumes that a pod mounts are on its node."""
+    """Return whether the volumes that a pod mounts are attached to its node."""
     found = (
         mirrors[ATTACHMENTS].objects.get(("", _name(node_name(pod), volume)))
         for volume in csi_volumes(pod, mirrors)

@@ -28,11 +28,11 @@ _SCALED = {
     "StatefulSet": "statefulsets.apps",
     "Deployment": "deployments.apps",
 }
-_FORGOTTEN_AFTER = timedelta(minutes=2)  # an eviction that has not led to a deletion by then no longer counts
+_FORGOTTEN_AFTER = timedelta(minutes=2)  # an eviction that has led to no deletion by then no longer counts
 
 
 class Budgets(Controller):
-    """Writes desiredHealthy, currentHealthy and disruptionsAllowed, as the eviction door reads them."""
+    """Writes desiredHealthy, currentHealthy and disruptionsAllowed, which the eviction subresource reads."""
 
     def __init__(self, store: Store, mirrors: Mirrors) -> None:
         super().__init__(store, mirrors)
@@ -40,7 +40,7 @@ class Budgets(Controller):
         mirrors["pods"].listen(self._touch_selecting)
 
     def reconcile(self, key: Key) -> bool:
-        """Count one budget anew."""
+        """Recount one budget."""
         budget = self.mirrors[_KIND].objects.get(key)
         if budget is None:
             return False
@@ -69,7 +69,7 @@ class Budgets(Controller):
         return expected, max(0, expected - share(1 if most is None else most, expected, up=True))
 
     def _expected(self, pods: list[View]) -> int:
-        """Count what the pods' controllers ask for; a pod without one counts itself."""
+        """Return the number of replicas that the pods' controllers ask for; a pod without one counts as one."""
         asked: dict[str, int] = {}
         for pod in pods:
             owner = controller_of(pod)
@@ -88,7 +88,7 @@ class Budgets(Controller):
         return sum(asked.values())
 
     def _disrupted(self, key: Key, budget: View, pods: list[View]) -> Object:
-        """Return the evictions on record whose pods are still there and not yet being deleted."""
+        """Return the recorded evictions whose pods still exist and are not being deleted."""
         present = {pod["metadata"]["name"] for pod in pods}
         kept: Object = {}
         for name, at in (dig(budget, "status", "disruptedPods") or {}).items():
@@ -110,7 +110,7 @@ class Budgets(Controller):
         }
         conditions = with_condition(budget, condition, timestamp(self.store.now()))
         counts = {"expectedPods": expected, "desiredHealthy": desired, "currentHealthy": healthy}
-        # A merge patch takes names out of disruptedPods only where it says null.
+        # A merge patch removes a key of disruptedPods only by an explicit null.
         known = dig(budget, "status", "disruptedPods") or {}
         gone = dict.fromkeys(known.keys() - disrupted.keys())
         status = {**counts, "disruptionsAllowed": allowed, "conditions": conditions}

@@ -1,4 +1,4 @@
-"""One loop that drives all the stand-ins: it sleeps until something changes or something is due."""
+"""One loop that drives all stand-ins: it sleeps until something changes or is due."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from nodesmith_cli.local.cluster.volumemaker import VolumeMaker
 
 IDLE_SECONDS = 5.0  # the longest sleep, in real time
 SILENCE_SECONDS = 5.0  # real seconds without a heartbeat that a node is allowed at any speed
-GATHER_SECONDS = 0.005  # a short rest after a change, so that a burst is taken in one go
+GATHER_SECONDS = 0.005  # a short wait after a change, so that a burst is handled at once
 
 
 class Part(Protocol):
-    """A stand-in: does what there is to do, and says when it wants to be asked again."""
+    """A stand-in: does the pending work and reports when it needs to run again."""
 
     def step(self) -> bool:
-        """Do what there is to do; tell whether anything was done."""
+        """Do the pending work and return whether anything was done."""
 
     def due(self) -> datetime | None:
-        """Return the time at which something waits."""
+        """Return the next time at which there is work, or None."""
 
 
 class Cluster:
-    """Everything of a cluster beside its API server: controllers, scheduler, and the kubelets' work with pods."""
+    """A cluster without its API server: controllers, scheduler, and the kubelets' work with pods."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Cluster:
         self._running = False
 
     def step(self) -> bool:
-        """Let every stand-in do what there is to do now; tell whether anything was done."""
+        """Let every stand-in do its pending work; return whether anything was done."""
         done = False
         for part in self._parts:
             self._mirrors.refresh()
@@ -83,19 +83,19 @@ class Cluster:
         return done
 
     def settle(self, limit: int = 1000) -> int:
-        """Step until nothing is left to do now; gives the number of steps. Raises RuntimeError at the limit."""
+        """Step until nothing is left to do and return the number of steps. Raises RuntimeError at `limit`."""
         for count in range(limit):
             if not self.step():
                 return count
-        raise RuntimeError(f"the cluster did not come to rest within {limit} steps")
+        raise RuntimeError(f"the cluster did not settle within {limit} steps")
 
     def due(self) -> datetime | None:
-        """Return the next time at which something is to be done, if nothing changes before."""
+        """Return the next time at which there is work if nothing changes before, or None."""
         return min((due for part in self._parts if (due := part.due()) is not None), default=None)
 
     def start(self, speed: float = 1.0) -> Cluster:
-        """Run in a thread of its own. `speed` says how many of the cluster's seconds pass in a real one."""
-        # However fast the clock: a kubelet that this machine was slow to run has not fallen silent.
+        """Run in a thread of its own. `speed` is the number of the cluster's seconds in a real second."""
+        # At any speed, do not declare a kubelet dead because this machine was slow to run it.
         patience = timedelta(seconds=SILENCE_SECONDS * speed)
         self._node_lifecycle.grace = max(self._node_lifecycle.grace, patience)
         self._running = True
@@ -104,7 +104,7 @@ class Cluster:
         return self
 
     def stop(self) -> None:
-        """Stop the thread, for good: a stopped cluster no longer follows the store."""
+        """Stop the thread permanently; a stopped cluster no longer follows the store."""
         self._running = False
         self._wake.set()
         if self._thread is not None:
@@ -129,14 +129,14 @@ class Cluster:
 
 
 class Namespaces(Controller):
-    """Gives every namespace its default ServiceAccount."""
+    """Creates the default ServiceAccount of every namespace."""
 
     def __init__(self, store: Store, mirrors: Mirrors) -> None:
         super().__init__(store, mirrors)
         mirrors["namespaces"].listen(self.touch_object)
 
     def reconcile(self, key: tuple[str, str]) -> bool:
-        """Create what one namespace lacks."""
+        """Create the ServiceAccount if one namespace lacks it."""
         namespace: View | None = self.mirrors["namespaces"].objects.get(key)
         if namespace is None or "deletionTimestamp" in namespace["metadata"]:
             return False

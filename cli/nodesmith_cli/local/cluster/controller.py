@@ -1,4 +1,4 @@
-"""The shape of a stand-in controller: keys that need a look, one look at each, and when to look again."""
+"""The base of stand-in controllers: changed keys, a reconciliation for each, and scheduled ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from nodesmith_cli.local.apiserver.objects import View
 from nodesmith_cli.local.apiserver.store import Store
 from nodesmith_cli.local.cluster.mirrors import Mirrors
 
-_CONFLICTS = (404, 409)  # somebody else was quicker: the change comes back to us as an event
+_CONFLICTS = (404, 409)  # someone else was faster; the change arrives as an event
 
 
 class Controller(ABC):
-    """Looks at the objects that changed, and at those whose time has come."""
+    """Reconciles objects that have changed, and those that are due."""
 
     def __init__(self, store: Store, mirrors: Mirrors) -> None:
         self.store = store
@@ -25,28 +25,28 @@ class Controller(ABC):
 
     @abstractmethod
     def reconcile(self, key: Key) -> bool:
-        """Bring one object forward; tell whether anything was written."""
+        """Reconcile one object and return whether anything was written."""
 
     def touch(self, key: Key | None) -> None:
-        """Ask for a look at `key`."""
+        """Schedule a reconciliation of `key`."""
         if key is not None:
             self._dirty[key] = None
 
     def touch_object(self, _before: View | None, after: View | None) -> None:
-        """Ask for a look at an object that changed."""
+        """Schedule a reconciliation of a changed object."""
         if after is not None:
             self.touch((after["metadata"].get("namespace", ""), after["metadata"]["name"]))
 
     def look_again(self, key: Key, at: datetime) -> None:
-        """Ask for a look at `key` when the clock says `at`."""
+        """Schedule a reconciliation of `key` for the time `at`."""
         self._later[key] = min(at, self._later.get(key, at))
 
     def due(self) -> datetime | None:
-        """Return the time at which something waits to be looked at."""
+        """Return the time of the next scheduled reconciliation, or None."""
         return min(self._later.values(), default=None)
 
     def step(self) -> bool:
-        """Look at everything that needs it; tell whether anything was written."""
+        """Reconcile all changed and due objects; return whether anything was written."""
         now = self.store.now()
         for key in [key for key, at in self._later.items() if at <= now]:
             del self._later[key]

@@ -1,4 +1,4 @@
-"""DaemonSets: one pod on every node that takes it, named by the node's name."""
+"""DaemonSets: one pod on every eligible node, pinned by the node's name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TOLERATED = (
 
 
 class DaemonSets(Controller):
-    """Creates a pod for each node that lacks one, deletes those that have no place any more."""
+    """Creates a pod for each node that lacks one, and deletes pods that no longer belong on their nodes."""
 
     def __init__(self, store: Store, mirrors: Mirrors) -> None:
         super().__init__(store, mirrors)
@@ -100,7 +100,7 @@ class DaemonSets(Controller):
 
 
 def _placing(node: View) -> tuple[object, ...]:
-    """Return the part of a node that decides which daemons belong on it."""
+    """Return the properties of a node that decide which daemon pods belong on it."""
     return node["metadata"].get("labels"), dig(node, "spec", "taints")
 
 
@@ -123,7 +123,7 @@ def _tolerations(spec: View) -> list[Object]:
 
 
 def _pinned(spec: View, node: str) -> Object:
-    """Return the pod spec bound to one node by affinity, as the scheduler expects of daemon pods."""
+    """Return the pod spec with an affinity to one node, the form that the scheduler expects of daemon pods."""
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     affinity = dict(spec.get("affinity") or {})
     required = dig(affinity, "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")

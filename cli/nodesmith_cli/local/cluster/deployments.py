@@ -1,4 +1,4 @@
-"""Deployments: a ReplicaSet for each template, and replicas that move from the old ones to the new."""
+"""Deployments: a ReplicaSet for each template, and roll-outs from old ones to the new."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REVISION = "deployment.kubernetes.io/revision"
 
 
 class Deployments(Controller):
-    """Makes ReplicaSets and moves replicas between them, within maxSurge and maxUnavailable."""
+    """Creates ReplicaSets and shifts replicas between them, within maxSurge and maxUnavailable."""
 
     def __init__(self, store: Store, mirrors: Mirrors) -> None:
         super().__init__(store, mirrors)
@@ -25,7 +25,7 @@ class Deployments(Controller):
         mirrors[_SETS].listen(self._index_set)
 
     def reconcile(self, key: Key) -> bool:
-        """Bring the roll-out forward by what its limits allow now."""
+        """Advance the roll-out as far as its limits allow now."""
         deployment = self.mirrors[_KIND].objects.get(key)
         if deployment is None or "deletionTimestamp" in deployment["metadata"]:
             return False
@@ -87,7 +87,7 @@ class Deployments(Controller):
         return self._scale_down(deployment, new, old, wanted - unavailable) or up
 
     def _scale_down(self, deployment: View, new: View, old: list[View], least: int) -> bool:
-        """Take from the old sets what the ready replicas allow: first those that are not ready anyway."""
+        """Scale the old sets down as far as ready replicas allow, starting with replicas that are not ready."""
         spare = sum(_ready(each) for each in (new, *old)) - least
         wrote = False
         for each in sorted(old, key=_revision):

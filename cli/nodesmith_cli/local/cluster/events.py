@@ -1,4 +1,4 @@
-"""Events are forgotten after an hour, as in a real cluster."""
+"""Expiry of Events after an hour, as in a real cluster."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _EVERY = timedelta(minutes=10)
 
 
 class EventExpiry:
-    """Deletes the events that have not come again for an hour."""
+    """Deletes events that have not recurred for an hour."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._next = store.now() + _EVERY
 
     def due(self) -> datetime:
-        """Return the time of the next look."""
+        """Return the time of the next check."""
         return self._next
 
     def step(self) -> bool:
-        """Look for old events, from time to time."""
+        """Delete old events, every ten minutes."""
         now = self._store.now()
         if now < self._next:
             return False

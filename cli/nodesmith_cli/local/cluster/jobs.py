@@ -1,4 +1,4 @@
-"""Jobs: pods that end, until enough of them have ended well."""
+"""Jobs: run pods until enough of them have succeeded."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Jobs(Controller):
         mirrors["pods"].listen(self._touch_owner)
 
     def reconcile(self, key: Key) -> bool:
-        """Bring one Job a step forward."""
+        """Advance one Job."""
         job = self.mirrors[_KIND].objects.get(key)
         if job is None or "deletionTimestamp" in job["metadata"]:
             return False

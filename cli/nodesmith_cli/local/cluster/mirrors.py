@@ -1,4 +1,4 @@
-"""What the controllers know of the cluster: its objects, kept current by watches, and indexes of them."""
+"""Local copies of the cluster's objects for the stand-ins: kept current by watches, with indexes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nodesmith_cli.local.apiserver.store import Store
 
 Listener: TypeAlias = Callable[
     [View | None, View | None], None
-]  # (before, after); None where there is nothing
+]  # (before, after); None where there is no object
 
 KINDS = (
     "pods",
@@ -33,7 +33,7 @@ KINDS = (
 
 
 class Mirror:
-    """The objects of one resource. Read them, do not change them."""
+    """The objects of one resource. Do not change them."""
 
     def __init__(self, store: Store, resource: str, wake: Callable[[], None]) -> None:
         self.objects: dict[Key, View] = {}
@@ -46,7 +46,7 @@ class Mirror:
             ]
 
     def listen(self, listener: Listener) -> None:
-        """Be told of every change, during refresh."""
+        """Call `listener` for every change, during refresh."""
         self._listeners.append(listener)
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ class Mirror:
         self._history.unwatch(self._watcher)
 
     def refresh(self) -> None:
-        """Take in what has changed since the last time."""
+        """Apply the changes since the last refresh."""
         for change in self._first:
             self._take(change)
         self._first = ()
@@ -78,7 +78,7 @@ class Mirror:
 
 
 class Mirrors:
-    """The mirrors of all kinds that the stand-ins look at, and pods by owner and by node."""
+    """The mirrors of all kinds that the stand-ins read, with indexes of pods by owner and by node."""
 
     def __init__(self, store: Store, wake: Callable[[], None]) -> None:
         self._mirrors = {kind: Mirror(store, kind, wake) for kind in KINDS}
@@ -110,21 +110,21 @@ class Mirrors:
         return self["nodes"].objects
 
     def node(self, name: str) -> View | None:
-        """Return a node by name."""
+        """Return a node by name, or None."""
         return self["nodes"].objects.get(("", name))
 
     def has_kubelet(self, node: str) -> bool:
-        """Return whether somebody holds a node's lease; where there is none, nothing says that nobody does."""
+        """Return whether a node's lease has a holder; a node without a lease counts as having one."""
         lease = self["leases.coordination.k8s.io"].objects.get(("kube-node-lease", node))
         return lease is None or bool(dig(lease, "spec", "holderIdentity"))
 
     def pods_of(self, owner: View) -> list[View]:
-        """Return the pods that `owner` controls, by name."""
+        """Return the pods that `owner` controls, sorted by namespace and name."""
         owned = self.owned.get(owner["metadata"]["uid"], {})
         return [owned[key] for key in sorted(owned)]
 
     def pods_on(self, node: str) -> list[View]:
-        """Return the pods bound to a node, by name."""
+        """Return the pods bound to a node, sorted by namespace and name."""
         held = self.on_node.get(node, {})
         return [held[key] for key in sorted(held)]
 

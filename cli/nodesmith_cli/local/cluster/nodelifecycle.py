@@ -1,4 +1,4 @@
-"""Nodes that fall silent: their Ready condition, their taints, and the pods that do not tolerate those."""
+"""Node lifecycle: Ready conditions of silent nodes, taints, and eviction of pods that do not tolerate them."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ LEASE_NAMESPACE = "kube-node-lease"
 
 
 class NodeLifecycle(Controller):
-    """Keeps the taints that follow from a node's conditions, and gives up on nodes that no longer renew their lease.
+    """Keeps the taints that follow from a node's conditions, and marks nodes that stop renewing their lease Unknown.
 
-    A node without a lease is never given up on: nothing here knows how it would show that it lives.
+    A node without a lease is never marked, since nothing shows whether its kubelet lives.
     """
 
     def __init__(self, store: Store, mirrors: Mirrors, grace_seconds: float = GRACE_SECONDS) -> None:
@@ -51,7 +51,7 @@ class NodeLifecycle(Controller):
         mirrors[LEASES].listen(self._touch_leaseholder)
 
     def reconcile(self, key: Key) -> bool:
-        """Judge one node by its lease and its conditions."""
+        """Update one node by its lease and its conditions."""
         node = self.mirrors["nodes"].objects.get(key)
         if node is None:
             return False
@@ -92,7 +92,7 @@ class NodeLifecycle(Controller):
         record(self.store, node, "node-controller", "NodeNotReady", message)
 
     def _patch(self, node: View, patch: Object, subresource: str = "") -> None:
-        """Write what was concluded from a node, unless it has changed since: lists are replaced whole."""
+        """Patch a node unless it has changed since `node` was read, because a patch replaces lists whole."""
         unchanged = {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}}
         self.store.patch("nodes", name_of(node), {**patch, **unchanged}, subresource=subresource)
 
@@ -111,7 +111,7 @@ class NodeLifecycle(Controller):
         ]
 
     def _mark_pods(self, node: View) -> bool:
-        """Say of the pods on a node that is not ready that they are not ready either."""
+        """Set the pods on a node that is not ready to not ready."""
         if is_true(node, "Ready") or condition_of(node, "Ready") is None:
             return False
         now, wrote = timestamp(self.store.now()), False
@@ -126,7 +126,7 @@ class NodeLifecycle(Controller):
 
     def _touch_leaseholder(self, _before: View | None, after: View | None) -> None:
         if after is not None and after["metadata"]["namespace"] == LEASE_NAMESPACE:
-            # A renewal only moves the time of the next look; a node that was given up on is looked at now.
+            # A renewal only moves the next check; a node marked Unknown is checked now.
             node = self.mirrors.node(name_of(after))
             if node is not None and (_is_unknown(node) or ("", name_of(after)) not in self._later):
                 self.touch(("", name_of(after)))
@@ -137,16 +137,16 @@ class NodeLifecycle(Controller):
 
 
 class TaintEviction(Controller):
-    """Deletes pods from nodes with NoExecute taints, when their toleration ends."""
+    """Deletes pods from nodes with NoExecute taints when their toleration ends."""
 
     def __init__(self, store: Store, mirrors: Mirrors) -> None:
         super().__init__(store, mirrors)
-        self._driven_since: dict[Key, datetime] = {}  # since when a taint drives the pod off
+        self._driven_since: dict[Key, datetime] = {}  # since when a taint evicts the pod
         mirrors["pods"].listen(self._touch_bound)
         mirrors["nodes"].listen(self._touch_pods)
 
     def reconcile(self, key: Key) -> bool:
-        """Delete one pod if it may no longer stay where it is."""
+        """Delete one pod if it may no longer stay on its node."""
         pod = self.mirrors.pods.get(key)
         node = self.mirrors.node(node_name(pod)) if pod is not None else None
         if pod is None or node is None or is_leaving(pod) or is_over(pod):
@@ -182,7 +182,7 @@ class TaintEviction(Controller):
 
 
 def _stay_seconds(pod: View, node: View) -> float | None:
-    """Return how long the node's NoExecute taints let the pod stay; None for ever."""
+    """Return how many seconds the node's NoExecute taints let the pod stay; None means forever."""
     stays: list[float] = []
     for taint in dig(node, "spec", "taints") or ():
         if taint.get("effect") != "NoExecute":

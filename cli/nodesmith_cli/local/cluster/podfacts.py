@@ -1,4 +1,4 @@
-"""Questions about pods that several stand-ins ask."""
+"""Predicates on pods, shared by several stand-ins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nodesmith_cli.local.apiserver.selectors import expression_holds
 
 
 def is_over(pod: View) -> bool:
-    """Return whether the pod has ended by itself."""
+    """Return whether the pod has finished, by success or by failure."""
     return dig(pod, "status", "phase") in ("Succeeded", "Failed")
 
 
@@ -24,12 +24,12 @@ def is_active(pod: View) -> bool:
 
 
 def is_ready(pod: View) -> bool:
-    """Return whether the pod serves."""
+    """Return whether the pod's Ready condition is True."""
     return is_true(pod, "Ready")
 
 
 def node_name(pod: View) -> str:
-    """Return the node that the pod is bound to, or an empty text."""
+    """Return the name of the node that the pod is bound to, or ""."""
     return str(dig(pod, "spec", "nodeName") or "")
 
 
@@ -39,7 +39,7 @@ def tolerates(tolerations: Iterable[View], taint: View) -> bool:
 
 
 def covers(toleration: View, taint: View) -> bool:
-    """Return whether a toleration covers a taint: effect, key and value, absent fields meaning any."""
+    """Return whether a toleration covers a taint: effect, key and value; an absent field matches any."""
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint.get("key"):
@@ -57,7 +57,7 @@ def covers(toleration: View, taint: View) -> bool:
 
 
 def node_matches(spec: View, node: View) -> bool:
-    """Return whether a pod spec's nodeSelector and required node affinity take the node."""
+    """Return whether a node satisfies a pod spec's nodeSelector and required node affinity."""
     labels: Mapping[str, str] = node["metadata"].get("labels") or {}
     wanted = spec.get("nodeSelector") or {}
     if any(labels.get(key) != value for key, value in wanted.items()):
@@ -69,7 +69,7 @@ def node_matches(spec: View, node: View) -> bool:
 
 
 def term_matches(term: View, node: View) -> bool:
-    """Return whether one node selector term takes the node; an empty term takes none."""
+    """Return whether a node satisfies one node selector term; an empty term matches no node."""
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not expressions and not fields:
         return False

@@ -1,4 +1,4 @@
-"""Pods that nobody else ends: those whose node is gone, and those that were deleted before they had one."""
+"""Garbage collection of pods whose node is gone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nodesmith_cli.local.cluster.controller import Controller
 from nodesmith_cli.local.cluster.mirrors import Mirrors
 from nodesmith_cli.local.cluster.podfacts import is_over, node_name
 
-QUARANTINE_SECONDS = 40.0  # how long a node must be gone before its pods follow
+QUARANTINE_SECONDS = 40.0  # how long a node must be gone before its pods are removed
 
 
 class PodGarbageCollection(Controller):

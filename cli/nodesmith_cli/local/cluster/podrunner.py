@@ -1,4 +1,4 @@
-"""The kubelet's part for pods: start them on ready nodes, let those that end end, finish deletions."""
+"""The kubelet's work on pods: start them on ready nodes, complete those that finish, carry out deletions."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ from nodesmith_cli.local.cluster.mirrors import Mirrors
 from nodesmith_cli.local.cluster.podfacts import is_leaving, is_over, node_name
 from nodesmith_cli.local.cluster.records import with_condition
 
-START_SECONDS = "local.nodesmith/start-seconds"  # annotation: how long a pod takes to be ready
-RUN_SECONDS = "local.nodesmith/run-seconds"  # annotation: how long a pod that may end runs
-STOP_SECONDS = "local.nodesmith/stop-seconds"  # annotation: how long a pod takes to stop, at most its grace
+START_SECONDS = "local.nodesmith/start-seconds"  # annotation: how long a pod takes to become ready
+RUN_SECONDS = "local.nodesmith/run-seconds"  # annotation: how long a pod runs that may finish
+STOP_SECONDS = (
+    "local.nodesmith/stop-seconds"  # annotation: how long a pod takes to stop, limited by its grace period
+)
 _FIRST_ADDRESS = int(IPv4Address("10.0.0.10"))
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long containers take, in the cluster's seconds."""
+    """How long containers take to start, run and stop, in seconds of the cluster."""
 
     start_seconds: float = 2.0
     run_seconds: float = 10.0
@@ -43,7 +45,7 @@ class Pace:
 class PodRunner(Controller):
     """Runs the pods that are bound to Ready nodes.
 
-    On any other node nothing happens, nor behind a kubelet that has died with its instance.
+    On any other node nothing happens, nor on one whose kubelet died with its instance.
     """
 
     def __init__(self, store: Store, mirrors: Mirrors, pace: Pace) -> None:
@@ -56,7 +58,7 @@ class PodRunner(Controller):
         mirrors[ATTACHMENTS].listen(self._touch_mounting)
 
     def reconcile(self, key: Key) -> bool:
-        """Bring one pod to its next state when the time for it has come."""
+        """Move one pod to its next state if that is due."""
         pod = self.mirrors.pods.get(key)
         node = self.mirrors.node(node_name(pod)) if pod is not None else None
         if pod is None or node is None or not is_true(node, "Ready"):
@@ -162,7 +164,7 @@ def _running(pod: View, now: datetime) -> Object:
 
 
 def _init_container(container: View, at: str) -> Object:
-    if container.get("restartPolicy") == "Always":  # a sidecar: it keeps running
+    if container.get("restartPolicy") == "Always":  # a sidecar keeps running
         return _container(container, {"running": {"startedAt": at}}, ready=True)
     return _container(container, _terminated(at, at), ready=True)
 

@@ -19,7 +19,7 @@ from nodesmith_cli.local.apiserver.store import Store
 def record(
     store: Store, obj: View, component: str, reason: str, message: str, *, warning: bool = False
 ) -> None:
-    """Write an Event about `obj`, or count it up when the same one stands there already."""
+    """Write an Event about `obj`, or increase the count of an equal one."""
     namespace = namespace_of(obj) or "default"
     mark = sha256(f"{dig(obj, 'metadata', 'uid')}{component}{reason}{message}".encode()).hexdigest()[:16]
     name, now = f"{name_of(obj)}.{mark}", timestamp(store.now())
@@ -45,7 +45,7 @@ def record(
 
 
 def with_condition(obj: View, condition: Object, now: str) -> list[Object]:
-    """Return status.conditions with `condition` set; its lastTransitionTime moves only when the status does."""
+    """Return status.conditions with `condition` set; lastTransitionTime changes only when the status does."""
     known = condition_of(obj, condition["type"])
     since = now
     if known is not None and known.get("status") == condition["status"]:

@@ -1,4 +1,4 @@
-"""Nodes as a kubelet makes them: register once, then renew a lease."""
+"""Nodes as a kubelet creates them: registered once, then kept alive by a lease."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ LEASE_SECONDS = 40
 
 
 def register_node(store: Store, node: Object) -> View:
-    """Create a Node as a kubelet does: spec, labels and status at once, then its lease.
+    """Create a Node as a kubelet does, with spec, labels and status at once, then its lease.
 
-    A node that exists already gets the status and the labels; its spec stays. Raises ApiError 400 or 422.
+    An existing node gets the status and the labels; its spec stays. Raises ApiError 400 or 422.
     """
     name = name_of(node)
     if store.find("nodes", name) is None:
@@ -29,7 +29,7 @@ def register_node(store: Store, node: Object) -> View:
 
 
 def heartbeat(store: Store, names: Iterable[str]) -> None:
-    """Renew the leases of nodes that live; nodes that do not exist are passed over."""
+    """Renew the leases of nodes; names of nodes that do not exist are ignored."""
     renewed = micro_timestamp(store.now())
     for name in names:
         node = store.find("nodes", name)

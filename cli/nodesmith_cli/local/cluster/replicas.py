@@ -1,4 +1,4 @@
-"""Pods from templates, and which of them to give up first: what all workload controllers share."""
+"""Helpers for all workload controllers: pods from templates, surplus pods, statuses."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def template_hash(template: View) -> str:
-    """Return ten characters that stand for a pod template."""
+    """Return a hash of a pod template, ten characters long."""
     digest = sha256(json.dumps(template, sort_keys=True).encode()).digest()
     return "".join(_SAFE[byte % len(_SAFE)] for byte in digest[:10])
 
 
 def owner_reference(owner: View) -> Object:
-    """Return the reference by which `owner` controls what it makes."""
+    """Return the owner reference with which `owner` controls its dependents."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -41,7 +41,7 @@ def owner_reference(owner: View) -> Object:
 def pod_from(
     owner: View, template: View, *, name: str = "", labels: Mapping[str, str] | None = None
 ) -> Object:
-    """Return a pod of the template; without a name the server makes one up from the owner's."""
+    """Return a pod from the template; without `name`, the server generates one from the owner's name."""
     given = template.get("metadata") or {}
     metadata: Object = {
         "namespace": owner["metadata"]["namespace"],
@@ -55,7 +55,7 @@ def pod_from(
 
 
 def create_pod(store: Store, owner: View, pod: Object) -> bool:
-    """Create a pod and tell; an Event says why where the server refuses it."""
+    """Create a pod and return whether that succeeded. An Event records the reason for a refusal."""
     kind = f"{owner['kind'].lower()}-controller"
     try:
         created = store.create("pods", pod)
@@ -67,14 +67,17 @@ def create_pod(store: Store, owner: View, pod: Object) -> bool:
 
 
 def delete_pod(store: Store, owner: View, pod: View) -> None:
-    """Delete a pod that is one too many."""
+    """Delete a surplus pod and write an Event."""
     store.delete("pods", name_of(pod), pod["metadata"]["namespace"])
     kind = f"{owner['kind'].lower()}-controller"
     record(store, owner, kind, "SuccessfulDelete", f"Deleted pod: {name_of(pod)}")
 
 
 def surplus(pods: Iterable[View], count: int) -> list[View]:
-    """Return the `count` pods to delete first: unbound, pending, not ready, cheap by annotation, youngest."""
+    """Return the `count` pods to delete first.
+
+    The order is unbound, pending, not ready, low deletion cost (an annotation), youngest.
+    """
 
     def order(pod: View) -> tuple[object, ...]:
         cost = dig(pod, "metadata", "annotations", "controller.kubernetes.io/pod-deletion-cost") or "0"
@@ -86,7 +89,7 @@ def surplus(pods: Iterable[View], count: int) -> list[View]:
 
 
 def share(value: object, of: int, *, up: bool) -> int:
-    """Return an IntOrString as a number: a percentage is taken of `of` and rounded up or down."""
+    """Return an IntOrString as a number: a percentage refers to `of` and is rounded up or down."""
     if isinstance(value, str) and value.endswith("%"):
         exact = of * int(value[:-1]) / 100
         return ceil(exact) if up else int(exact)
@@ -94,7 +97,7 @@ def share(value: object, of: int, *, up: bool) -> int:
 
 
 def owner_key(mirrors: Mirrors, kind: str, resource: str, pod: View | None) -> tuple[str, str] | None:
-    """Return the key of the `kind` that controls the pod, if it is still there."""
+    """Return the key of the pod's controller if it is of `kind` and still exists, else None."""
     owner = controller_of(pod) if pod is not None else None
     if owner is None or pod is None or owner.get("kind") != kind:
         return None
@@ -104,7 +107,7 @@ def owner_key(mirrors: Mirrors, kind: str, resource: str, pod: View | None) -> t
 
 
 def set_status(store: Store, resource: str, obj: View, status: Object) -> bool:
-    """Write the status if it says something new."""
+    """Write the status if it differs from the current one, and return whether it did."""
     full = {**(obj.get("status") or {}), **status, "observedGeneration": obj["metadata"].get("generation", 0)}
     if full == obj.get("status"):
         return False

@@ -1,4 +1,4 @@
-"""ReplicaSets: as many pods as asked for."""
+"""ReplicaSets: keep the desired number of pods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KIND = "replicasets.apps"
 
 
 class ReplicaSets(Controller):
-    """Creates and deletes pods until their number is right, and counts them."""
+    """Creates and deletes pods to reach the desired number, and counts them."""
 
     def __init__(self, store: Store, mirrors: Mirrors) -> None:
         super().__init__(store, mirrors)
@@ -29,7 +29,7 @@ class ReplicaSets(Controller):
         mirrors["pods"].listen(self._touch_owner)
 
     def reconcile(self, key: Key) -> bool:
-        """Bring the number of pods closer to what is asked."""
+        """Bring the number of pods closer to the desired one."""
         replica_set = self.mirrors[_KIND].objects.get(key)
         if replica_set is None:
             return False

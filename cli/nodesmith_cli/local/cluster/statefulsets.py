@@ -1,4 +1,4 @@
-"""StatefulSets: pods with numbers, made upwards and given up downwards."""
+"""StatefulSets: numbered pods, created in ascending and deleted in descending order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HASH = "controller-revision-hash"
 
 
 class StatefulSets(Controller):
-    """Keeps pods 0 … replicas-1; one after the other unless the policy is Parallel."""
+    """Keeps pods 0 … replicas-1, one after the other unless the policy is Parallel."""
 
     def __init__(self, store: Store, mirrors: Mirrors) -> None:
         super().__init__(store, mirrors)
@@ -30,7 +30,7 @@ class StatefulSets(Controller):
         mirrors["pods"].listen(self._touch_owner)
 
     def reconcile(self, key: Key) -> bool:
-        """Bring one StatefulSet a step forward."""
+        """Advance one StatefulSet."""
         stateful = self.mirrors[_KIND].objects.get(key)
         if stateful is None or "deletionTimestamp" in stateful["metadata"]:
             return False

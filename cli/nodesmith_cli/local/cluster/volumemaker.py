@@ -1,7 +1,7 @@
-"""Volumes for claims that wait for their first consumer, in the zone of the node that it got.
+"""Volumes for claims that wait for their first consumer, in the zone of that pod's node.
 
-Plays the volume binder and the CSI driver's provisioner: a volume is made when a pod that mounts the claim has been
-bound, and goes with its claim.
+Imitates the volume binder and the CSI driver's provisioner: a volume is created after a pod that mounts the claim has
+been bound, and is deleted with its claim.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MADE = {"pv.kubernetes.io/provisioned-by": "local.nodesmith"}
 
 
 class VolumeMaker(Controller):
-    """Makes and removes PersistentVolumes; keys are those of claims."""
+    """Creates and deletes PersistentVolumes; keys are those of claims."""
 
     def __init__(self, store: Store, mirrors: Mirrors) -> None:
         super().__init__(store, mirrors)
@@ -30,7 +30,7 @@ class VolumeMaker(Controller):
         mirrors[CLAIMS].listen(self._claim_changed)
 
     def reconcile(self, key: Key) -> bool:
-        """Make the volume of one claim, when it is known where."""
+        """Create the volume of one claim if its node is known."""
         claim, node = self.mirrors[CLAIMS].objects.get(key), self.mirrors.node(self._chosen.get(key, ""))
         if claim is None or node is None or dig(claim, "spec", "volumeName"):
             return False

@@ -1,7 +1,7 @@
 """A real Kubernetes control plane on loopback: etcd, API server, controllers, scheduler, and kwok's kubelets.
 
-`find_binaries` finds the programs, or builds them from the Go modules of a checkout; `ControlPlane` runs them, with
-certificates, ports and a folder of its own, and takes them all along when it ends, however it ends.
+`find_binaries` finds the programs, or builds them from the Go modules of a checkout. `ControlPlane` runs them with its
+own certificates, ports and folder, and ends them when it ends, even if it is killed.
 """
 
 from nodesmith_cli.local.controlplane.authenticator import User

@@ -1,4 +1,4 @@
-"""`python -m nodesmith_cli.local.controlplane` finds the programs, or builds them, and says where they are."""
+"""`python -m nodesmith_cli.local.controlplane` finds or builds the programs, and prints their folder."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Who may reach the API server: tokens, and the kubeconfigs that carry them."""
+"""Access to the API server: tokens, and the kubeconfigs that contain them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def kubeconfig(url: str, ca_bundle: str, token: str) -> dict[str, Any]:
 
 
 def write_access(folder: Path, url: str, admin_token: str, webhook: dict[str, Any]) -> None:
-    """Write tokens.csv, as kube-apiserver reads it, a kubeconfig for each of its users, and the webhook's.
+    """Write tokens.csv for kube-apiserver, a kubeconfig for each of its users, and the webhook's kubeconfig.
 
-    The certificates are in the folder already.
+    The folder must already contain the certificates.
     """
     users = {
         "admin": ("nodesmith-local", MASTERS, admin_token),

@@ -1,4 +1,4 @@
-"""Who is behind a bearer token that Kubernetes itself does not know: asked as EKS asks, by a TokenReview webhook."""
+"""Authentication of bearer tokens that Kubernetes does not know, by a TokenReview webhook as on EKS."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Authenticate = Callable[[str], User | None]
 
 
 def nobody(token: str) -> User | None:
-    """Know no token."""
+    """Accept no token."""
     del token
     return None
 
 
 def review(request: dict[str, Any], authenticate: Authenticate) -> dict[str, Any]:
-    """Answer a TokenReview."""
+    """Return the answer to a TokenReview."""
     user = authenticate(request["spec"].get("token") or "")
     known = {"user": {"username": user.name, "groups": list(user.groups)}} if user else {}
     return {
@@ -41,13 +41,13 @@ def review(request: dict[str, Any], authenticate: Authenticate) -> dict[str, Any
 
 
 class Authenticator:
-    """Serves TokenReviews on loopback for as long as the context lasts. `authenticate` is called by several threads."""
+    """Serves TokenReviews on loopback while the context lasts. Several threads call `authenticate`."""
 
     def __init__(self, authenticate: Authenticate) -> None:
         self._http = _Http(authenticate)
 
     def kubeconfig(self) -> dict[str, Any]:
-        """Return the file by which kube-apiserver finds its webhook."""
+        """Return the kubeconfig with which kube-apiserver finds its webhook."""
         url = f"http://127.0.0.1:{self._http.server_address[1]}/"
         return {
             "apiVersion": "v1",
@@ -77,7 +77,7 @@ class _Http(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing when kube-apiserver is gone; anything else is a bug of `authenticate` and is shown."""
+        """Ignore that kube-apiserver has gone; show any other error, since it is a bug in `authenticate`."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -98,4 +98,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(answer)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 the base class's name
-        """Keep quiet: kube-apiserver logs what it asks."""
+        """Log nothing, since kube-apiserver logs its requests."""

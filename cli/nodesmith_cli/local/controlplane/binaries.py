@@ -1,4 +1,4 @@
-"""Where the programs come from: a folder that the user names, or the Go module of the checkout."""
+"""Source of the control plane's programs: a folder that the user names, or the checkout's Go module."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _CHECKOUT = Path(__file__).parents[4]
 
 
 def find_binaries(tell: Callable[[str], None] = print, checkout: Path = _CHECKOUT) -> Path:
-    """Return the folder that holds all programs; `tell` hears what is built when some have to be.
+    """Return the folder that holds all programs; `tell` receives progress messages while they are built.
 
-    The environment's KUBEBUILDER_ASSETS names a folder that has them (envtest's convention: then nothing is built).
-    Raises Rejected with what to install, or to set, where they can be neither found nor built.
+    The environment variable KUBEBUILDER_ASSETS names a folder that has them (envtest's convention); then nothing is
+    built. Raises Rejected with the remedy if they can be neither found nor built.
     """
     assets = os.environ.get(ASSETS)
     if assets:
@@ -26,7 +26,7 @@ def find_binaries(tell: Callable[[str], None] = print, checkout: Path = _CHECKOU
     modules = checkout / "tests" / "e2e" / "controlplane"
     if not (modules / "go.mod").is_file():
         raise Rejected(
-            f"a real control plane is built from a checkout of nodesmith, and this is an installed package: "
+            f"a real control plane is built from a checkout of nodesmith, but this is an installed package: "
             f"run it from a checkout, or set {ASSETS} to a folder with {', '.join(PROGRAMS)}"
         )
     build = Build(modules, checkout / "build" / "controlplane", PROGRAMS)
@@ -38,7 +38,7 @@ def _complete(folder: Path) -> Path:
     missing = [name for name in PROGRAMS if not os.access(folder / name, os.X_OK)]
     if missing:
         raise Rejected(
-            f"{ASSETS}={folder}: lacks {', '.join(missing)}: add what is missing (executable), "
+            f"{ASSETS}={folder}: lacks {', '.join(missing)}: add the missing programs (executable), "
             f"or unset {ASSETS} to have all of them built with Go"
         )
     return folder.resolve()

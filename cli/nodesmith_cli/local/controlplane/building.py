@@ -1,4 +1,4 @@
-"""Builds the programs with Go: once, again when their module changes, and never so that half of one is run."""
+"""Build of the programs with Go: once, and again when their module changes; never leaves a partial result."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ from nodesmith.errors import Rejected
 Tell = Callable[[str], None]
 _BINARY = "controlplane"
 _SOURCES = ("go.mod", "go.sum", "main.go")
-# Symbols for a debugger are left out when linking (-s -w), so none are made: a sixth of the time, a fifth of the disk.
+# Debugger symbols are dropped when linking (-s -w), so none are generated. That saves a sixth of the time and a fifth
+# of the disk space.
 _FLAGS = ("-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false")
-# No C compiler is asked for. Go's compilers live too briefly for collecting garbage to pay (a tenth of the time).
+# No C compiler is needed. Go's compiler processes are too short-lived for garbage collection to pay; turning it off
+# saves a tenth of the time.
 _ENVIRONMENT = {"CGO_ENABLED": "0", "GOGC": "off", "GOMEMLIMIT": "2GiB"}
 _KUBERNETES = re.compile(r"^\s*k8s\.io/kubernetes v((\d+)\.(\d+)\.\S+)", re.MULTILINE)
 _GO = re.compile(r"^go (\S+)", re.MULTILINE)
@@ -36,14 +38,14 @@ _SPACE = "about 5 GB are needed: 1 for Go's module cache, 2.6 for its build cach
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """The Go module, the folder for what is built of them, and the names that this is called by."""
+    """The Go module, the output folder, and the names of the programs."""
 
     modules: Path
     folder: Path
     programs: tuple[str, ...]
 
     def make(self, tell: Tell) -> None:
-        """Build unless what is there is current. Raises Rejected with what to install, or the end of Go's output."""
+        """Build unless the output is current. Raises Rejected with what to install, or with the end of Go's output."""
         if self.is_current():
             return
         go = self._go()
@@ -57,7 +59,7 @@ class Build:
             raise Rejected(f"{self.folder}: {error.strerror}{needed}, {_INSTEAD}") from None
 
     def is_current(self) -> bool:
-        """Return whether all programs are there, built of the module as it is now."""
+        """Return whether all programs exist and were built from the module as it is now."""
         there = all(os.access(self.folder / name, os.X_OK) for name in self.programs)
         return there and self._stamp.is_file() and self._stamp.read_text() == self._wanted()
 
@@ -66,17 +68,17 @@ class Build:
         return self.folder / "stamp"
 
     def _wanted(self) -> str:
-        """Identify what the programs are built of."""
+        """Return a hash of the programs' sources and flags."""
         digest = hashlib.sha256(" ".join((*_FLAGS, *_ENVIRONMENT.values(), self._link_flags())).encode())
         for name in _SOURCES:
             digest.update(name.encode() + b"\0" + (self.modules / name).read_bytes())
         return digest.hexdigest() + "\n"
 
     def _link_flags(self) -> str:
-        """Without symbols; with Kubernetes' version, which it would not know of itself."""
+        """Return linker flags that omit symbols and set Kubernetes' version, which the build lacks."""
         found = _KUBERNETES.search((self.modules / "go.mod").read_text())
         if found is None:
-            raise Rejected(f"{self.modules / 'go.mod'}: requires no k8s.io/kubernetes: restore the file")
+            raise Rejected(f"{self.modules / 'go.mod'}: does not require k8s.io/kubernetes: restore the file")
         version, major, minor = found.groups()
         told = {
             "gitVersion": f"v{version}",
@@ -87,14 +89,14 @@ class Build:
         return " ".join(("-s -w", *(f"-X {_VERSIONS}.{name}={value}" for name, value in told.items())))
 
     def _go(self) -> str:
-        """Find a Go that is new enough."""
+        """Return the path of a Go that is new enough. Raises Rejected."""
         needed = _GO.search((self.modules / "go.mod").read_text())
         version = needed.group(1) if needed else ""
         remedy = f"install Go {version} or newer (https://go.dev/dl), {_INSTEAD}"
         go = shutil.which("go")
         if go is None:
-            raise Rejected(f"a real control plane is built with Go, and there is none: {remedy}")
-        # Run beside go.mod, where a Go that can fetch the version asked for says that one's number.
+            raise Rejected(f"a real control plane is built with Go, which is not installed: {remedy}")
+        # Run beside go.mod: there, a Go that can download the required version reports that version.
         asked = subprocess.run(  # noqa: S603 the command is ours
             [go, "env", "GOVERSION"], cwd=self.modules, capture_output=True, text=True, check=False
         )
@@ -127,7 +129,7 @@ class Build:
         unfinished.replace(self._stamp)
 
     def _compile(self, go: str, tell: Tell) -> None:
-        """Build the one binary under another name, then give it its own, so that it is whole or not there."""
+        """Build the binary under a temporary name, then rename it, so that it is complete or absent."""
         unfinished = self.folder / f".{_BINARY}"
         output = ["-o", str(unfinished.absolute())]
         command = [go, "build", *_FLAGS, *output, f"-ldflags={self._link_flags()}", "."]
@@ -159,7 +161,7 @@ def _running(command: list[str], folder: Path, output: object) -> Iterator[subpr
         yield process
     finally:
         if process.poll() is None:
-            process.send_signal(signal.SIGINT)  # upon which Go ends its compilers too
+            process.send_signal(signal.SIGINT)  # Go then ends its compilers too
             process.wait()
 
 

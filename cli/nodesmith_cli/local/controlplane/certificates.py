@@ -1,4 +1,4 @@
-"""One certificate authority, one serving certificate for all programs, and the key of service accounts' tokens."""
+"""Certificates: an authority, one serving certificate for all programs, and the key for service account tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _VALID = timedelta(days=365)
 
 
 def write_certificates(folder: Path) -> None:
-    """Write ca.crt, ca.key, serving.crt, serving.key, accounts.key and accounts.pub, as PEM, for their owner only."""
+    """Write ca.crt, ca.key, serving.crt, serving.key, accounts.key and accounts.pub.
+
+    The files are PEM, readable by their owner only.
+    """
     authority, serving, accounts = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nodesmith-local")])
     ca = (
@@ -65,7 +68,7 @@ def _certificate(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))  # for clients whose clock is a little behind
+        .not_valid_before(now - timedelta(minutes=5))  # for clients whose clock is slightly behind
         .not_valid_after(now + _VALID)
     )
 

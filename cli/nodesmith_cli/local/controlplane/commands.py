@@ -1,4 +1,4 @@
-"""The command lines of the programs, and the files that these name."""
+"""The command lines of the programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PODS = "10.244.0.0/16"
 
 
 def etcd(folder: Path, ports: Ports) -> list[str]:
-    """It never waits for the disk: what it holds is not to survive the machine."""
+    """Return etcd's command line. It does not fsync, since its data need not survive a crash of the machine."""
     clients, peers = f"http://127.0.0.1:{ports.etcd}", f"http://127.0.0.1:{ports.peers}"
     return [
         f"--data-dir={folder}",
@@ -30,11 +30,14 @@ def etcd(folder: Path, ports: Ports) -> list[str]:
 
 
 def apiserver(folder: Path, ports: Ports) -> list[str]:
-    """Authorisation as on EKS. Tokens that it does not know are the webhook's, and asked about again every second."""
+    """Return kube-apiserver's command line, with the authorization modes of EKS.
+
+    The webhook authenticates unknown tokens; its answers are cached for one second.
+    """
     return [
         f"--etcd-servers=http://127.0.0.1:{ports.etcd}",
         f"--secure-port={ports.apiserver}",
-        # What `kubernetes` the Service leads to; nobody runs inside the cluster who could use it.
+        # The endpoint of the Service `kubernetes`; nothing runs inside the cluster that could use it.
         "--advertise-address=192.0.2.2",
         "--endpoint-reconciler-type=none",
         "--service-account-issuer=https://kubernetes.default.svc",
@@ -58,7 +61,7 @@ def apiserver(folder: Path, ports: Ports) -> list[str]:
 
 
 def controllers(folder: Path, ports: Ports) -> list[str]:
-    """All controllers that are on by default, signing of certificates included."""
+    """Return kube-controller-manager's command line, with all default controllers, certificate signing included."""
     return [
         f"--secure-port={ports.controllers}",
         "--use-service-account-credentials=true",
@@ -72,14 +75,14 @@ def controllers(folder: Path, ports: Ports) -> list[str]:
 
 
 def scheduler(folder: Path, ports: Ports) -> list[str]:
-    """The default profile."""
+    """Return kube-scheduler's command line, with the default profile."""
     return [f"--secure-port={ports.scheduler}", *_client(folder / "scheduler.kubeconfig"), *_serving(folder)]
 
 
 def kwok(folder: Path, ports: Ports) -> list[str]:
-    """Kubelets of the nodes that are labelled as fake: leases, and pods by the stages of stages.yaml.
+    """Return kwok's command line: it runs nodes with the label `FAKE_NODES` and their pods by stages.yaml.
 
-    A label, not an annotation: with that, kwok overlooks nodes that get it after they are made.
+    Nodes are selected by label because kwok overlooks nodes that get the annotation after their creation.
     """
     return [
         f"--kubeconfig={folder / 'kwok.kubeconfig'}",
@@ -107,7 +110,7 @@ def _client(kubeconfig: Path) -> list[str]:
         f"--kubeconfig={kubeconfig}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
-        "--leader-elect=false",  # nobody stands for election against it
+        "--leader-elect=false",  # it is the only candidate
         "--kube-api-qps=200",
         "--kube-api-burst=400",
     ]

@@ -1,4 +1,4 @@
-"""The folder of one control plane: nobody else's meanwhile, and nothing of an earlier run in it."""
+"""The folder of one control plane: used exclusively, and emptied of earlier runs."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from pathlib import Path
 
 from nodesmith.errors import Rejected
 
-_MARK = "nodesmith-control-plane"  # names a folder as ours, and is locked while it is in use
+_MARK = "nodesmith-control-plane"  # marks the folder as a control plane's, and is locked while in use
 
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Have a folder for oneself, empty.
+    """Use a folder exclusively during the block, emptied of an earlier control plane's files.
 
-    What an earlier control plane left is removed. Raises Rejected for a folder in use, and for one with anything else
-    in it.
+    Raises Rejected for a folder in use, and for one that contains other files.
     """
     mark = folder / _MARK
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not mark.exists() and any(folder.iterdir()):
             raise Rejected(
-                f"{folder}: holds other files and is left alone: name another folder, or an empty one"
+                f"{folder}: contains other files and stays untouched: name another folder, or an empty one"
             )
         lock = mark.open("a")
     except OSError as error:

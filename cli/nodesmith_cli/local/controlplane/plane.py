@@ -1,4 +1,4 @@
-"""The control plane: what is started in which order, when it is ready, and how others reach it."""
+"""The control plane: order of start, readiness, and access."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _PORT_TAKEN = "address already in use"
 
 
 class ControlPlane:
-    """A context manager. Inside it the API server answers at `url`, and all that comes with it is at work.
+    """A running control plane. Inside the context, the API server answers at `url` and all other programs run.
 
-    `binaries` holds the programs, `folder` (new, empty, or an earlier control plane's) will hold logs, certificates and
-    kubeconfigs. `port` is the API server's, 0 for any. `authenticate` is asked about bearer tokens that Kubernetes does
-    not know. `data` is etcd's folder, which it finds as an earlier control plane has left it, or makes, and leaves
-    behind; without it what it holds goes at the end. `stage` wraps each part of the start. Raises Rejected for a folder
-    or port that cannot be had, and when a program ends that should run.
+    `binaries` holds the programs. `folder` (new, empty, or an earlier control plane's) receives logs, certificates and
+    kubeconfigs. `port` is the API server's, 0 for any. `authenticate` decides on bearer tokens that Kubernetes does not
+    know. `data` is etcd's folder; etcd uses an earlier control plane's data there, or creates it, and leaves it behind.
+    Without `data`, etcd's data is deleted at the end. `stage` wraps each part of the start. Raises Rejected for a
+    folder or port that is not available, and when a program ends unexpectedly.
     """
 
     def __init__(
@@ -60,22 +60,22 @@ class ControlPlane:
 
     @property
     def url(self) -> str:
-        """The base URL, without a slash at the end."""
+        """The base URL, without a trailing slash."""
         return f"https://127.0.0.1:{self._ports.apiserver}"
 
     @property
     def ca_bundle(self) -> str:
-        """The certificate authority's certificate, PEM in base64, as EKS gives it."""
+        """The certificate authority's certificate, PEM in base64, as EKS returns it."""
         return ca_bundle(self.folder)
 
     def kubeconfig(self) -> dict[str, Any]:
-        """Return the administrator's kubeconfig, ready to be written as JSON or YAML."""
+        """Return the administrator's kubeconfig, to be written as JSON or YAML."""
         return kubeconfig(self.url, self.ca_bundle, self.admin_token)
 
     def kubectl(
         self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl, as the administrator where no kubeconfig is given; whether it succeeded is in the result."""
+        """Run kubectl, by default as the administrator; the result tells whether it succeeded."""
         return subprocess.run(  # noqa: S603 the program is kubectl, the arguments the caller's
             [self._binaries / "kubectl", *arguments],
             input=stdin,
@@ -91,17 +91,17 @@ class ControlPlane:
         )
 
     def restart_api_server(self, away_seconds: float = 0.0) -> None:
-        """Kill the API server, leave it away for a time, start it again at the same port, wait until it is ready."""
+        """Kill the API server, wait, start it again at the same port, and wait until it is ready."""
         self.kill_api_server()
         time.sleep(away_seconds)
         self.start_api_server()
 
     def kill_api_server(self) -> None:
-        """Kill the API server, and no other program."""
+        """Kill the API server only."""
         self._processes["kube-apiserver"].kill()
 
     def start_api_server(self) -> None:
-        """Start the API server that was killed again, at the same port, and wait until it is ready."""
+        """Start a killed API server again at the same port, and wait until it is ready."""
         self._run("kube-apiserver", commands.apiserver(self.folder, self._ports))
         self._wait(self._apiserver_probes())
 
@@ -116,7 +116,7 @@ class ControlPlane:
             except Died as error:
                 if _PORT_TAKEN not in error.log:
                     raise
-                self._stop()  # somebody was quicker to have a port that had been free: once more, with others
+                self._stop()  # another process took a port that had been free; try once more with other ports
                 self._start(authenticator)
             self._stack = stack.pop_all()
         self.started_in_seconds = time.monotonic() - began
@@ -159,7 +159,7 @@ class ControlPlane:
         wait_until_ready(probes, self._processes.values(), self.folder / "ca.crt")
 
     def _stop(self) -> None:
-        """End what was started last first; keep its logs, not its data, unless that has a folder of its own."""
+        """End the programs in reverse order of their start; keep logs, and data only in a folder of its own."""
         while self._processes:
             self._processes.popitem()[1].stop()
         shutil.rmtree(self.folder / "etcd", ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Ports of loopback: all programs' at once, so that no two get the same."""
+"""Loopback ports, chosen for all programs at once, so that no two programs get the same."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 from nodesmith.errors import Rejected
 
-# Below those that outgoing connections start from (32768 on Linux): else, while the API server is away, a client that
-# knocks at its port may be given that very port to knock from, find itself there, and keep the server from coming back.
+# Below the range of outgoing connections (from 32768 on Linux). Otherwise, while the API server is away, a client that
+# connects to its port may get that same port as its source, connect to itself, and keep the server from coming back.
 _RANGE = (20_000, 32_000)
 _TRIES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """One for each that listens."""
+    """One port for each listener."""
 
     apiserver: int
     etcd: int
@@ -28,7 +28,7 @@ class Ports:
 
 
 def free_ports(apiserver: int = 0) -> Ports:
-    """Choose free ports, the API server's own where 0. Raises Rejected where that one cannot be had."""
+    """Choose free ports, for the API server only if `apiserver` is 0. Raises Rejected if its port is not available."""
     with ExitStack() as stack:
         try:
             first = _bound(stack, apiserver) if apiserver else _any(stack)

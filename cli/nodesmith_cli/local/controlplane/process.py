@@ -1,4 +1,4 @@
-"""A program that runs beside us, writes a log, and ends when we do, even when we are killed."""
+"""A child process with a log that ends when this process ends, even if this one is killed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from nodesmith.errors import Rejected
 _LOG_LINES = 12
 _STOP_SECONDS = 4.0
 _GO = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
-"""Garbage is collected when four times as much has come as lives, and sooner where memory nears the limit."""
-# The program's process group holds a second process, which waits on a pipe that only we can write to. When the pipe
-# ends, by our doing or our death, it kills the group. Linux has a signal for a parent's death, but the parent that it
-# means is the thread that forked, and asking for it takes Python code between fork and exec.
+"""Collect garbage when the heap has grown by four times its live size, and sooner near the memory limit."""
+# The program's process group contains a second process, which waits on a pipe that only this process can write to. When
+# the pipe closes, deliberately or by this process's death, it kills the group. Linux has a signal for a parent's death,
+# but it refers to the thread that forked, and requesting it takes Python code between fork and exec.
 _LIFELINE = 'exec 3<&0 </dev/null; (read -r _ <&3; kill -KILL 0) & exec 3<&-; exec "$@"'
 
 
 def on_a_lifeline(command: Sequence[str | Path]) -> list[str]:
-    """Return a command for a session of its own that ends when its standard input, a pipe from us, does."""
+    """Return a command for a session of its own that ends when its standard input, a pipe from this process, closes."""
     return ["/bin/sh", "-c", _LIFELINE, Path(command[0]).name, *map(str, command)]
 
 
 class Died(Rejected):
-    """A program ended that should run. The message has the end of its log; so has `log`."""
+    """A program ended unexpectedly. The message contains the end of its log; `log` is the whole log."""
 
     def __init__(self, name: str, status: int, path: Path) -> None:
         self.log = path.read_text(encoding="utf-8", errors="replace")
@@ -35,10 +35,11 @@ class Died(Rejected):
 
 
 class Process:
-    """Starts `command` at once, in a session of its own, so that Ctrl-C reaches us first. Its log is appended to.
+    """Starts `command` at once in its own session, so that Ctrl-C reaches this process first, and appends to its log.
 
-    Of our environment it gets the PATH only: etcd, for one, reads settings from there. Its home is the log's folder.
-    It collects garbage less often than is Go's default, which takes a tenth of an API server's start.
+    Its environment contains only PATH, HOME (the log's folder) and Go's settings, since etcd, for one, reads settings
+    from the environment. It collects garbage less often than Go's default, which would take a tenth of an API server's
+    start.
     """
 
     def __init__(self, command: Sequence[str | Path], log: Path) -> None:
@@ -59,18 +60,18 @@ class Process:
         return self._popen.pid
 
     def check(self) -> None:
-        """Raise Died if it runs no more."""
+        """Raise Died if the program no longer runs."""
         status = self._popen.poll()
         if status is not None:
             raise Died(self.name, status, self._log)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the program."""
         self._popen.kill()
         self.stop()
 
     def stop(self) -> None:
-        """Ask it to end, wait a little, make it end; take everything of its process group along."""
+        """Terminate the program, kill it if it does not end in time, and end the rest of its process group."""
         self._popen.terminate()
         try:
             self._popen.wait(_STOP_SECONDS)

@@ -1,4 +1,4 @@
-"""Whether the programs are ready to be used, asked often."""
+"""Readiness of the programs, polled frequently."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LONGEST_SECONDS = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A URL that answers 200 when its program is ready; `token` is for those that ask who wants to know."""
+    """A URL that answers 200 when its program is ready; `token` is for URLs that require one."""
 
     url: str
     token: str = ""
 
 
 def wait_until_ready(probes: Sequence[Probe], processes: Collection[Process], authority: Path) -> None:
-    """Return when all probes have answered. Raises Died when a process ends, Rejected when it takes three minutes."""
+    """Return when all probes have answered. Raises Died if a process ends, Rejected after three minutes."""
     until = time.monotonic() + _LONGEST_SECONDS
     left: Iterable[Probe] = probes
     while left := [probe for probe in left if not _answers(probe, authority)]:

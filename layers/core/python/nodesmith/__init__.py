@@ -1,7 +1,7 @@
-"""nodesmith: nodes for pods that cannot be placed, at the lowest price there is.
+"""nodesmith: nodes for unschedulable pods, at the lowest available price.
 
-A door per concern, and imports go one way: runtime > adapters | controllers > effects > ports > decisions > model >
-errors. docs/architecture.md is the map.
+Each concern has one entry point. Imports go one way: runtime > adapters | controllers > effects > ports > decisions >
+model > errors. See docs/architecture.md.
 """
 
 __version__ = "0.1.0"

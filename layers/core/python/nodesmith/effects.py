@@ -1,6 +1,7 @@
-"""The place where commands become calls.
+"""Effects: the calls that carry out commands.
 
-Order is what keeps the promises. How a node is bought is `launcheffects`; everything else is here.
+The order of calls makes them safe to interrupt and repeat. `launcheffects` has the effects of launches; all other
+effects are here.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ from nodesmith.ports import Cloud, Cluster, Store
 
 
 def carry_out(command: Command, snapshot: Snapshot, store: Store, cloud: Cloud, cluster: Cluster) -> None:
-    """Carry out one lifecycle command. The cluster is told last, from what the ledger then holds.
+    """Carry out one lifecycle command. The cluster is updated last, from the new state of the ledger.
 
-    Raises Transient, and Conflict when the claim has moved on.
+    Raises Transient, and Conflict if the claim has changed.
     """
     match command:
         case Nominate() | ClearNominations():
@@ -78,22 +79,22 @@ def carry_out(command: Command, snapshot: Snapshot, store: Store, cloud: Cloud, 
 
 
 def show(claim: NodeClaim, cluster: Cluster) -> None:
-    """Have a claim's object say what the claim does.
+    """Write a claim's state to its NodeClaim object.
 
-    Where the claim's instance has been terminated, a missing object was let go of by another run, and stays away.
+    If the claim's instance has been terminated, a missing object was removed by another run and is not created again.
     """
     cluster.apply_nodeclaim(manifest(claim), create=not claim.is_instance_terminating)
 
 
 def begin_end(command: End, store: Store, cluster: Cluster) -> NodeClaim:
-    """Note that a claim's end has begun; give it as the ledger then holds it. Raises Conflict, Transient."""
+    """Record that a claim's end has begun, and return the claim as saved. Raises Conflict, Transient."""
     saved = store.save(command.claim)
     show(saved, cluster)
     return saved
 
 
 def carry_out_end(command: SingleEnding, store: Store, cluster: Cluster) -> None:
-    """Carry out one command of a claim's end. Raises Transient, and Conflict when the claim has moved on."""
+    """Carry out one command of a claim's end. Raises Transient, and Conflict if the claim has changed."""
     claim = command.claim
     match command:
         case Close():
@@ -107,16 +108,16 @@ def carry_out_end(command: SingleEnding, store: Store, cluster: Cluster) -> None
             _save_and_show(claim, store, cluster)
             if told := of_waiting(claim):
                 cluster.publish(told)
-        case TerminateInstances():  # EC2 has been asked: `terminate`
+        case TerminateInstances():  # `terminate` has already called EC2
             _save_and_show(claim, store, cluster)
         case _:
             assert_never(command)
 
 
 def release(command: Release, store: Store, cluster: Cluster) -> bool:
-    """Let go of what a claim has left, once its Node is gone; return whether that is so.
+    """Remove a claim's Node, then its object and ledger entry; return False while finalizers hold the Node.
 
-    Raises Transient, and Conflict when the claim has moved on.
+    Raises Transient, and Conflict if the claim has changed.
     """
     claim = command.claim
     held_by = cluster.release_node(command.node, claim.provider_id) if command.node else ()
@@ -133,26 +134,26 @@ def release(command: Release, store: Store, cluster: Cluster) -> bool:
 
 
 def evict(commands: Sequence[Evict], cluster: Cluster) -> Mapping[str, Eviction]:
-    """Evict the pods of all these claims, side by side; give what was answered, by pod.
+    """Evict the pods of all these claims concurrently, and return the results by pod.
 
-    Raises Transient once all have been tried.
+    Raises Transient after all have been tried.
     """
     return cluster.evict([pod for command in commands for pod in command.pods])
 
 
 def delete_pods(commands: Sequence[DeletePods], cluster: Cluster) -> None:
-    """Delete the pods of all these claims, side by side, and say so. Raises Transient once all have been tried."""
+    """Delete the pods of all these claims concurrently, and publish Events. Raises Transient after trying all."""
     answers = cluster.delete_pods([pod for command in commands for pod in command.pods])
     cluster.publish([told for c in commands for told in of_deletions(c.claim, c.pods, answers)])
 
 
 def terminate(commands: Sequence[TerminateInstances], cloud: Cloud) -> None:
-    """Terminate the instances of all these claims in one call. Raises Transient for those that EC2 will not end."""
+    """Terminate the instances of all these claims in one call. Raises Transient if EC2 refuses to terminate any."""
     cloud.terminate(sorted({instance for command in commands for instance in command.instances}))
 
 
 def collect(item: garbage.Garbage, store: Store, cloud: Cloud, cluster: Cluster) -> None:
-    """Carry out one deletion, each of which may be repeated. Raises Transient, and Conflict when a claim moved on."""
+    """Carry out one idempotent garbage collection command. Raises Transient, and Conflict if a claim has changed."""
     match item:
         case garbage.Terminate():
             cloud.terminate(item.instances)

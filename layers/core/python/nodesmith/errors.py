@@ -1,11 +1,11 @@
-"""Errors by what we do about them, never by what caused them.
+"""Errors, classified by how they are handled and not by what caused them.
 
 NodesmithError
-├── Rejected      the message or object is wrong and will stay wrong: count it, say why, acknowledge it
-├── Transient     the outside failed for now: raise, be redelivered, carry on from the committed intent
-└── Conflict      somebody decided first: look again
+├── Rejected      the message or object is wrong and will stay wrong: count it, log why, acknowledge it
+├── Transient     an external call failed for now: raise, be redelivered, continue from the committed intent
+└── Conflict      another run decided first: look again
 
-No capacity is not here: it is knowledge (`model.launches.NoCapacity`), recorded with a growing back-off.
+A lack of capacity is not an error but a result (`model.ec2.launches.NoCapacity`), recorded with a growing back-off.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Self
 
 
 class NodesmithError(Exception):
-    """Base of all errors that nodesmith raises on purpose."""
+    """Base class of all errors that nodesmith raises deliberately."""
 
 
 class Rejected(NodesmithError):
-    """Input that no retry can mend. The message names object, field, value and remedy."""
+    """Input that no retry can fix. The message names object, field, value and remedy."""
 
 
 class Transient(NodesmithError):
-    """A call that may succeed later: throttling, time-outs, 5xx. `code` is the provider's own word."""
+    """A call that may succeed later: throttling, timeouts, 5xx. `code` is the provider's error code."""
 
     def __init__(self, message: str, code: str = "") -> None:
         super().__init__(message)
@@ -33,15 +33,15 @@ class Transient(NodesmithError):
 
 
 class PutOff(Transient):
-    """What failed is tried again in seconds: whoever raises this has asked for it, and nobody else need."""
+    """A failure for which a retry within seconds is already scheduled, so that the caller need not schedule one."""
 
 
 class Conflict(NodesmithError):
-    """A conditional write lost: the state it was decided on is no longer the newest."""
+    """A conditional write failed, because the state that the decision was based on is no longer current."""
 
 
 class Failures:
-    """What failed for some of many, kept until all have had their turn: then its `with` block ends in Transient."""
+    """Collects the errors of a loop until all items have been tried. Its `with` block then raises Transient."""
 
     def __init__(self) -> None:
         self._told: list[str] = []
@@ -50,12 +50,12 @@ class Failures:
         return "; ".join(self._told)
 
     def add(self, error: NodesmithError, about: str = "") -> None:
-        """Keep an error; `about` names whose it is."""
+        """Add an error. `about` names the item that it belongs to."""
         self._told.append(f"{about}: {error}" if about else str(error))
 
     @contextmanager
     def of(self, about: str = "") -> Iterator[None]:
-        """Keep the Transient or Rejected that ends the block."""
+        """Add the Transient or Rejected that the block raises, if any."""
         try:
             yield
         except (Transient, Rejected) as error:

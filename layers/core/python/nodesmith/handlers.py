@@ -1,8 +1,8 @@
-"""Handlers: how an event with hints, which may be for several clusters, is worked off.
+"""Handlers: process events with hints, which may be for several clusters.
 
-Clusters are served one after another. What fails for one is tried again for that one alone, after a few seconds at
-first. The handler itself asks for that: Lambda would wait a minute before it runs a failed function again, and gives up
-after two more runs.
+Clusters are served one after another. If a cluster's run fails, it is retried for that cluster alone, first after a few
+seconds. The handler schedules the retry itself, because Lambda would wait a minute before it runs a failed function
+again, and gives up after two retries.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from nodesmith.telemetry import Telemetry
 Event = Mapping[str, Any]
 Handler = Callable[[Event, object], Mapping[str, Any] | None]
 Run = Callable[[], Report]
-"""One run for one cluster. Raises Rejected, or what has the run tried again."""
+"""One run for one cluster. Raises Rejected, or any other error to be retried."""
 MOST_CLUSTERS = 32
-"""whose parts a process keeps: those that it has served last"""
+"""maximum number of clusters whose parts a process keeps, those served most recently"""
 
 
 class Clusters:
-    """The clusters that this process has lately served, each with its run as `compose` makes it from its parts."""
+    """The clusters that this process served recently, each with its parts and the run that `compose` makes of them."""
 
     def __init__(self, parts: Parts, compose: Callable[[ClusterParts], Run]) -> None:
         self._parts, self._compose = parts, compose
         self._served: OrderedDict[str, tuple[ClusterParts, Run]] = OrderedDict()
 
     def of(self, cluster: str) -> tuple[ClusterParts, Run]:
-        """Return a cluster's parts and run; new ones where its registration has changed. Raises Rejected, Transient."""
+        """Return a cluster's parts and run, new ones if its registration has changed. Raises Rejected, Transient."""
         registration = self._parts.registrations.get(cluster)
         self._refuse_elsewhere(registration)
         served = self._served.get(cluster)
@@ -50,7 +50,7 @@ class Clusters:
         return served
 
     def _refuse_elsewhere(self, registration: Registration) -> None:
-        """Leave a cluster to the function that reaches its API server: its registration may just have changed."""
+        """Raise Rejected if, by a changed registration, another function reaches the cluster's API server."""
         here, concern = self._parts.settings.vpc_name, self._parts.concern
         there = function_vpc(concern, registration.reached_from)
         if here != there:
@@ -60,14 +60,14 @@ class Clusters:
 
 @dataclass(slots=True)
 class _Outcome:
-    """What became of an event: the hints that are to be tried again, and the errors of runs that failed."""
+    """The outcome of an event: the hints to retry, and the errors of failed runs."""
 
     again: list[Hint] = field(default_factory=list)
     errors: list[tuple[Telemetry, Exception]] = field(default_factory=list)
 
 
 def looking(parts: Parts, compose: Callable[[ClusterParts], Run]) -> Handler:
-    """Return the handler of a concern: one run answers all of a cluster's hints in an event."""
+    """Return the handler of a concern, which runs once for all of a cluster's hints in an event."""
     collect_seldom()
     clusters = Clusters(parts, compose)
 
@@ -84,7 +84,7 @@ def looking(parts: Parts, compose: Callable[[ClusterParts], Run]) -> Handler:
 
 
 def _by_cluster(parts: Parts, event: Event) -> list[Hint]:
-    """Read an event's hints, one for each cluster; a message that cannot be read is told of and dropped."""
+    """Return an event's hints, one for each cluster. A message that cannot be read is logged and dropped."""
     hints, faults = hints_of(event)
     for fault in faults:
         parts.telemetry.rejected(fault)
@@ -96,10 +96,10 @@ def _by_cluster(parts: Parts, event: Event) -> list[Hint]:
 
 
 def _handed_over(parts: Parts, clusters: Clusters, hint: Hint) -> bool:
-    """Hand a cluster's hint to the release on trial that is to serve it. False where this one serves it.
+    """Pass a hint on if a release on trial serves the cluster. Return False if this release serves it.
 
-    The concern counts as failing until that release records a run that succeeded: it may not even start. Where it
-    cannot be invoked, this release serves the cluster.
+    The concern counts as failing until the release on trial records a successful run, because that release may not even
+    start. If it cannot be invoked, this release serves the cluster.
     """
     try:
         if parts.alias != ALIAS or not parts.registrations.is_canary(hint.cluster):
@@ -108,13 +108,13 @@ def _handed_over(parts: Parts, clusters: Clusters, hint: Hint) -> bool:
         payload = hints_payload([hint])
         parts.invocations.invoke(parts.concern, parts.settings.vpc_name, payload, CANARY_ALIAS)
     except (Rejected, Transient):
-        return False  # what is wrong with the registration is told when the cluster is served
+        return False  # a wrong registration is reported when the cluster is served
     own.health.ran(False, {})
     return True
 
 
 def _serve(parts: Parts, clusters: Clusters, hint: Hint, outcome: _Outcome) -> None:
-    """Run once for a cluster, and note whether that is to be tried again."""
+    """Run once for a cluster, and add the hint to `outcome` if it must be retried."""
     telemetry, own, due = parts.telemetry.of(hint.cluster), None, None
     succeeded = False
     try:
@@ -131,7 +131,7 @@ def _serve(parts: Parts, clusters: Clusters, hint: Hint, outcome: _Outcome) -> N
         telemetry.rejected(str(error))
     except PutOff as error:
         telemetry.failed(error)
-    except Exception as error:  # noqa: BLE001 - tried again, or raised, once the other clusters are served
+    except Exception as error:  # noqa: BLE001 - retried, or raised, once the other clusters are served
         outcome.errors.append((telemetry, error))
         outcome.again.append(hint)
     finally:
@@ -140,9 +140,9 @@ def _serve(parts: Parts, clusters: Clusters, hint: Hint, outcome: _Outcome) -> N
 
 
 def _try_again(parts: Parts, outcome: _Outcome) -> None:
-    """Have what failed tried again after a while. Raises the first error where a hint has had its attempts.
+    """Schedule retries of what failed. Raises the first error if a hint has no attempts left.
 
-    Lambda then runs the function twice more, and keeps the event in the queue of dead letters.
+    Lambda then retries the function twice, and puts the event into the dead-letter queue.
     """
     for telemetry, error in outcome.errors:
         telemetry.failed(error)
@@ -156,11 +156,15 @@ def _try_again(parts: Parts, outcome: _Outcome) -> None:
         parts.delayed.put(DelayedInvocation(parts.concern, parts.settings.vpc_name, later), seconds)
     if given_up:
         clusters = ", ".join(hint.cluster for hint in given_up)
-        raise outcome.errors[0][1] if outcome.errors else Transient(f"a part fails every time for {clusters}")
+        raise (
+            outcome.errors[0][1]
+            if outcome.errors
+            else Transient(f"a part of the work fails in every run for {clusters}")
+        )
 
 
 def _record(parts: Parts) -> None:
-    """Record what was wrong with messages that are no cluster's."""
+    """Record the problems of messages that belong to no cluster."""
     symptoms = parts.telemetry.take_symptoms()
     if symptoms:
         parts.health.ran(False, symptoms)

@@ -1,8 +1,8 @@
-"""How a node is bought: the calls of a launch, in the order that survives a crash between any two of them.
+"""Effects of launches: the calls that buy nodes, in an order that survives a crash between any two of them.
 
-The intent is committed (`Store.commit`), EC2 is asked under a token made from the claim's name (`launch`), what EC2
-taught about capacity is kept, and last the claim moves on. A crash between any two leaves a pending claim, and asking
-again gives the same instance.
+First the intent is committed (`Store.commit`). Then EC2 is called with a client token derived from the claim's name
+(`launch`), what the response reveals about capacity is saved, and last the claim advances. A crash between any two of
+these leaves a pending claim, and repeating the call returns the same instance.
 """
 
 from __future__ import annotations
@@ -44,21 +44,22 @@ from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.ports import Cloud, Store
 
 _FIRST_BACKOFFS = {"InstanceProfileNameInvalid": timedelta(seconds=15)}
-"""A profile that has just been made is unknown to EC2 for some seconds."""
+"""EC2 does not know a newly created instance profile for some seconds."""
 
 INTERRUPTIONS = frozenset(Fate)
-"""Reasons of back-offs that only time mends."""
+"""Reasons of back-offs that only the passage of time ends."""
 TypeLookup = Callable[[str, str], InstanceType | None]
 
 ATTEMPTED_AT = "attemptedAt"
-"""In a claim's launch data: when EC2 was last about to be asked. Nobody else touches the claim for a while."""
+"""In a claim's launch data: when EC2 was last about to be called. No other run touches the claim for a while."""
 
 
 @dataclass(slots=True)
 class Settled:
-    """What became of launches, by claim name; `deferred` ones are to be repeated.
+    """The outcomes of launches, by claim name. `deferred` launches must be repeated.
 
-    `postponed` says, a sentence each, for which claims that were given up one had better wait before asking EC2 again.
+    `postponed` has a sentence for each claim that was given up for a reason after which EC2 should not be called again
+    immediately.
     """
 
     launched: list[str] = field(default_factory=list)
@@ -66,18 +67,18 @@ class Settled:
     deferred: list[Deferred] = field(default_factory=list)
     postponed: list[str] = field(default_factory=list)
     refused: set[tuple[str, OfferingKey, str]] = field(default_factory=set)
-    """offerings that EC2 would not launch from, each with the call (`LaunchRequest.call`) and EC2's word for it"""
+    """(call, offering, code) for each offering that EC2 did not launch: `LaunchRequest.call` and EC2's error code"""
     is_cut: bool = False
-    """that claims or nodes are left for another run, as they are more than one may ask EC2 for"""
+    """True if claims or nodes are left for another run because they exceed what one run may request"""
 
     @property
     def is_throttled(self) -> bool:
-        """Whether EC2 turned calls away, or threw them out inside: more of them would fare the same now."""
+        """True if EC2 refused or dropped calls, so that further calls would fail as well for now."""
         return bool(self.postponed) or any(deferred.nothing_begun for deferred in self.deferred)
 
 
 def intents(nodes: Sequence[PlannedNode], now: datetime) -> list[NodeClaim]:
-    """Return the claims of one commit as they are committed: with the very requests that EC2 will be asked."""
+    """Return the claims to commit, with the exact requests that EC2 will get."""
     requests = shared([node.request for node in nodes])
     return [
         replace(node.claim, launch={**request.to_item(), ATTEMPTED_AT: now.isoformat()})
@@ -86,7 +87,7 @@ def intents(nodes: Sequence[PlannedNode], now: datetime) -> list[NodeClaim]:
 
 
 def call_of(claim: NodeClaim) -> str:
-    """Return the name of the CreateFleet call that serves a pending claim, as `LaunchRequest.call` does."""
+    """Return the name of the CreateFleet call that serves a pending claim, like `LaunchRequest.call`."""
     fleet = fleet_of(claim.launch)
     return f"fleet/{fleet}" if fleet else claim.name
 
@@ -102,9 +103,9 @@ def launch(
     *,
     repeated: bool = False,
 ) -> Settled:
-    """Ask EC2 for the instances of committed claims and settle what it answers.
+    """Request the instances of committed claims from EC2, and settle the claims by the outcomes.
 
-    `types` gives an instance type by EC2NodeClass and name. `repeated` says that EC2 may have been asked before.
+    `types` looks up an instance type by EC2NodeClass and name. `repeated` is True if EC2 may have been called before.
     """
     settled = Settled()
     if not claims:
@@ -128,10 +129,10 @@ def launch(
 def adopt(
     claim: NodeClaim, instance: Instance, types: TypeLookup, ledger: Ledger, store: Store, now: datetime
 ) -> bool:
-    """Note a pending claim's instance, and return True; False where another claim has it and this one is given up.
+    """Record a pending claim's instance. Return False if another claim has it and this one is given up.
 
-    Claims of a fleet get their instances by one rule, so this cannot happen while EC2 keeps its client tokens. If it
-    happens all the same, what is left without a claim is garbage collection's. Raises Conflict.
+    Claims of a fleet get their instances by one rule, so this cannot happen while EC2 remembers its client tokens. If
+    it happens anyway, garbage collection handles an instance that is left without a claim. Raises Conflict.
     """
     if any(other.instance_id == instance.id and other.name != claim.name for other in ledger.claims):
         store.save(claim.given_up("InstanceTaken", f"another NodeClaim has instance {instance.id}", now))
@@ -141,7 +142,7 @@ def adopt(
 
 
 def _learn(outcomes: Collection[LaunchOutcome], ledger: Ledger, store: Store, now: datetime) -> None:
-    """Keep what the answers say of capacity, before any claim moves on."""
+    """Save what the outcomes reveal about capacity, before any claim advances."""
     short = backoffs(outcomes, ledger, now)
     if short:
         store.save_unavailable(short)
@@ -149,7 +150,7 @@ def _learn(outcomes: Collection[LaunchOutcome], ledger: Ledger, store: Store, no
     if full:
         store.save_subnet_backoffs(full)
     known = served(outcomes) & set(ledger.unavailable)
-    # That a pool has capacity again says nothing of how long it leaves us an instance.
+    # That a pool has capacity again does not show that its instances last longer.
     recovered = sorted(key for key in known if ledger.unavailable[key].reason not in INTERRUPTIONS)
     if recovered:
         store.clear_unavailable(recovered)
@@ -182,7 +183,7 @@ def _settle(
             case _:
                 assert_never(outcome)
     except Conflict:
-        # Another run settled the same claim with the same answer: EC2 knows one instance for its token.
+        # Another run settled the claim with the same outcome, since EC2 returns one instance for a client token.
         settled.launched.append(claim.name)
 
 
@@ -194,7 +195,7 @@ def _give_up(
     now: datetime,
     settled: Settled,
 ) -> None:
-    """End a claim whose call was answered without an instance. Its pods are decided about anew. Raises Conflict."""
+    """Give up a claim whose call returned no instance. A new decision follows for its pods. Raises Conflict."""
     match outcome:
         case NoCapacity():
             ended = claim.given_up("InsufficientCapacity", shortage(outcome), now)
@@ -217,11 +218,14 @@ def _give_up(
 def _make_anew(
     claim: NodeClaim, outcome: TemplateMissing, store: Store, now: datetime, settled: Settled
 ) -> None:
-    """Let a launch template be made anew: for this claim, or for others where its token is spent. Raises Conflict."""
+    """Have a missing launch template created again. If the claim's client token is used up, give the claim up.
+
+    Raises Conflict.
+    """
     if outcome.is_answered:
-        why = "EC2 did not know a launch template that the request named"
+        why = "a launch template of the request did not exist in EC2"
         store.save(claim.given_up("LaunchTemplateNotFound", why, now))
         settled.given_up.append(claim.name)
     else:
-        why = "a launch template is missing and is made anew"
+        why = "a launch template is missing and will be created again"
         settled.deferred.append(Deferred(claim.name, "LaunchTemplateNotFound", why))

@@ -1,4 +1,4 @@
-"""What every function is made of: clock, clients, and for each cluster that it serves a session and what goes by it."""
+"""The parts of every function: clock, clients, and for each cluster that it serves a session and what depends on it."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
     from nodesmith.ports import Cloud
 
 _IN_SESSIONS = frozenset({"dynamodb", "ec2", "s3"})
-"""What a function with sessions calls in them only, but for the seldom record of what is no cluster's"""
+"""The services that a function with sessions calls only in them, except for rare records that belong to no cluster"""
 _OBJECTS_A_COLLECTION = 50_000
 _WRITE_SECONDS = 5
-"""What writing metrics may take at the end of a run, mostly a fiftieth of a second: a run with less left leaves them"""
+"""Time reserved for writing metrics after a run, which usually takes 0.02 s. A run with less time left skips it."""
 _CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=3, read_timeout=20)
 
 
 def system_time() -> datetime:
-    """Return the time of this machine."""
+    """Return the current time of this machine in UTC."""
     return datetime.now(UTC)
 
 
@@ -56,31 +56,31 @@ _clock = system_time
 
 
 def set_clock(clock: Callable[[], datetime]) -> None:
-    """Let all functions of this process go by another clock than `system_time`; a laptop may let time run faster."""
+    """Set the clock of all functions in this process. A local system may let time run faster than `system_time`."""
     global _clock
     _clock = clock
 
 
 def now() -> datetime:
-    """Return the time by which all functions of this process go."""
+    """Return the time by the clock of all functions in this process."""
     return _clock()
 
 
 def collect_seldom() -> None:
-    """Keep what is loaded by now for good, and look for cycles in the rest seldom: nearly all goes without.
+    """Exclude everything loaded so far from garbage collection, and collect the rest rarely: few objects are in cycles.
 
-    With Python's own threshold a decision on 10,000 pods walks through the whole snapshot, for half of its time.
+    With Python's default threshold, a decision on 10,000 pods spends half of its time traversing the whole snapshot.
     """
     gc.freeze()
     gc.set_threshold(_OBJECTS_A_COLLECTION)
 
 
 Session = Callable[[Concern, str], Any]
-"""Gives the botocore session in which a function works for a cluster; for no cluster (""), the function's own."""
+"""Returns the botocore session of a concern's function for a cluster, or the function's own for no cluster ("")."""
 
 
 def own_session(concern: Concern, cluster: str) -> Any:
-    """Return a botocore session of the function's own."""
+    """Return a botocore session with the function's own credentials."""
     del concern, cluster
     return get_session()
 
@@ -89,13 +89,13 @@ _session: Session = own_session
 
 
 def set_session(session: Session) -> None:
-    """Let each function of this process have its clients from what `session` returns for its concern and a cluster."""
+    """Set the source of sessions for all functions in this process: `session` gets a concern and a cluster."""
     global _session
     _session = session
 
 
 class Clients:
-    """The boto3 clients of one session, each made once and only if it is asked for."""
+    """The AWS clients of one session, each created once on first use."""
 
     def __init__(self, session: Any, region: str) -> None:
         self.session, self._region = session, region
@@ -113,7 +113,7 @@ class Clients:
         return self._made[service]
 
     def read_model(self, service: str) -> None:
-        """Read what clients of a service are made from, for those of all sessions that share this one's models."""
+        """Load the API model of a service, for the clients of all sessions that share this session's models."""
         loader = self.session.get_component("data_loader")
         for kind in ("service-2", "endpoint-rule-set-1"):
             with suppress(UnknownServiceError):
@@ -121,11 +121,11 @@ class Clients:
 
 
 class Parts:
-    """The parts of one function that do not depend on whom it serves.
+    """The parts of one function that do not depend on a cluster.
 
-    Lambda's initialisation makes the function's own clients of `services`, and reads the API models of those that it
-    calls in a cluster's session: the first message need not wait for that. To make a client that is not used would
-    cost each start 30 ms of a processor.
+    Lambda's initialisation creates the function's own clients of `services`, and loads the API models of those services
+    that it calls in a cluster's session, so that the first message need not wait. An unused client would cost 30 ms of
+    CPU time on each start.
     """
 
     def __init__(self, concern: Concern, *services: str) -> None:
@@ -134,13 +134,13 @@ class Parts:
         self.telemetry = Telemetry(
             concern, "", metrics=self.settings.cloudwatch_metrics, release=self.settings.release
         )
-        # botocore's own session gives the same clients as boto3's, without 50 ms of cold start for S3 transfers.
+        # botocore's session creates the same clients as boto3's, but saves 50 ms of cold start for S3 transfers.
         self.client = Clients(_session(concern, ""), self.settings.region)
         self.invocations = LambdaInvocations(self.client)
         self.delayed = SqsDelayedInvocations(self.client, self.settings.queue_url)
         self.registrations = SsmRegistrations(lambda: self.client("ssm"), now)
         self.context: object = None
-        """Lambda's context of the invocation under way."""
+        """Lambda's context of the current invocation."""
         in_sessions = _IN_SESSIONS if self.settings.session_role_arn else frozenset()
         for service in services:
             if service in in_sessions:
@@ -149,29 +149,29 @@ class Parts:
                 self.client(service)
 
     def remaining_seconds(self) -> float:
-        """Return how long the invocation under way may still run, as Lambda's context says; infinite outside Lambda."""
+        """Return how long the current invocation may still run, by Lambda's context; infinite outside Lambda."""
         remaining_ms = getattr(self.context, "get_remaining_time_in_millis", None)
         return remaining_ms() / 1000 if remaining_ms else math.inf
 
     @property
     def alias(self) -> str:
-        """Return the alias by which the function was invoked; empty where it was none."""
+        """The alias by which the function was invoked, empty if there was none."""
         name = str(getattr(self.context, "invoked_function_arn", "")).partition(":function:")[2]
         return name.partition(":")[2]
 
     @cached_property
     def health(self) -> HealthWriter:
-        """Where the function records what is no cluster's."""
+        """The writer of health records that belong to no cluster."""
         return HealthWriter(self.client("dynamodb"), self.settings.table_name, "", self.concern, now)
 
     @cached_property
     def blobs(self) -> S3Blobs:
-        """The bucket, as far as the function may read and write it without a cluster's session."""
+        """The bucket, with the function's permissions outside a cluster's session."""
         return S3Blobs(self.client("s3"), self.settings.bucket_name)
 
 
 class ClusterParts:
-    """The parts of one function that serve one cluster, each made once and only if it is asked for."""
+    """The parts of one function that serve one cluster, each created once on first use."""
 
     def __init__(self, parts: Parts, registration: Registration) -> None:
         self.registration = registration
@@ -198,7 +198,7 @@ class ClusterParts:
 
     @cached_property
     def heartbeats(self) -> DynamoHeartbeats:
-        """The signs of life of the cluster's forwarder."""
+        """The heartbeats of the cluster's forwarder."""
         from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
 
         return DynamoHeartbeats(self.client("dynamodb"), self.settings.table_name, self.settings.cluster_name)
@@ -211,31 +211,31 @@ class ClusterParts:
         return AwsCloud(self.client, self.settings, now)
 
     def measured_cloud(self) -> Cloud:
-        """Return EC2 for the cluster, its calls timed and its failures counted."""
+        """Return EC2 for the cluster, with metrics for the duration and failures of calls."""
         return MeasuredCloud(self.cloud, self.metrics, CONTROLLERS.get(self._concern, self._concern))
 
     @cached_property
     def api_server(self) -> ApiServer:
-        """The cluster's API server. Its first call finds it, and may raise Transient or Rejected for that."""
+        """The cluster's API server. The first call connects to it, and may raise Transient or Rejected for that."""
         from nodesmith.adapters.kubernetes.apiserver import ApiServer
 
         return ApiServer(self._api_client)
 
     def _api_client(self) -> Any:
-        """Return a client of the API server that the settings or EKS name. Raises Transient, Rejected."""
+        """Return a client of the API server whose endpoint the settings or EKS provide. Raises Transient, Rejected."""
         from nodesmith.adapters.kubernetes.apiserver import connect
         from nodesmith.adapters.kubernetes.ekstoken import EksToken
 
         cluster = self.cloud.cluster_info()
         credentials = self.client.session.get_credentials()
         if credentials is None:
-            raise Rejected("no AWS credentials are found, so no token for the API server can be signed")
-        # AWS checks the token by the time of this machine, however fast a laptop lets time run.
+            raise Rejected("no AWS credentials were found, so no token for the API server can be signed")
+        # AWS checks the token against real time, even if a local system lets time run faster.
         token = EksToken(credentials, cluster.name, self.settings.region, system_time)
         return connect(cluster.endpoint, cluster.ca_bundle, token)
 
     def node_settings(self) -> NodeSettings:
-        """Return the settings that change what a node offers, and what pods may ask for."""
+        """Return the settings that affect what nodes offer and how pods are scheduled."""
         from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 
         return NodeSettings(
@@ -251,7 +251,7 @@ class ClusterParts:
 
     @contextmanager
     def metrics_written(self) -> Iterator[None]:
-        """Write metrics once a run is over, however it ended. Where that fails they are written the next time."""
+        """Write metrics after the block, even if it raises. If that fails, they are written after the next run."""
         try:
             yield
         finally:
@@ -269,7 +269,7 @@ class ClusterParts:
 
 
 def _deployment_settings() -> Settings:
-    """Read the environment. Raises Rejected naming every variable that a deployment must set and this one does not."""
+    """Read the environment. Raises Rejected with every required variable that is not set."""
     settings = read_settings(os.environ)
     needed = {
         "TABLE_NAME": settings.table_name,
@@ -278,12 +278,12 @@ def _deployment_settings() -> Settings:
     }
     missing = [name for name, value in needed.items() if not value]
     if missing:
-        raise Rejected(f"settings: {', '.join(missing)} not set; the region's stack sets them")
+        raise Rejected(f"settings: {', '.join(missing)} not set; the region's stack must set them")
     return settings
 
 
 def _cluster_session(parts: Parts, registration: Registration) -> Any:
-    """Return the session to work in for a cluster: one of the role that the settings name, where they name one."""
+    """Return the session for a cluster, which assumes the session role if the settings name one."""
     role_arn = parts.settings.session_role_arn
     if not role_arn:
         return _session(parts.concern, registration.cluster)

@@ -1,4 +1,4 @@
-"""Handlers of the functions that serve a whole region: what EventBridge sends, and invocations whose time has come."""
+"""Handlers of the functions that serve a whole region, for EventBridge events and delayed invocations."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from nodesmith.model.functions.hints import Concern, DelayedInvocation, retry_se
 from nodesmith.parts import Parts, collect_seldom
 
 Route = Callable[[str, str], Report]
-"""Passes an event (JSON) of the account on to whom it concerns. Raises Rejected, Transient."""
+"""Routes an event (JSON) of an account to the cluster that it concerns. Raises Rejected, Transient."""
 _TICK = "tick"
 
 
 def routing_events(parts: Parts, route: Route, tick: Callable[[], Report]) -> Handler:
-    """Return the handler of events that EventBridge has sent, whosever they are, and of routing's own ticks."""
+    """Return the handler of routing, for EventBridge events of all clusters and for ticks."""
     collect_seldom()
 
     def handle(event: Event, context: object) -> None:
@@ -40,7 +40,7 @@ def routing_events(parts: Parts, route: Route, tick: Callable[[], Report]) -> Ha
 
 
 def _content(event: Event) -> tuple[Mapping[str, Any], int]:
-    """Return EventBridge's own event, and how often routing has failed with it."""
+    """Return EventBridge's event, and how often routing it has failed."""
     again = event.get("event")
     if isinstance(again, dict):
         return again, int(event.get("attempt", 0))
@@ -48,7 +48,7 @@ def _content(event: Event) -> tuple[Mapping[str, Any], int]:
 
 
 def _route_again(parts: Parts, content: Mapping[str, Any], attempt: int, error: Transient) -> None:
-    """Have an event routed again after a while. Raises the error for a tick, and once an event has had its attempts."""
+    """Schedule a retry of an event. Raises `error` for a tick, or if the event has no attempts left."""
     seconds = retry_seconds(attempt)
     if content.get("why") == _TICK or seconds is None:
         raise error
@@ -58,13 +58,13 @@ def _route_again(parts: Parts, content: Mapping[str, Any], attempt: int, error: 
 
 
 def _account(context: object) -> str:
-    """Return the account of the function, as the ARN says by which it was invoked."""
+    """Return the account id in the ARN by which the function was invoked, empty if there is none."""
     arn = str(getattr(context, "invoked_function_arn", ""))
     return arn.split(":")[4] if arn.count(":") >= 6 else ""
 
 
 def delayed_or_scheduled(parts: Parts, tick: Callable[[Event], None]) -> Handler:
-    """Return dispatch's handler: SQS hands it invocations whose time has come, and a schedule its ticks."""
+    """Return the handler of dispatch, for delayed invocations from SQS and for ticks from a schedule."""
     collect_seldom()
 
     def handle(event: Event, context: object) -> Mapping[str, Any] | None:
@@ -80,7 +80,7 @@ def delayed_or_scheduled(parts: Parts, tick: Callable[[Event], None]) -> Handler
 
 
 def _invoked(parts: Parts, body: str) -> bool:
-    """Invoke what a message asks for. False where SQS is to give the message again."""
+    """Carry out the delayed invocation in a message. Return False if SQS must deliver the message again."""
     try:
         delayed = DelayedInvocation.from_json(body)
         parts.invocations.invoke(delayed.concern, delayed.vpc, delayed.payload)

@@ -1,4 +1,4 @@
-"""The composition root of the functions that serve a whole region at once: routing, dispatch, catalog."""
+"""The composition root of the functions that serve a whole region: routing, dispatch, catalog."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def routing() -> Handler:
-    """Compose routing: what EC2 says of an instance reaches the cluster that launched it."""
+    """Compose routing, which passes notices about an instance to the cluster that launched it."""
     from nodesmith.adapters.dynamodb.notices import DynamoRegionNotices
     from nodesmith.adapters.dynamodb.routes import DynamoRoutes
     from nodesmith.adapters.ec2.markedinstances import Ec2MarkedInstances
@@ -36,7 +36,7 @@ def routing() -> Handler:
 
 
 def dispatch() -> Handler:
-    """Compose dispatch: each cluster's concerns look from time to time. Woken by a schedule, without a message."""
+    """Compose dispatch, which wakes each cluster's concerns when they are due. A schedule invokes it."""
     from nodesmith.adapters.aws.registrations import SsmTrials
     from nodesmith.adapters.dynamodb.healthrecords import HealthEvents, HealthRecords, SqsDeadLetters
     from nodesmith.adapters.dynamodb.marks import DynamoMarks
@@ -80,7 +80,7 @@ def dispatch() -> Handler:
 
 
 def scheduled_at(event: Event) -> datetime:
-    """Return the time for which EventBridge Scheduler has invoked a function; the present where the event has none."""
+    """Return the scheduled time of an EventBridge Scheduler invocation, or the current time if the event has none."""
     from nodesmith.model.apimachinery.times import is_time, parse_time
 
     said = event.get("at")
@@ -88,7 +88,7 @@ def scheduled_at(event: Event) -> datetime:
 
 
 def catalog() -> Handler:
-    """Compose catalog: what can be bought, refreshed. Woken by a schedule, without a message."""
+    """Compose catalog, which refreshes the catalogue. A schedule invokes it."""
     from nodesmith.adapters.catalog.catalogs import StoredCatalogs, embedded_prices
     from nodesmith.adapters.catalog.pricing import aws_market
     from nodesmith.controllers.catalog import refresh_catalog

@@ -1,4 +1,4 @@
-"""Registrations: what nodesmith knows of each cluster that it serves, one SSM parameter a cluster.
+"""Registrations: the configuration of each cluster that nodesmith serves, one SSM parameter for each cluster.
 
 A registration is JSON, for example:
 
@@ -19,17 +19,17 @@ from nodesmith.settings import Settings, read_settings
 
 FORMAT = 1
 PARAMETERS = "/nodesmith/clusters"
-"""Under this path is a parameter for each cluster."""
+"""The path that contains a parameter for each cluster."""
 CANARY_PARAMETER = "/nodesmith/canary"
-"""Which clusters a release on trial serves (`Trial`, as JSON). Without the parameter there is no such release."""
+"""The parameter with the clusters that a release on trial serves (`Trial` as JSON). Absent without such a release."""
 CLUSTER_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{1,63}", re.ASCII)
-"""As EKS has it, but of 2 to 64 characters: the name of the session in which functions work for a cluster."""
+"""EKS's rule, but with 2 to 64 characters, because the cluster's name is the session name of functions."""
 VPC_ID = re.compile(r"vpc-([0-9a-f]{8}|[0-9a-f]{17})", re.ASCII)
 ROLE_NAME = re.compile(r"[\w+=,.@/-]{1,512}", re.ASCII)
 VPC_NAME = re.compile(r"[a-z][a-z0-9-]{0,15}", re.ASCII)
-"""What cdk.json may call a VPC: a part of the names of functions and roles, which have 64 characters at the most."""
+"""The name of a VPC in cdk.json. It is part of the names of functions and roles, which have at most 64 characters."""
 CLUSTER_TAG, VPC_TAG = "nodesmith-cluster", "nodesmith-vpc"
-"""The tags of the session in which a function works for a cluster, named as IAM's policy variables may be."""
+"""The tags of the session in which a function works for a cluster. The names are valid in IAM policy variables."""
 _KEYS = ("format", "vpcId", "nodeRoles", "reachedFrom", "settings")
 _OF_DEPLOYMENT = frozenset(
     {
@@ -51,16 +51,16 @@ SETTINGS = {
     for about in fields(Settings)
     if about.metadata["env"] not in _OF_DEPLOYMENT
 }
-"""What `settings` of a registration may say, by name: how each is read, and what it means."""
+"""Name in the `settings` of a registration → its metadata: how to read it, and what it means."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A cluster that is served.
+    """A cluster that nodesmith serves.
 
-    `vpc_id` is the VPC of its nodes. `node_roles` are the IAM roles that its nodes may have, the first by default.
-    `reached_from` is the name of the VPC in which functions reach its API server; empty for a public endpoint.
-    `settings` are texts by the names of `SETTINGS`.
+    `vpc_id` is the VPC of its nodes. `node_roles` are the IAM roles that its nodes may have; the first is the default.
+    `reached_from` is the name of the VPC from which functions reach its API server, empty for a public endpoint.
+    `settings` are texts by the names in `SETTINGS`.
     """
 
     cluster: str
@@ -82,15 +82,15 @@ class Registration:
 
 
 def parameter_name(cluster: str) -> str:
-    """Name the parameter with a cluster's registration."""
+    """Return the name of the parameter with a cluster's registration."""
     return f"{PARAMETERS}/{cluster}"
 
 
 def read_registration(cluster: str, text: str, *, of_any_release: bool = False) -> Registration:
-    """Read the value of a cluster's parameter. Raises Rejected with every fault, and what would be right.
+    """Read the value of a cluster's parameter. Raises Rejected with every fault and what would be right.
 
-    A key that this release does not know is a fault, unless it may be `of_any_release`: a later one may have written
-    it. Settings that this release does not know are kept then, so that who writes the registration anew keeps them.
+    An unknown key is a fault unless `of_any_release` is True, since a later release may have written it. Unknown
+    settings are then kept, so that writing the registration again preserves them.
     """
     where = f"SSM parameter {parameter_name(cluster)}"
     try:
@@ -116,7 +116,7 @@ def _settings(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _known(raw: Any) -> Any:
-    """Leave out what only a later release knows."""
+    """Return the value without keys and settings that only a later release knows."""
     if not isinstance(raw, dict):
         return raw
     known = {key: value for key, value in raw.items() if key in _KEYS}
@@ -145,9 +145,9 @@ def settings_of(registration: Registration, deployment: Settings) -> Settings:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A `release` that serves some clusters, while the one before serves all others.
+    """A trial of a `release`, which serves some clusters while the previous release serves all others.
 
-    `ended` says why it serves none any more; empty while it goes on.
+    `ended` is why the trial has ended, empty while it is running.
     """
 
     clusters: frozenset[str]
@@ -177,7 +177,7 @@ def read_trial(text: str) -> Trial:
 
 
 def registration_faults(cluster: str, raw: Any) -> Iterator[str]:
-    """Yield what is wrong with a cluster's name and with the value of its parameter."""
+    """Yield the faults of a cluster's name and of the value of its parameter."""
     if not CLUSTER_NAME.fullmatch(cluster):
         yield f"name: expected 2 to 64 letters, digits, - and _, found {cluster!r}"
     if not isinstance(raw, dict):
@@ -201,7 +201,7 @@ def registration_faults(cluster: str, raw: Any) -> Iterator[str]:
 
 
 def settings_faults(where: str, settings: Any) -> Iterator[str]:
-    """Yield what is wrong with the settings of a cluster; `where` is the key that holds them."""
+    """Yield the faults of a cluster's settings. `where` is the key that contains them."""
     if not isinstance(settings, dict):
         yield f"{where}: expected an object of names and texts, found {settings!r}"
         return
@@ -220,6 +220,6 @@ def settings_faults(where: str, settings: Any) -> Iterator[str]:
 
 def _unknown(prefix: str, found: Mapping[str, Any], known: tuple[str, ...]) -> Iterator[str]:
     for key in sorted(set(found) - set(known)):
-        from nodesmith.model.apimachinery.spelling import did_you_mean  # difflib is for mistakes only
+        from nodesmith.model.apimachinery.spelling import did_you_mean  # difflib is only needed for mistakes
 
-        yield f"{prefix}{key}: unknown{did_you_mean(key, known) or ', known are ' + ', '.join(known)}"
+        yield f"{prefix}{key}: unknown{did_you_mean(key, known) or ', use one of ' + ', '.join(known)}"

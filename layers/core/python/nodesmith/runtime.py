@@ -1,8 +1,8 @@
-"""The composition root: which adapter stands behind which port, for each function that serves clusters.
+"""The composition root: connect adapters to ports, for each function that serves clusters.
 
-Each public function of this module composes one concern when it is called, which a handler does at import, in Lambda's
-initialisation; it gives the handler. What serves a cluster is composed when its first message comes. Nothing here
-decides anything.
+Each public function of this module composes one concern and returns its handler. It is called when the function's
+module is imported, in Lambda's initialisation. The parts for a cluster are composed when its first message arrives.
+Nothing here makes decisions.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
 LEDGER_AND_EC2 = ("ssm", "sts", "s3", "dynamodb", "ec2", "lambda")
-"""The services that most concerns call, with those that give them a cluster's registration and session"""
+"""The services that most concerns call, including those for a cluster's registration and session"""
 NODES_AT_ONCE = 8
-"""How many nodes that come or end take a step at once: with most of it they wait for EC2, DynamoDB, the API server."""
+"""How many nodes take a step concurrently. Most of that time is spent waiting for EC2, DynamoDB and the API server."""
 
 
 class _Outside(TypedDict):
@@ -44,7 +44,7 @@ class _Outside(TypedDict):
 
 
 def _outside(own: ClusterParts, cluster: Cluster) -> _Outside:
-    """Return what most concerns work with: the ledger, EC2, the API server, objects, queues and the time."""
+    """Return the ports that most concerns use: the ledger, EC2, the API server, objects, hints, clock and metrics."""
     return _Outside(
         cluster_name=own.settings.cluster_name,
         store=own.store,
@@ -58,13 +58,13 @@ def _outside(own: ClusterParts, cluster: Cluster) -> _Outside:
 
 
 def _told(own: ClusterParts, report: Report, **names: list[str]) -> Report:
-    """Tell of a run, with `names` of what it did; give its report."""
+    """Log a finished run, with `names` as further fields, and return its report."""
     own.telemetry.ran(report.counts, **names)
     return report
 
 
 def provisioning() -> Handler:
-    """Compose provisioning: pending pods become nodes."""
+    """Compose provisioning, which buys nodes for pending pods."""
     from nodesmith.controllers.metrics.onsale import OnSaleKeeper
     from nodesmith.controllers.provisioning import provision
     from nodesmith.decisions.provisioning import rehearse
@@ -87,7 +87,7 @@ def _provisioning(own: ClusterParts) -> Provisioning:
     from nodesmith.adapters.catalog.catalogs import StoredCatalogs
     from nodesmith.controllers.provisioning import Provisioning
 
-    own.client("ec2")  # made now, and not when the first pods wait for it
+    own.client("ec2")  # created now, so that the first pods do not wait for it
     return Provisioning(
         cluster_name=own.settings.cluster_name,
         settings=own.node_settings(),
@@ -105,7 +105,7 @@ def _provisioning(own: ClusterParts) -> Provisioning:
 
 
 def interruption() -> Handler:
-    """Compose interruption: what EC2 takes away is replaced in the run that hears of it."""
+    """Compose interruption, which replaces instances that EC2 reclaims in the run that reads the notice."""
     from nodesmith.adapters.dynamodb.notices import DynamoNotices
     from nodesmith.controllers.interruption import Interruption, handle_notices
     from nodesmith.controllers.provisioning import provision
@@ -130,7 +130,7 @@ def interruption() -> Handler:
 
 
 def disruption() -> Handler:
-    """Compose disruption: the fleet follows the work down, at the lowest price and with the least harm."""
+    """Compose disruption, which shrinks the fleet with its load, at the lowest price and with the least harm."""
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.disruption import Disruption, Memory, disrupt
 
@@ -155,7 +155,7 @@ def disruption() -> Handler:
 
 
 def lifecycle() -> Handler:
-    """Compose lifecycle: claims become registered, initialized nodes, or end."""
+    """Compose lifecycle, which takes claims to registered and initialized nodes, or ends them."""
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.lifecycle import Lifecycle, follow
     from nodesmith.controllers.nodeclaims.consolidatable import Pace
@@ -185,7 +185,7 @@ def lifecycle() -> Handler:
 
 
 def termination() -> Handler:
-    """Compose termination: nodes that are to go are drained, their instances terminated, their claims forgotten."""
+    """Compose termination, which drains ending nodes, terminates their instances and forgets their claims."""
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.metrics.interruptions import InterruptionMetrics
     from nodesmith.controllers.runs.draintimes import Drains
@@ -219,7 +219,7 @@ def termination() -> Handler:
 
 
 def readiness() -> Handler:
-    """Compose readiness: EC2NodeClasses are resolved, conditions written."""
+    """Compose readiness, which resolves EC2NodeClasses and writes conditions."""
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.readiness import Readiness, make_ready
 
@@ -234,7 +234,7 @@ def readiness() -> Handler:
 
 
 def observation() -> Handler:
-    """Compose observation: a snapshot from the API server when the forwarder is away."""
+    """Compose observation, which writes a snapshot from the API server while the forwarder is away."""
     from nodesmith.adapters.kubernetes.observer import Observer
     from nodesmith.controllers.observation import Observation, observe
 
@@ -248,13 +248,14 @@ def observation() -> Handler:
             clock=now,
             stale_after=timedelta(seconds=own.settings.heartbeat_stale_seconds),
         )
-        return lambda: _told(own, Report(Counter(SnapshotsWritten=int(observe(run)))))  # dispatch knows when
+        # The report has no `due`: dispatch decides when observation is due.
+        return lambda: _told(own, Report(Counter(SnapshotsWritten=int(observe(run)))))
 
     return looking(Parts(Concern.OBSERVATION, "ssm", "sts", "s3", "dynamodb"), composed)
 
 
 def garbagecollection() -> Handler:
-    """Compose garbage collection: what nobody needs any more goes."""
+    """Compose garbage collection, which removes what is no longer needed."""
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage
 
@@ -275,7 +276,7 @@ def garbagecollection() -> Handler:
 
 
 def repair() -> Handler:
-    """Compose repair: nodes that have been sick for too long are replaced, or told of."""
+    """Compose repair, which replaces or reports nodes that have been unhealthy for too long."""
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.repair import Repair, repair_nodes
     from nodesmith.controllers.runs.eventdeduplication import EventDeduplication

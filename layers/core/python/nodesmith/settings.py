@@ -1,6 +1,6 @@
-"""Settings: what differs between deployments, from the environment, and between clusters, from their registrations.
+"""Settings of deployments, from the environment, and of clusters, from their registrations.
 
-Names are Karpenter's where Karpenter has the setting (`CLUSTER_NAME`, `RESERVED_ENIS`, `VM_MEMORY_OVERHEAD_PERCENT`).
+Settings that Karpenter has as well use its names (`CLUSTER_NAME`, `RESERVED_ENIS`, `VM_MEMORY_OVERHEAD_PERCENT`).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from nodesmith.model.policies import (
 Word = TypeVar("Word", bound=StrEnum)
 _PARTITION = "CLUSTER#"
 INDEXES = ("instance", "reservation")
-"""Attributes of claims by which the table has an index each, of that name: to tell whose an event is."""
+"""Attributes of claims for which the table has an index of the same name, to find the cluster of an event."""
 _MOST_HOURS = 1000
 HEALTH_SOURCE, HEALTH_DETAIL_TYPE = "nodesmith", "nodesmith Health Change"
-"""Source and detail type of the events by which dispatch tells what goes wrong and what is well again."""
+"""Source and detail type of the events with which dispatch reports new findings and resolved ones."""
 DRY_RUN_NODEPOOL = "validation"
-"""The NodePool that the tags of dry runs name: readiness may make nothing that is tagged with another."""
+"""The NodePool in the tags of dry runs. Readiness may only create resources with this tag value."""
 PROFILE_HASH_LENGTH = 16
-"""An instance profile is named by its cluster, and a hash so long of what it is for."""
+"""Length of the hash in the name of an instance profile, after the name of its cluster."""
 
 
 def _setting(name: str, meaning: str, default: Any = MISSING, read: Callable[[str], Any] = str) -> Any:
@@ -84,46 +84,63 @@ def _one_of(words: type[Word]) -> Callable[[str], Word]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One function's settings. Field metadata says the environment variable and its meaning."""
+    """The settings of one function. The metadata of a field has its environment variable and its meaning."""
 
     region: str = _setting("AWS_REGION", "the region of the deployment and its clusters")
     cluster_name: str = _setting(
-        "CLUSTER_NAME", "the EKS cluster that is served; empty for what a region's clusters share", ""
+        "CLUSTER_NAME", "the EKS cluster that is served; empty for functions that serve a whole region", ""
     )
     vpc_id: str = _setting("VPC_ID", "the VPC of the cluster's nodes", "")
     table_name: str = _setting("TABLE_NAME", "the DynamoDB table of the ledger", "")
     bucket_name: str = _setting("BUCKET_NAME", "the S3 bucket of snapshots, catalogue and decisions", "")
     queue_url: str = _setting("QUEUE_URL", "the SQS queue in which delayed invocations wait", "")
-    release: str = _setting("RELEASE", "what is deployed, as logs and `nodesmith rollback` name it", "")
+    release: str = _setting(
+        "RELEASE", "the deployed release, as named in logs and by `nodesmith rollback`", ""
+    )
     vpc_name: str = _setting(
-        "VPC_NAME", "what cdk.json calls the VPC in which the function runs; empty for none", ""
+        "VPC_NAME", "the name in cdk.json of the VPC in which the function runs; empty for none", ""
     )
     session_role_arn: str = _setting(
         "SESSION_ROLE_ARN",
-        "the role that is assumed, with the cluster as a tag, to work for a cluster; empty: none is",
+        "the role to assume, with the cluster as a tag, when working for a cluster; empty for none",
         "",
     )
     cloudwatch_metrics: bool = _setting(
-        "CLOUDWATCH_METRICS", "counts are written as CloudWatch metrics, for a dashboard", False, _flag
+        "CLOUDWATCH_METRICS",
+        "whether counts are written as CloudWatch metrics, for a dashboard",
+        False,
+        _flag,
     )
-    cluster_endpoint: str = _setting("CLUSTER_ENDPOINT", "API server URL; empty: ask EKS", "")
-    cluster_ca_bundle: str = _setting("CLUSTER_CA_BUNDLE", "base64 CA of the API server; empty: ask EKS", "")
-    cluster_service_cidr: str = _setting("CLUSTER_SERVICE_CIDR", "service CIDR; empty: ask EKS", "")
-    cluster_version: str = _setting("CLUSTER_VERSION", "Kubernetes minor version; empty: ask EKS", "")
+    cluster_endpoint: str = _setting("CLUSTER_ENDPOINT", "URL of the API server; if empty, EKS is asked", "")
+    cluster_ca_bundle: str = _setting(
+        "CLUSTER_CA_BUNDLE", "CA bundle of the API server in base64; if empty, EKS is asked", ""
+    )
+    cluster_service_cidr: str = _setting("CLUSTER_SERVICE_CIDR", "service CIDR; if empty, EKS is asked", "")
+    cluster_version: str = _setting("CLUSTER_VERSION", "Kubernetes minor version; if empty, EKS is asked", "")
     default_node_role: str = _setting(
         "DEFAULT_NODE_ROLE", "role of nodes whose manifest names neither role nor instance profile", ""
     )
-    isolated_vpc: bool = _setting("ISOLATED_VPC", "no price list API, no IAM calls", False, _flag)
+    isolated_vpc: bool = _setting(
+        "ISOLATED_VPC",
+        "whether the VPC is isolated, so that neither the price list API nor IAM is called",
+        False,
+        _flag,
+    )
     vm_memory_overhead_percent: float = _setting(
-        "VM_MEMORY_OVERHEAD_PERCENT", "part of a type's memory the hypervisor keeps", 0.075, _fraction
+        "VM_MEMORY_OVERHEAD_PERCENT",
+        "the fraction of an instance type's memory that the hypervisor uses",
+        0.075,
+        _fraction,
     )
-    reserved_enis: int = _setting("RESERVED_ENIS", "network interfaces not usable for pods", 0, _count)
+    reserved_enis: int = _setting(
+        "RESERVED_ENIS", "number of network interfaces that are not used for pods", 0, _count
+    )
     prefix_delegation: bool = _setting(
-        "PREFIX_DELEGATION", "the VPC CNI hands out /28 prefixes", False, _flag
+        "PREFIX_DELEGATION", "whether the VPC CNI assigns /28 prefixes", False, _flag
     )
-    preference_policy: PreferencePolicy = _setting(  # noqa: RUF009 (a field, as the others)
+    preference_policy: PreferencePolicy = _setting(  # noqa: RUF009 (a field, like the others)
         "PREFERENCE_POLICY",
-        "what preferences of pods may cost",
+        "whether preferences of pods affect which nodes are bought",
         PreferencePolicy.RESPECT,
         _one_of(PreferencePolicy),
     )
@@ -135,13 +152,13 @@ class Settings:
     )
     fragility_tolerance: float = _setting(
         "FRAGILITY_TOLERANCE",
-        "what a plan may cost more, as a fraction, so that no node holds all pods of a kind",
+        "how much more a plan may cost, as a fraction, so that no node has all pods of a kind",
         0.01,
         _fraction,
     )
     interruption_cost_hours: float = _setting(
         "INTERRUPTION_COST_HOURS",
-        "what one interruption is taken to cost, in hours of the node's price; 0: price alone decides",
+        "the assumed cost of one interruption, in hours of the node's price; with 0, only the price counts",
         1.0,
         _hours,
     )
@@ -157,7 +174,7 @@ class Settings:
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
-    """Read the settings. Raises Rejected naming variable, value and what would be right, all faults at once."""
+    """Read the settings. Raises Rejected with all faults: variable, value and what would be right."""
     values: dict[str, Any] = {}
     faults: list[str] = []
     for about in fields(Settings):
@@ -175,11 +192,11 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 
 
 ALIAS, CANARY_ALIAS = "live", "canary"
-"""The alias by which functions are invoked, which names the version that serves; and that of a version on trial."""
+"""The aliases by which functions are invoked: of the version in service, and of a version on trial."""
 
 
 def function_name(concern: str, vpc: str = "") -> str:
-    """Name the function of a concern; `vpc` is what cdk.json calls the VPC that the function runs in."""
+    """Return the name of a concern's function. `vpc` is the name in cdk.json of the VPC that it runs in."""
     return f"nodesmith-{vpc}-{concern}" if vpc else f"nodesmith-{concern}"
 
 
@@ -188,83 +205,86 @@ DEAD_LETTER_QUEUE_NAME = "nodesmith-dead"
 
 
 def dead_letters_url(queue_url: str) -> str:
-    """Return the URL of the queue of what was given up, from that of the queue in which invocations wait."""
+    """Return the URL of the dead-letter queue, given the URL of the queue in which delayed invocations wait."""
     return f"{queue_url.rpartition('/')[0]}/{DEAD_LETTER_QUEUE_NAME}"
 
 
 def function_vpc(concern: Concern, reached_from: str) -> str:
-    """Return the VPC, as cdk.json calls it, in which a concern's function runs for a cluster; empty for none.
+    """Return the name in cdk.json of the VPC in which a concern's function runs for a cluster, empty for none.
 
-    `reached_from` is the VPC in which functions reach the cluster's API server, if its registration names one.
+    `reached_from` is the VPC from which functions reach the cluster's API server, empty if its registration has none.
     """
     return reached_from if concern in TALKING else ""
 
 
 def role_name(concern: str, region: str, vpc: str = "") -> str:
-    """Name the IAM role of a concern's function, or of the forwarder; roles are the account's, not the region's."""
+    """Return the name of the IAM role of a concern's function or of the forwarder.
+
+    It includes the region, because roles belong to the account and not to a region.
+    """
     return f"{function_name(concern, vpc)}-{region}"
 
 
 def snapshot_key(cluster: str) -> str:
-    """Name the S3 object of a cluster's snapshot."""
+    """Return the key of the S3 object with a cluster's snapshot."""
     return f"clusters/{cluster}/snapshot.json.gz"
 
 
 def decision_key(cluster: str, decision: str) -> str:
-    """Name the S3 object of a decision's record."""
+    """Return the key of the S3 object with a decision's record."""
     return f"clusters/{cluster}/decisions/{decision}.json.gz"
 
 
 def decision_snapshot_key(cluster: str, decision: str) -> str:
-    """Name the S3 object of the snapshot that a decision was made from; kept so that it can be replayed."""
+    """Return the key of the S3 object with a decision's snapshot, which is kept to replay the decision."""
     return f"clusters/{cluster}/decisions/{decision}.snapshot.json.gz"
 
 
 def unplaced_key(cluster: str) -> str:
-    """Name the object with the pods that the newest decision could not place."""
+    """Return the key of the S3 object with the pods that the newest decision could not place."""
     return f"clusters/{cluster}/unplaced.json"
 
 
 def metrics_key(cluster: str, concern: str) -> str:
-    """Name the object with what a concern's functions have counted and measured for Prometheus."""
+    """Return the key of the S3 object with the Prometheus metrics of a concern."""
     return f"clusters/{cluster}/metrics/{concern}.json"
 
 
 def on_sale_key(cluster: str) -> str:
-    """Name the object with what a cluster's NodePools may buy, and at which prices."""
+    """Return the key of the S3 object with the offerings that a cluster's NodePools may buy, and their prices."""
     return f"clusters/{cluster}/metrics/offerings.json"
 
 
 def catalog_key(region: str) -> str:
-    """Name the S3 object of a region's catalogue."""
+    """Return the key of the S3 object with a region's catalogue."""
     return f"catalog/{region}.json.gz"
 
 
 def learned_partition_key(region: str) -> str:
-    """Name the partition of the table that holds what nodes really offer, for all clusters of the region."""
+    """Return the key of the table's partition with what nodes really offer, for all clusters of the region."""
     return f"LEARNED#{region}"
 
 
 def partition_key(cluster: str) -> str:
-    """Name the partition of the table that holds a cluster's ledger; IAM binds the functions to it."""
+    """Return the key of the table's partition with a cluster's ledger. IAM restricts the functions to it."""
     return f"{_PARTITION}{cluster}"
 
 
 def forwarder_partition_key(cluster: str) -> str:
-    """Name the partition of the table with the heartbeat of a cluster's forwarder, which may write no other."""
+    """Return the key of the table's partition with the forwarder's heartbeat, the only one the forwarder may write."""
     return f"FORWARDER#{cluster}"
 
 
 def health_partition_key(cluster: str) -> str:
-    """Name the partition of the table with what functions record of their work for a cluster, or for none."""
+    """Return the key of the table's partition with the health records of a cluster, or of the region for no cluster."""
     return f"HEALTH#{cluster}" if cluster else "HEALTH"
 
 
 def notices_partition_key(cluster: str) -> str:
-    """Name the partition of the table with the events of EC2 that a cluster has still to act on."""
+    """Return the key of the table's partition with the EC2 events that a cluster must still handle."""
     return f"NOTICES#{cluster}"
 
 
 def cluster_of(partition: str) -> str:
-    """Return the cluster whose ledger a partition holds; empty for a partition that holds none."""
+    """Return the cluster whose ledger is in a partition, empty for a partition without a ledger."""
     return partition.removeprefix(_PARTITION) if partition.startswith(_PARTITION) else ""

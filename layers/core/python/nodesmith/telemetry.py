@@ -1,6 +1,6 @@
-"""What a run says of itself: one structured log line, and counts as CloudWatch metrics (EMF) where they are wanted.
+"""Telemetry of runs: one structured log line, and optionally counts as CloudWatch metrics (EMF).
 
-Powertools is imported when there is something to say: a cold start must not pay for it before EC2 is asked.
+Powertools is imported on first use, so that it does not delay a cold start before EC2 is called.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ NAMESPACE = "nodesmith"
 
 
 class Telemetry:
-    """The voice of one concern in one cluster. No field may carry a manifest, a token or user data.
+    """Writes logs and metrics of one concern for one cluster. No field may contain a manifest, a token or user data.
 
-    A metric of CloudWatch costs 0.30 USD a month, so metrics are written only where `metrics` asks for them, and have
-    no dimension for the cluster. Counts are in the log in any case. `release` names what is deployed.
+    A CloudWatch metric costs 0.30 USD a month, so metrics are written only if `metrics` is True, and have no dimension
+    for the cluster. Counts are always in the log. `release` is the deployed release.
     """
 
     def __init__(self, concern: str, cluster: str, *, metrics: bool = False, release: str = "") -> None:
@@ -30,7 +30,7 @@ class Telemetry:
         self._symptoms: dict[str, str] = {}
 
     def of(self, cluster: str) -> Telemetry:
-        """Return the voice of the same concern in a cluster."""
+        """Return the telemetry of the same concern for a cluster."""
         return Telemetry(self._concern, cluster, metrics=self._metrics, release=self._release)
 
     @cached_property
@@ -40,23 +40,23 @@ class Telemetry:
         return Logger(service=self._concern)
 
     def ran(self, counts: Mapping[str, int], **about: Any) -> None:
-        """Say that a run is done. `counts` become metrics; what is zero is left out."""
+        """Log that a run is done. `counts` also become metrics; zeros are left out."""
         self._log.info("done", counts={name: n for name, n in counts.items() if n}, **self._whose, **about)
         self._count(counts)
 
     def rejected(self, message: str) -> None:
-        """Say that input was wrong and is not tried again."""
+        """Log that input was wrong and will not be retried."""
         self._symptoms["Rejected"] = message
         self._log.error("rejected", reason=message, **self._whose)
         self._count({"Rejected": 1})
 
     def failed(self, error: BaseException) -> None:
-        """Say that a run has failed and is tried again, where other clusters' runs in the same batch have not."""
+        """Log that a cluster's run failed and will be retried, regardless of other clusters' runs."""
         self._log.error("failed", exc_info=error, **self._whose)
         self._count({"Failed": 1})
 
     def unwell(self, finding: Finding, meaning: str) -> None:
-        """Say what is wrong with the deployment."""
+        """Log a finding about the deployment."""
         self._log.error(
             "unwell",
             cluster=finding.cluster,
@@ -67,25 +67,25 @@ class Telemetry:
         )
 
     def take_symptoms(self) -> Mapping[str, str]:
-        """Return what somebody should look at, if it recurs, of what was said since the last time."""
+        """Return the symptoms since the last call, with their messages."""
         taken, self._symptoms = self._symptoms, {}
         return taken
 
     @property
     def _whose(self) -> Mapping[str, Any]:
-        """Name both in fields of their own: powertools shares one logger between all instances of a service."""
+        """Cluster and release, as fields of each line, since powertools shares one logger between all instances."""
         named = {"cluster": self._cluster, "release": self._release}
         return {name: value for name, value in named.items() if value}
 
     def note(self, name: str, value: float) -> None:
-        """Write one figure as a metric, where metrics are wanted: seconds where its name ends so, else a count."""
+        """Write a metric if metrics are enabled. The unit is seconds if `name` ends with Seconds, else a count."""
         if value and name in SYMPTOMS:
             self._symptoms.setdefault(name, f"{value:g} in one run")
         if self._metrics:
             self._emit(name, value)
 
     def alarm(self, name: str, value: float) -> None:
-        """Write one figure as a metric on which there is an alarm."""
+        """Write a metric that has an alarm, even if metrics are not enabled."""
         self._emit(name, value)
 
     def _emit(self, name: str, value: float) -> None:

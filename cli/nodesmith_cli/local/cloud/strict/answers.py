@@ -1,6 +1,7 @@
-"""Answers that AWS gives now and then, on demand: calls that succeed in part, and errors of a code.
+"""Answers that AWS gives now and then, produced on demand: partial success, and error codes.
 
-A change gets the response object of moto, with the request in its `params`, and the way to carry the request out.
+A change receives moto's response object, with the request in its `params`, and the function that carries out the
+request.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ Change = Callable[[Any, CarryOut], ActionResult]
 
 
 class Answers:
-    """The changes that wait for the next calls of operations, first come first served. Safe to share."""
+    """The changes to the next calls of operations, in order. Threads may share it."""
 
     def __init__(self) -> None:
         self._waiting: defaultdict[str, deque[Change]] = defaultdict(deque)
         self._lock = threading.Lock()
 
     def change(self, operation: str, change: Change, times: int = 1) -> None:
-        """Change the answers to the next calls of an operation (`SendMessageBatch`)."""
+        """Change the answers to the next calls of an operation such as `SendMessageBatch`."""
         with self._lock:
             self._waiting[operation].extend([change] * times)
 
     def next(self, operation: str) -> Change | None:
-        """Return the change of this call, None for an answer that stays as it is."""
+        """Return the change for this call, or None for an unchanged answer."""
         with self._lock:
             waiting = self._waiting.get(operation)
             return waiting.popleft() if waiting else None
 
 
 def refused(code: str, message: str = "Failed on demand.") -> Change:
-    """Fail the whole call."""
+    """Return a change that fails the whole call."""
 
     def change(response: Any, carry_out: CarryOut) -> ActionResult:  # noqa: ARG001
         raise Refusal(code, message)
@@ -48,7 +49,7 @@ def refused(code: str, message: str = "Failed on demand.") -> Change:
 
 
 def lost_answer(code: str) -> Change:
-    """Carry the call out and answer with an error all the same."""
+    """Return a change that carries the call out and then answers with an error."""
 
     def change(response: Any, carry_out: CarryOut) -> ActionResult:  # noqa: ARG001
         carry_out()
@@ -58,12 +59,18 @@ def lost_answer(code: str) -> Change:
 
 
 def unprocessed_writes(count: int) -> Change:
-    """Leave the last `count` requests of a BatchWriteItem call undone, and answer with them as UnprocessedItems."""
+    """Return a change that skips the last `count` requests of a BatchWriteItem call.
+
+    The answer lists them as UnprocessedItems.
+    """
     return _left_over("UnprocessedItems", lambda listed: (listed[:-count], listed[-count:]))
 
 
 def unprocessed_keys(count: int) -> Change:
-    """Leave the last `count` keys of a BatchGetItem call unread, and answer with them as UnprocessedKeys."""
+    """Return a change that skips the last `count` keys of a BatchGetItem call.
+
+    The answer lists them as UnprocessedKeys.
+    """
 
     def split(asked: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         keys = asked["Keys"]
@@ -73,7 +80,10 @@ def unprocessed_keys(count: int) -> Change:
 
 
 def cancelled(*reasons: str) -> Change:
-    """Cancel a transaction, with a reason's code for each of its items; `None` is the code of one without fault."""
+    """Return a change that cancels a transaction with one reason code for each item.
+
+    The code of an item without fault is `None`.
+    """
     listed = [(None, None, None) if each == "None" else (each, "On demand.", None) for each in reasons]
 
     def change(response: Any, carry_out: CarryOut) -> ActionResult:  # noqa: ARG001
@@ -83,7 +93,7 @@ def cancelled(*reasons: str) -> Change:
 
 
 def failed_messages(*ids: str, code: str = "InternalError") -> Change:
-    """Do not take these entries of a batch call of SQS: the answer names them in Failed."""
+    """Return a change that fails these entries of an SQS batch call; the answer lists them in Failed."""
 
     def change(response: Any, carry_out: CarryOut) -> ActionResult:
         entries = response.params["Entries"]
@@ -96,7 +106,7 @@ def failed_messages(*ids: str, code: str = "InternalError") -> Change:
 
 
 def fleet_answer(*errors: Mapping[str, Any]) -> Change:
-    """Answer CreateFleet with these entries of Errors, a FleetId and no instance."""
+    """Return a change that answers CreateFleet with these Errors, a FleetId and no instance."""
 
     def change(response: Any, carry_out: CarryOut) -> ActionResult:  # noqa: ARG001
         return ActionResult({"FleetId": "fleet-on-demand", "Errors": list(errors), "Instances": []})

@@ -1,7 +1,7 @@
 """DynamoDB's limits on items, keys, batches, transactions and expressions.
 
-Sizes are those of "DynamoDB item sizes and formats" in the developer guide: the bytes of names and values in UTF-8,
-and some bytes for each list, map and number.
+Sizes follow "DynamoDB item sizes and formats" in the developer guide: the UTF-8 bytes of names and values, plus some
+bytes for each list, map and number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CONTAINER_BYTES = 3
 
 
 def check_dynamodb(request: AwsRequest, region: str) -> None:
-    """Raise Refusal for a DynamoDB request that is beyond a limit."""
+    """Raise Refusal for a DynamoDB request that exceeds a limit."""
     if request.service != "dynamodb":
         return
     asked = request.parameters
@@ -43,12 +43,15 @@ def check_dynamodb(request: AwsRequest, region: str) -> None:
 
 
 def item_bytes(item: Item) -> int:
-    """Return the size of an item, of attribute values as they are sent."""
+    """Return the size in bytes of an item, given as attribute values."""
     return sum(len(name.encode()) + _value_bytes(value) for name, value in item.items())
 
 
 def put_whole(item: LimitedSizeDict, name: str, value: Any) -> None:
-    """Set an attribute of an item in moto's table, which draws the line at 405,000 bytes itself."""
+    """Set an attribute of an item in moto's table, whose own limit would be 405,000 bytes.
+
+    Raises ItemSizeTooLarge for an item beyond ITEM_BYTES.
+    """
     old = dict.get(item, name)
     dict.__setitem__(item, name, value)
     if sum(map(_stored_bytes, item.items())) > limits.ITEM_BYTES.maximum:

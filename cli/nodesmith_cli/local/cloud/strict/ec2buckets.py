@@ -1,8 +1,8 @@
-"""How often EC2's API may be called: token buckets of an account in a region.
+"""Rate limits of EC2's API: token buckets of one account in one region.
 
 Figures and actions: "Request throttling for the Amazon EC2 API", Amazon EC2 Developer Guide. An action takes one token
-of its request bucket; RunInstances and TerminateInstances also take one resource token for each instance. That page
-names no bucket for CreateFleet, so it is a mutating action; its instances come out of the bucket of RunInstances.
+from its request bucket; RunInstances and TerminateInstances also take one resource token for each instance. That page
+names no bucket for CreateFleet, so it counts as a mutating action, and its instances use RunInstances' resource bucket.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nodesmith_cli.local.cloud.strict.refusals import AwsRequest, Refusal
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A bucket's maximum capacity, and the tokens it gains a second."""
+    """A bucket's maximum capacity, and the tokens that it gains a second."""
 
     burst: float
     refill_per_second: float
@@ -39,7 +39,7 @@ UNCATEGORIZED: Mapping[str, Rate] = {
     "RunInstances": Rate(5, 2),
     "TerminateInstances": Rate(100, 5),
 }
-"""Actions with a bucket of their own, of those that anything here calls"""
+"""Actions with a bucket of their own, among those that are called here."""
 RESOURCES: Mapping[str, Rate] = {"RunInstances": Rate(1000, 2), "TerminateInstances": Rate(1000, 20)}
 _UNFILTERED = frozenset(
     "DescribeInstances DescribeInstanceStatus DescribeNetworkInterfaces DescribeSecurityGroups DescribeSnapshots "
@@ -54,7 +54,7 @@ _READING = ("Describe", "List", "Search", "Get")
 
 
 def rate_of(request: AwsRequest) -> Rate:
-    """Return the size of the request bucket that an EC2 call takes its token from. Each action has its own bucket."""
+    """Return the size of the request bucket that an EC2 call uses. Each action has its own bucket."""
     operation, asked = request.operation, request.parameters
     if operation in UNCATEGORIZED:
         return UNCATEGORIZED[operation]
@@ -66,7 +66,7 @@ def rate_of(request: AwsRequest) -> Rate:
 
 
 class Ec2Buckets:
-    """The buckets of one account in one region, full at first. Safe to share between threads."""
+    """The buckets of one account in one region, full at first. Threads may share it."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -74,7 +74,7 @@ class Ec2Buckets:
         self._buckets: dict[tuple[str, Rate], TokenBucket] = {}
 
     def check(self, request: AwsRequest) -> None:
-        """Take the tokens of an EC2 call. Raises Refusal where a bucket is empty."""
+        """Take the tokens of an EC2 call. Raises Refusal if a bucket holds too few."""
         if request.service != "ec2":
             return
         bucket = self.bucket(request.operation, rate_of(request))
@@ -85,7 +85,7 @@ class Ec2Buckets:
             raise Refusal(CODE, "Request limit exceeded.")
 
     def bucket(self, name: str, rate: Rate) -> TokenBucket:
-        """Return the bucket of a name."""
+        """Return the bucket with this name and rate; create it if it does not exist."""
         with self._lock:
             if (name, rate) not in self._buckets:
                 self._buckets[name, rate] = TokenBucket(rate.burst, rate.refill_per_second, self._now)
@@ -93,7 +93,7 @@ class Ec2Buckets:
 
 
 def _resources(request: AwsRequest) -> tuple[str, int]:
-    """Return which resource bucket a call takes tokens from, and how many."""
+    """Return the resource bucket that a call uses, and its number of tokens; ("", 0) for none."""
     asked = request.parameters
     match request.operation:
         case "CreateFleet":

@@ -27,7 +27,7 @@ _IDS = {
 
 
 def check_ec2(request: AwsRequest) -> None:
-    """Raise Refusal for an EC2 request that is beyond a limit."""
+    """Raise Refusal for an EC2 request that exceeds a limit."""
     if request.service != "ec2":
         return
     asked, operation = request.parameters, request.operation
@@ -43,7 +43,7 @@ def check_ec2(request: AwsRequest) -> None:
 
 
 def check_tags(tags: Sequence[Parameters]) -> None:
-    """Raise Refusal for tags that EC2 does not put on a resource."""
+    """Raise Refusal for tags that EC2 does not accept."""
     require(limits.TAGS, len(tags), "Tags")
     keys = [str(tag.get("Key", "")) for tag in tags]
     for key, value in zip(keys, (str(tag.get("Value") or "") for tag in tags), strict=True):
@@ -102,7 +102,7 @@ def _check_new_tags(asked: Parameters) -> None:
 
 
 def groups_of(data: Parameters) -> Iterator[Sequence[str]]:
-    """Return the security groups of each network interface that an instance of this launch data gets."""
+    """Return the security groups of each network interface that this launch data creates."""
     yield data.get("SecurityGroupIds") or ()
     for interface in data.get("NetworkInterfaces") or ():
         yield interface.get("Groups") or ()

@@ -1,6 +1,6 @@
-"""Filters of EC2's describe calls, held against the names that each operation's documentation lists.
+"""Filters of EC2's describe calls, checked against the names in each operation's documentation.
 
-EC2 refuses a filter it does not know. The service model has the names in its documentation strings only, as a list of
+EC2 refuses an unknown filter. The service model has the names only in its documentation strings, as a list of
 `<code>name</code> - meaning`.
 """
 
@@ -18,10 +18,10 @@ from nodesmith_cli.local.cloud.strict.refusals import AwsRequest, Refusal
 _NAMED = re.compile(r"<li>\s*<p>\s*<code>(.*?)</code>")
 _BY_TAG = frozenset({"tag", "tag:<key>", "tag-key"})
 UNDOCUMENTED: Mapping[str, frozenset[str]] = {
-    # Karpenter's AWS provider asks so (pkg/providers/capacityreservation), and EC2 answers.
+    # Karpenter's AWS provider uses these (pkg/providers/capacityreservation), and EC2 accepts them.
     "DescribeCapacityReservations": _BY_TAG,
 }
-"""Names that EC2 takes without listing them."""
+"""Names that EC2 accepts but does not list."""
 
 
 def check_filters(request: AwsRequest) -> None:
@@ -38,7 +38,7 @@ def check_filters(request: AwsRequest) -> None:
 
 @cache
 def documented_filters(operation: str) -> frozenset[str]:
-    """Return the filters of an EC2 operation: `tag:<key>` stands for any tag."""
+    """Return the filters of an EC2 operation; `tag:<key>` stands for any tag."""
     shape = get_service_model("ec2").operation_model(operation).input_shape
     text = shape.members["Filters"].documentation if shape else ""
     return frozenset(map(unescape, _NAMED.findall(text))) | UNDOCUMENTED.get(operation, frozenset())

@@ -1,4 +1,4 @@
-"""What CreateFleet takes: sizes, and which parameters go with which type of fleet and of capacity."""
+"""Checks of CreateFleet: sizes, and parameters that depend on the type of fleet and of capacity."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TAGGED = {
 
 
 def check_fleet(asked: Parameters) -> None:
-    """Raise Refusal for a CreateFleet request that EC2 does not take."""
+    """Raise Refusal for a CreateFleet request that EC2 does not accept."""
     kind = str(asked.get("Type") or "maintain")
     configs = asked.get("LaunchTemplateConfigs") or ()
     check_token(limits.CLIENT_TOKEN, asked)

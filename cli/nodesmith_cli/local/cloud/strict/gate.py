@@ -1,4 +1,4 @@
-"""The gate in front of moto: each request is checked before it is carried out, in process and by moto's server."""
+"""The gate in front of moto: it checks each request before moto carries it out, in process and as a server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from nodesmith_cli.local.cloud.strict.sqslimits import check_sqs
 from nodesmith_cli.local.cloud.strict.visibility import Visibility
 
 _PARSED = frozenset({"ec2", "dynamodb", "sqs", "iam"})
-"""Services whose requests moto itself reads by the model"""
+"""Services whose requests moto itself parses by the model."""
 _OF_JSON = frozenset({"ssm", "events"})
 _underscored = cache(camelcase_to_underscores)
 
@@ -40,7 +40,7 @@ _underscored = cache(camelcase_to_underscores)
 class StrictAws:
     """AWS's refusals, for all of moto in this process. A context manager.
 
-    `now` is the clock of buckets and of eventual consistency. `visibility` and `answers` may be changed at any time.
+    `now` is the clock of token buckets and of eventual consistency. `visibility` and `answers` may change at any time.
     """
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -48,12 +48,12 @@ class StrictAws:
         self.answers = Answers()
         self.buckets = Ec2Buckets(now)
         self.reservations: list[reservations.Reservation] = []
-        """the account's capacity reservations, as DescribeCapacityReservations shows them"""
+        """The account's capacity reservations, as DescribeCapacityReservations returns them."""
         self._limits_rates = True
         self._patches = ExitStack()
 
     def limit_rates(self, *, on: bool) -> None:
-        """Let calls be limited by EC2's buckets, or not: for what calls more often and is not about that."""
+        """Turn EC2's rate limits on or off; callers that exceed them for unrelated reasons turn them off."""
         self._limits_rates = on
 
     def __enter__(self) -> StrictAws:
@@ -87,7 +87,10 @@ class StrictAws:
         self._patches.close()
 
     def _put_before(self, response: Any) -> None:
-        """Let the method that answers this request come behind the checks, where moto turns errors into answers."""
+        """Wrap the method that answers this request in the checks.
+
+        moto turns errors that are raised there into answers.
+        """
         operation = response._get_action()  # noqa: SLF001
         method = _underscored(operation) if operation else ""
         carry_out = getattr(response, method, None) if method else None
@@ -125,7 +128,7 @@ class StrictAws:
 
 
 def _parameters(response: Any) -> Mapping[str, Any] | None:
-    """Return the request's parameters by the names of the model; None for services that are not checked."""
+    """Return the request's parameters by the model's names, or None for services that are not checked."""
     service = response.boto3_service_name
     if service in _PARSED:
         found: Mapping[str, Any] = response.params

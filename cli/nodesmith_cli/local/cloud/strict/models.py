@@ -1,7 +1,7 @@
-"""Requests held against botocore's service model: required members, enums, lengths, ranges and patterns.
+"""Checks of requests against botocore's service model: required members, enums, lengths, ranges and patterns.
 
-botocore's own validation in the client looks at types, required members and minima only. What a shape asks for is
-worked out once for each shape; parts of a request about which the model says nothing are not looked at.
+botocore's client validates only types, required members and minima. The checks of a shape are compiled once; parts of a
+request that the model does not constrain are skipped.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from moto.core.utils import get_service_model
 from nodesmith_cli.local.cloud.strict.refusals import AwsRequest, Refusal
 
 Check = Callable[[Any, str], "str | None"]
-"""Returns what is wrong with a value at a path, None where nothing is."""
+"""Returns the problem with a value at a path, or None."""
 _INVALID = {"ec2": "InvalidParameterValue", "sqs": "InvalidParameterValue", "iam": "ValidationError"}
 _MISSING = {"ec2": "MissingParameter", "sqs": "MissingParameter", "iam": "ValidationError"}
 _ELSEWHERE = "ValidationException"
 _OPEN_ENUMS = frozenset({"InstanceType"})
-"""New instance types are for sale before botocore names them."""
-# The classes of Unicode that models name and `re` does not know; \w is the letters, numbers and the underscore.
+"""New instance types are on sale before botocore lists them."""
+# Unicode classes that models use and `re` lacks; \w covers letters, numbers and the underscore.
 _CLASSES = {r"\p{L}": r"\w", r"\p{N}": r"\d", r"\p{Z}": " \u00a0\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"}
 _LENGTHS = frozenset({"string", "list", "map", "blob"})
 
 
 def check_model(request: AwsRequest) -> None:
-    """Raise Refusal where the request does not fit the model of its operation. Knows moto's services only."""
+    """Raise Refusal if the request does not fit its operation's model. Works for moto's services only."""
     check = _check_of(request.service, request.operation)
     trouble = check(request.parameters, "") if check else None
     if trouble:
@@ -44,9 +44,9 @@ def _check_of(service: str, operation: str) -> Check | None:
 
 
 def _compiled(shape: Shape, above: tuple[str, ...]) -> Check | None:
-    """Return the check of a shape, None where it asks for nothing. `above` are the shapes around it."""
+    """Return the check of a shape, or None if the shape has no constraints. `above` are the enclosing shapes."""
     if shape.name in above:
-        return None  # a shape that holds itself: DynamoDB's attribute values, of which models ask for nothing
+        return None  # a recursive shape: DynamoDB's attribute values, which models do not constrain
     inside = (*above, shape.name)
     if isinstance(shape, StructureShape):
         return _structure(shape, inside)

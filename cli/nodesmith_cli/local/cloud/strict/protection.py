@@ -1,4 +1,4 @@
-"""TerminateInstances where some of the instances are protected: EC2 ends those of the other zones and fails.
+"""TerminateInstances with protected instances: EC2 terminates those of the other zones and fails.
 
 Source: the documentation of TerminateInstances in botocore's service model. An unknown id fails the whole call.
 """
@@ -11,7 +11,7 @@ from nodesmith_cli.local.cloud.strict.refusals import AwsRequest, Refusal
 
 
 def end_what_is_not_protected(request: AwsRequest, backend: Any) -> None:
-    """Do what EC2 does of a call that names protected instances, and raise Refusal; nothing where none is."""
+    """Handle a call that names protected instances as EC2 does, then raise Refusal; do nothing if there are none."""
     ids = request.parameters.get("InstanceIds") or ()
     found = [instance for instance in map(backend.get_instance_by_id, ids) if instance is not None]
     protected = sorted(instance.id for instance in found if instance.disable_api_termination is True)

@@ -1,4 +1,4 @@
-"""A request as AWS reads it, and the error by which AWS refuses it."""
+"""A request in the form that AWS parses, and the error with which AWS refuses it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nodesmith_cli.local.cloud.strict.servicelimits import Limit
 
 @dataclass(frozen=True, slots=True)
 class AwsRequest:
-    """One call: botocore's name of the service, the operation, and its parameters as the service model names them."""
+    """One call: botocore's service name, the operation, and the parameters by the service model's names."""
 
     service: str
     operation: str
@@ -21,14 +21,14 @@ class AwsRequest:
 
 
 class Refusal(ServiceException):
-    """The error that AWS answers with. moto writes it as the service's protocol wants it."""
+    """The error that AWS answers with. moto formats it for the service's protocol."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(code, message)
 
 
 def require(limit: Limit, found: float, what: str) -> None:
-    """Raise Refusal, with the limit's own code, where `found` is beyond the limit. `what` names what was counted."""
+    """Raise Refusal with the limit's code if `found` is outside the limit. `what` names the quantity."""
     if found > limit.maximum:
         raise Refusal(limit.code, f"{what}: {found:g} is more than the {limit.maximum} {limit.unit} allowed.")
     if limit.minimum is not None and found < limit.minimum:

@@ -1,4 +1,4 @@
-"""DescribeCapacityReservations, which moto does not have: by ids or by filters, as EC2 answers it."""
+"""DescribeCapacityReservations, which moto lacks: by ids or by filters, with EC2's answers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _FIELDS = {
 
 
 def describe(asked: Mapping[str, Any], known: Sequence[Reservation]) -> ActionResult:
-    """Answer with those of the known reservations (as the answer has them) that are asked for.
+    """Answer with the known reservations that match; `known` has the form of the answer.
 
-    Raises Refusal for an id that is not known, and for ids together with a page size.
+    Raises Refusal for an unknown id, and for ids together with a page size.
     """
     ids = asked.get("CapacityReservationIds") or ()
     if ids and asked.get("MaxResults"):

@@ -1,7 +1,7 @@
-"""AWS's documented limits on what a request may hold, each with its source and the error code that AWS gives.
+"""AWS's documented limits on requests, each with its source and AWS's error code.
 
-A limit "of the service model" stands in botocore's model of the operation and is enforced by `models`; the other
-modules of this package enforce the rest. A page is named by its title and guide.
+A limit whose source is a service model is part of botocore's model, and `models` enforces it. The other modules of this
+package enforce the rest. Pages are cited by title and guide.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KIB, MIB = 2**10, 2**20
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most `maximum` (inclusive) and at least `minimum` of `unit`; a request beyond gets the error `code`."""
+    """At most `maximum` (inclusive) and at least `minimum` of `unit`; a request outside gets the error `code`."""
 
     name: str
     maximum: int

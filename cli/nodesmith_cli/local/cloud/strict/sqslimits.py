@@ -21,7 +21,7 @@ _BATCHES = frozenset({"SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVi
 
 
 def check_sqs(request: AwsRequest) -> None:
-    """Raise Refusal for an SQS request that is beyond a limit."""
+    """Raise Refusal for an SQS request that exceeds a limit."""
     if request.service != "sqs":
         return
     asked = request.parameters
@@ -41,7 +41,7 @@ def _check_numbers(asked: Parameters) -> None:
 
 
 def _check_body(message: Parameters) -> int:
-    """Return the size of a message's body in bytes."""
+    """Return the size of a message's body in bytes. Raises Refusal for a body that SQS does not accept."""
     body = str(message.get("MessageBody", ""))
     size = len(body.encode(errors="surrogatepass"))
     require(limits.MESSAGE, size, "MessageBody")

@@ -1,7 +1,7 @@
-"""EC2's eventual consistency: what has just been made is not described at once.
+"""EC2's eventual consistency: new objects are not described at once.
 
-"Eventual consistency in the Amazon EC2 API" (Developer Guide) promises no time; here it is the same few seconds always,
-by the clock of the simulation.
+"Eventual consistency in the Amazon EC2 API" (Developer Guide) promises no time; here it is always the same few seconds
+of the simulation's clock.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from nodesmith_cli.local.cloud.strict.refusals import Refusal
 
 @dataclass(slots=True)
 class Visibility:
-    """How long EC2 takes to show what it has made. May be changed at any time.
+    """How long EC2 takes to show new objects. May be changed at any time.
 
-    `templates_after` and `profiles_after` are for CreateFleet, which names them; both are shown at once by default.
+    `templates_after` and `profiles_after` affect CreateFleet, which names templates and profiles; both are visible at
+    once by default.
     """
 
     now: Callable[[], datetime]
@@ -32,18 +33,21 @@ class Visibility:
     _settled_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
 
     def settle(self) -> None:
-        """Show all that has been made until now."""
+        """Make everything that exists now visible."""
         self._settled_at = self.now()
 
     def shows(self, made_at: datetime, after: timedelta) -> bool:
-        """Return whether something made at that time (naive times are UTC) is shown by now."""
+        """Return whether an object made at that time (naive times are UTC) is visible now."""
         made = made_at if made_at.tzinfo else made_at.replace(tzinfo=UTC)
         return made <= self._settled_at or self.now() - made >= after
 
     def describe_instances(
         self, asked: Mapping[str, Any], answer: Callable[[], ActionResult]
     ) -> ActionResult:
-        """Answer DescribeInstances without the instances that are too new. Raises Refusal for the id of one."""
+        """Answer DescribeInstances without instances that are too new.
+
+        Raises Refusal if the request names one by id.
+        """
         found: Any = answer().result
         wanted = set(asked.get("InstanceIds") or ())
         shown = []
@@ -60,7 +64,7 @@ class Visibility:
         return ActionResult({**found, "Reservations": shown})
 
     def check_fleet(self, asked: Mapping[str, Any], backend: Any) -> None:
-        """Raise Refusal where CreateFleet names a launch template that is too new."""
+        """Raise Refusal if CreateFleet names a launch template that is too new."""
         for config in asked.get("LaunchTemplateConfigs") or ():
             named = config.get("LaunchTemplateSpecification") or {}
             template = _template(backend, named)
@@ -69,7 +73,7 @@ class Visibility:
                 raise Refusal(code, f"The launch template {template.name} does not exist.")
 
     def check_profiles(self, asked: Mapping[str, Any], backend: Any) -> None:
-        """Raise Refusal where the launch template of a CreateFleet request names a profile that is too new."""
+        """Raise Refusal if the launch template of a CreateFleet request names a profile that is too new."""
         known = iam_backends[backend.account_id][backend.partition].instance_profiles.values()
         made = {profile.name: profile.create_date for profile in known}
         for config in asked.get("LaunchTemplateConfigs") or ():

@@ -1,6 +1,6 @@
-"""A stand-in for kube-scheduler. It shares no code with nodesmith's decisions: it is the one who checks them.
+"""A stand-in for kube-scheduler. It shares no code with nodesmith's decisions, because tests check them with it.
 
-Left out: preemption, attach limits of volumes, and namespace selectors other than the empty one.
+Not implemented: preemption, attach limits of volumes, and namespace selectors other than the empty one.
 """
 
 from nodesmith_cli.local.cluster.scheduler.scheduler import Scheduler

@@ -1,4 +1,4 @@
-"""Who is where: pods on nodes, counted by selector, as spreading and affinity between pods need it."""
+"""Counts of pods on nodes by selector, for topology spread and affinity between pods."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from nodesmith_cli.local.cluster.podfacts import is_leaving
 from nodesmith_cli.local.cluster.scheduler.needs import Amounts, Port, amounts
 
 Matches: TypeAlias = Callable[[Mapping[str, str]], bool]
-_GROUPS = 2_000  # groups kept; beyond this all are counted anew
+_GROUPS = 2_000  # groups kept; beyond this, all are recounted
 
 
 @dataclass(slots=True)
 class NodeRoom:
-    """One node: what it offers and what is taken."""
+    """One node, its allocatable resources, and what its pods use."""
 
     node: View
     name: str
@@ -42,7 +42,7 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Pods of some namespaces that a selector matches: how many are on each node. No namespaces means all."""
+    """Pods of some namespaces that a selector matches, counted by node. An empty `namespaces` means all."""
 
     namespaces: frozenset[str]
     matches: Matches
@@ -50,7 +50,7 @@ class Group:
     on_node: Counter[str] = field(default_factory=Counter)
 
     def takes(self, pod: View) -> bool:
-        """Return whether the pod is one of the group."""
+        """Return whether the pod belongs to the group."""
         if self.namespaces and pod["metadata"]["namespace"] not in self.namespaces:
             return False
         return (self.with_leaving or not is_leaving(pod)) and self.matches(labels_of(pod))
@@ -58,7 +58,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Aversion:
-    """A required anti-affinity term of pods that are on nodes: whom it keeps away, by which key, from where."""
+    """A required anti-affinity term of pods on nodes.
+
+    `group` are the pods that it repels, `topology_key` defines the domains, and `holders` counts the pods with the term
+    by node.
+    """
 
     group: Group
     topology_key: str
@@ -66,7 +70,7 @@ class Aversion:
 
 
 class Census:
-    """Keeps the rooms, the residents and the groups in step with pods coming and going."""
+    """Keeps nodes, residents and groups up to date as pods come and go."""
 
     def __init__(self) -> None:
         self.rooms: dict[str, NodeRoom] = {}
@@ -75,7 +79,7 @@ class Census:
         self._aversions: dict[str, Aversion] = {}
 
     def set_node(self, node: View) -> None:
-        """Add a node, or take over its new state."""
+        """Add a node, or update its state."""
         name = node["metadata"]["name"]
         known = self.rooms.get(name)
         offered = amounts(dig(node, "status", "allocatable") or {})
@@ -90,18 +94,18 @@ class Census:
                 self._fill(room, resident, 1)
 
     def drop_node(self, name: str) -> None:
-        """Forget a node; its pods stay residents until they are gone."""
+        """Remove a node; its pods stay residents until they are gone."""
         self.rooms.pop(name, None)
 
     def settle(self, resident: Resident) -> None:
-        """Count a pod on its node, in the place of what was known of it."""
+        """Count a pod on its node; this replaces its earlier entry."""
         uid = resident.pod["metadata"]["uid"]
         self.leave(uid)
         self.residents[uid] = resident
         self._count(resident, 1)
 
     def leave(self, uid: str) -> bool:
-        """Stop counting a pod; tell whether it was counted."""
+        """Stop counting a pod; return whether it was counted."""
         resident = self.residents.pop(uid, None)
         if resident is not None:
             self._count(resident, -1)
@@ -110,7 +114,7 @@ class Census:
     def group(
         self, namespaces: frozenset[str], selector: View | None, *, with_leaving: bool = False
     ) -> Group:
-        """Return the count of the pods that a selector matches; kept up to date from then on."""
+        """Return the group of pods that a selector matches; the census keeps it up to date from then on."""
         key = json.dumps([sorted(namespaces), selector, with_leaving], sort_keys=True)
         found = self._groups.get(key)
         if found is None:
@@ -124,11 +128,11 @@ class Census:
         return found
 
     def aversions_to(self, pod: View) -> list[Aversion]:
-        """Return the anti-affinity terms of pods on nodes that keep `pod` away."""
+        """Return the anti-affinity terms of pods on nodes that repel `pod`."""
         return [each for each in self._aversions.values() if +each.holders and each.group.takes(pod)]
 
     def by_topology(self, on_node: Mapping[str, int], key: str) -> Counter[str]:
-        """Add up counts of nodes by the nodes' values of a label."""
+        """Sum counts by node into counts by the nodes' values of a label."""
         found: Counter[str] = Counter()
         for name, count in on_node.items():
             room = self.rooms.get(name)
@@ -172,7 +176,10 @@ def preferred_terms(pod: View, kind: str) -> list[View]:
 
 
 def term_namespaces(term: View, pod: View) -> frozenset[str]:
-    """Return the namespaces of a term: those it names, else the pod's; none, meaning all, with an empty selector."""
+    """Return the namespaces of an affinity term: those it names, else the pod's.
+
+    An empty set means all namespaces and stands for an empty namespaceSelector.
+    """
     if term.get("namespaceSelector") is not None and not term["namespaceSelector"]:
         return frozenset()
     return frozenset(term.get("namespaces") or (pod["metadata"]["namespace"],))

@@ -1,4 +1,4 @@
-"""May this pod be on that node: the hard rules, in the order and with the words of kube-scheduler."""
+"""Hard scheduling rules for a pod on a node, in kube-scheduler's order and with its messages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from nodesmith_cli.local.cluster.scheduler.census import Census, NodeRoom, requi
 from nodesmith_cli.local.cluster.scheduler.needs import Port
 from nodesmith_cli.local.cluster.scheduler.queue import Waiting
 
-Filter: TypeAlias = Callable[[NodeRoom], str]  # the reason against the node, empty when there is none
+Filter: TypeAlias = Callable[[NodeRoom], str]  # returns the reason against the node, or ""
 _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
 
 def static_reason(pod: View, node: View) -> str:
-    """Judge by what pods on nodes do not change: cordon, taints, selectors and node affinity."""
+    """Return the reason against a node that does not depend on other pods: cordon, taints, selectors, node affinity."""
     spec = pod["spec"]
     tolerations = spec.get("tolerations") or ()
     if dig(node, "spec", "unschedulable") and not tolerates(tolerations, _UNSCHEDULABLE):
@@ -29,9 +29,9 @@ def static_reason(pod: View, node: View) -> str:
 
 
 def resource_reasons(waiting: Waiting, room: NodeRoom, kept: Collection[Waiting]) -> list[str]:
-    """Judge by what is free: host ports, then resources; every resource that is short is named.
+    """Return the reasons against a node's free host ports and resources; every resource that is short is listed.
 
-    Room is `kept` for other pods.
+    Room is reserved for the pods in `kept`.
     """
     taken = frozenset[Port]().union(*(other.ports for other in kept))
     if any(room.ports[port] > 0 or port in taken for port in waiting.ports):
@@ -45,7 +45,7 @@ def resource_reasons(waiting: Waiting, room: NodeRoom, kept: Collection[Waiting]
 
 
 def social_filters(pod: View, census: Census) -> Iterator[Filter]:
-    """Yield the filters that other pods' places decide, made for the census as it is now."""
+    """Yield the filters that depend on other pods' places, built for the census as it is now."""
     for constraint in spread_constraints(pod, "DoNotSchedule"):
         yield _spread_filter(pod, constraint, census)
     for aversion in census.aversions_to(pod):
@@ -77,7 +77,10 @@ def spread_selector(pod: View, constraint: View) -> View:
 
 
 def spread_counts(pod: View, constraint: View, census: Census) -> tuple[Counter[str], bool]:
-    """Return the matching pods by domain, over the domains that count, and whether the pod itself matches."""
+    """Return the number of matching pods by domain, and whether the pod itself matches.
+
+    Only domains that count for the constraint are included.
+    """
     key = constraint["topologyKey"]
     namespace = frozenset((pod["metadata"]["namespace"],))
     group = census.group(namespace, spread_selector(pod, constraint))
@@ -90,7 +93,7 @@ def spread_counts(pod: View, constraint: View, census: Census) -> tuple[Counter[
 
 
 def _counts(pod: View, constraint: View, node: View) -> bool:
-    """Return whether a node's domain counts, by nodeAffinityPolicy (Honor) and nodeTaintsPolicy (Ignore)."""
+    """Return whether a node's domain counts, by nodeAffinityPolicy (default Honor) and nodeTaintsPolicy (Ignore)."""
     if constraint.get("nodeAffinityPolicy", "Honor") == "Honor" and not node_matches(pod["spec"], node):
         return False
     if constraint.get("nodeTaintsPolicy", "Ignore") == "Ignore":
@@ -128,7 +131,7 @@ def _affinity_filters(pod: View, census: Census) -> Iterator[Filter]:
         key = term["topologyKey"]
         group = census.group(term_namespaces(term, pod), term.get("labelSelector"), with_leaving=True)
         held = {value for value, count in census.by_topology(group.on_node, key).items() if count > 0}
-        # The first of a kind that wants its own company may go anywhere that has the label.
+        # The first pod of a group with affinity to itself may go to any domain of the label.
         first = not any(group.on_node.values()) and group.takes(pod)
 
         def reason(room: NodeRoom, key: str = key, held: set[str] = held, first: bool = first) -> str:

@@ -1,6 +1,6 @@
-"""What a pod takes from a node: resources by the API's rules for init containers and sidecars, host ports, claims.
+"""Node resources that a pod takes: requests by the API's rules for init containers, host ports, volume claims.
 
-Written apart from nodesmith's own arithmetic on purpose: this scheduler is the judge of what nodesmith buys.
+Deliberately separate from nodesmith's own arithmetic, since this scheduler judges what nodesmith buys.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 from nodesmith.model.apimachinery.quantities import QuantityError, cpu_milli, whole_units
 from nodesmith_cli.local.apiserver.objects import View, dig
 
-Amounts: TypeAlias = dict[str, int]  # cpu in milli-cores, all else in base units
+Amounts: TypeAlias = dict[str, int]  # CPU in millicores, anything else in base units
 Port: TypeAlias = tuple[str, int]  # protocol, number
 
 
 def needs_of(spec: View) -> Amounts:
-    """Return the requests of a pod spec, with its overhead and one of `pods`."""
+    """Return the requests of a pod spec, including its overhead and one of `pods`."""
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
@@ -35,7 +35,7 @@ def needs_of(spec: View) -> Amounts:
 
 
 def ports_of(spec: View) -> frozenset[Port]:
-    """Return the host ports that a pod spec takes."""
+    """Return the host ports that a pod spec uses."""
     sidecars = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
     containers = [*(spec.get("containers") or ()), *sidecars]
     return frozenset(
@@ -47,13 +47,13 @@ def ports_of(spec: View) -> frozenset[Port]:
 
 
 def claims_of(spec: View) -> list[str]:
-    """Name the PersistentVolumeClaims that a pod spec mounts."""
+    """Return the names of the PersistentVolumeClaims that a pod spec mounts."""
     volumes = spec.get("volumes") or ()
     return [str(name) for each in volumes if (name := dig(each, "persistentVolumeClaim", "claimName"))]
 
 
 def amounts(quantities: Mapping[str, Any]) -> Amounts:
-    """Read a resource list; what is no quantity counts as nothing."""
+    """Parse a resource list; an invalid quantity counts as zero."""
     found: Amounts = {}
     for name, value in quantities.items():
         try:

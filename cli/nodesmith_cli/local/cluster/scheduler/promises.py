@@ -1,4 +1,4 @@
-"""Room that is held on a node for the pods that are nominated for it."""
+"""Room on nodes that is reserved for nominated pods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Promises:
         self._pods: defaultdict[str, dict[str, Waiting]] = defaultdict(dict)
 
     def keep(self, waiting: Waiting) -> bool:
-        """Hold room for a pod where it is nominated; tell whether room was let go elsewhere."""
+        """Reserve room for a pod on its nominated node; return whether room elsewhere became free."""
         before = self.drop(waiting.uid)
         if waiting.nominated:
             self._node[waiting.uid] = waiting.nominated
@@ -24,14 +24,14 @@ class Promises:
         return before not in (None, waiting.nominated)
 
     def drop(self, uid: str) -> str | None:
-        """Hold no room for a pod any more; gives the node where any was held."""
+        """Release the room of a pod; return its node, or None if no room was reserved."""
         node = self._node.pop(uid, None)
         if node is not None:
             del self._pods[node][uid]
         return node
 
     def kept_from(self, waiting: Waiting, node: str) -> Iterator[Waiting]:
-        """Yield the pods whose room on a node another may not take: those of equal or higher priority."""
+        """Yield the pods whose reserved room `waiting` may not take: those of equal or higher priority."""
         for uid, other in self._pods.get(node, {}).items():
             if uid != waiting.uid and other.priority >= waiting.priority:
                 yield other

@@ -1,4 +1,4 @@
-"""Pods that wait for a node: those to be tried now, and those that were tried in vain."""
+"""Pods that wait for a node: those to try now, and those that were tried without success."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _PLACING = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraint
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A pod that waits, and what matters about it. Pods with the same `likeness` get the same answer.
+    """A waiting pod and the properties that matter for its placement.
 
-    But for those that are `nominated` for a node: room is held there for each of them.
+    Pods with the same `likeness` get the same result, except `nominated` ones, since each has room reserved on its
+    node.
     """
 
     key: Key
@@ -36,7 +37,7 @@ class Waiting:
 
     @property
     def order(self) -> tuple[int, str, str]:
-        """Whose turn is first."""
+        """The sort key in the queue."""
         return (-self.priority, self.pod["metadata"]["creationTimestamp"], "/".join(self.key))
 
 
@@ -48,7 +49,7 @@ class Queue:
         self._ready: set[Key] = set()
 
     def put(self, key: Key, pod: View) -> Waiting:
-        """Add a pod, or take over its new state; a change of status alone is no reason to try it again."""
+        """Add a pod, or update its state; a change of its status alone does not cause another try."""
         known = self._pods.get(key)
         new = _waiting(key, pod)
         self._pods[key] = new
@@ -57,16 +58,16 @@ class Queue:
         return new
 
     def drop(self, key: Key) -> None:
-        """Forget a pod that has a node, or is gone."""
+        """Remove a pod that has a node or is gone."""
         self._pods.pop(key, None)
         self._ready.discard(key)
 
     def retry(self, *, social_only: bool = False) -> None:
-        """Have pods tried again, because something changed that may help them."""
+        """Schedule another try for all pods, or only for social ones, after a change that may help them."""
         self._ready.update(key for key, each in self._pods.items() if each.social or not social_only)
 
     def take(self, limit: int) -> Iterator[Waiting]:
-        """Yield up to `limit` pods to try now, and count them as tried."""
+        """Yield up to `limit` pods to try now; they count as tried."""
         first = sorted((self._pods[key] for key in self._ready), key=lambda each: each.order)[:limit]
         for each in first:
             self._ready.discard(each.key)

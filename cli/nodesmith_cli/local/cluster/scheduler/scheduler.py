@@ -1,4 +1,4 @@
-"""Pods onto nodes: filter, score, bind; and say why where there is no node."""
+"""The scheduler: filter, score and bind; record the reason where no node fits."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from nodesmith_cli.local.cluster.scheduler.volumes import (  # fmt: skip
     volume_filters,
 )
 
-_BATCH = 200  # pods tried in one step, so that the other stand-ins get their turn
-_ENOUGH = 100  # possible nodes among which to choose: kube-scheduler's minNumFeasibleNodesToFind
+_BATCH = 200  # pods tried in one step, so that the other stand-ins can run in between
+_ENOUGH = 100  # feasible nodes that end the search: kube-scheduler's minNumFeasibleNodesToFind
 _NAME = "default-scheduler"
 _GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
 
 class Scheduler:
-    """Binds pending pods through the API's binding door."""
+    """Binds pending pods through the API's binding subresource."""
 
     def __init__(self, store: Store, mirrors: Mirrors) -> None:
         self.store = store
@@ -48,8 +48,8 @@ class Scheduler:
         self._census = Census()
         self._queue = Queue()
         self._promises = Promises()
-        # Why there is no node for pods of a likeness, as long as nothing changes that could help them. A pod that
-        # finds its place takes room from all, but may help those that look at other pods.
+        # Reasons why no node fits pods of a likeness, valid until a change that could help them. Placing a pod takes
+        # room from all, but may help pods whose rules depend on other pods.
         self._verdicts: dict[str, str] = {}
         self._social_verdicts: dict[str, str] = {}
         self._static: dict[str, dict[str, str]] = {}  # likeness → node → static reason
@@ -65,7 +65,7 @@ class Scheduler:
         return None
 
     def step(self) -> bool:
-        """Try the pods that wait; tell whether anything was written."""
+        """Try the waiting pods; return whether anything was written or pods are left to try."""
         wrote = self._explain_gates()
         placed = False
         for waiting in self._queue.take(_BATCH):
@@ -76,7 +76,10 @@ class Scheduler:
         return wrote or self._queue.has_work
 
     def _try(self, waiting: Waiting) -> bool | None:
-        """Place one pod: True when bound, False when it was told why not, None when nothing changed."""
+        """Place one pod.
+
+        Return True if it was bound, False if the reason against it was written, None if nothing changed.
+        """
         if waiting.nominated:
             return self._try_nominated(waiting)
         verdicts = self._social_verdicts if waiting.social else self._verdicts
@@ -89,7 +92,7 @@ class Scheduler:
         return False if self._refuse(waiting, verdict) else None
 
     def _try_nominated(self, waiting: Waiting) -> bool | None:
-        """Place a pod on the node that it is nominated for, else on any; in vain, it is nominated no longer."""
+        """Place a pod on its nominated node, else on any; if no node fits, clear the nomination."""
         wanted = self._census.rooms.get(waiting.nominated)
         room = wanted and self._place(waiting, [wanted])[0]
         if not room:
@@ -101,7 +104,7 @@ class Scheduler:
     def _place(
         self, waiting: Waiting, among: Iterable[NodeRoom] | None = None
     ) -> tuple[NodeRoom | None, str]:
-        """Choose a node, or say why there is none."""
+        """Return the best node and "", or None and the reason why no node fits."""
         nowhere = claim_reason(waiting.pod, self._mirrors)
         rooms, reasons = ([], Counter[str]()) if nowhere else self._possible(waiting, among)
         if rooms:
@@ -139,7 +142,7 @@ class Scheduler:
         return next(([words] for each in filters if (words := each(room))), [])
 
     def _in_turn(self) -> Iterator[NodeRoom]:
-        """Yield all nodes, beginning somewhere else each time, so that a search that ends early is fair."""
+        """Yield all nodes, from a different start each time, so that a search that ends early is fair."""
         rooms = list(self._census.rooms.values())
         if len(rooms) > _ENOUGH:
             self._start = (self._start + _ENOUGH) % len(rooms)
@@ -156,7 +159,7 @@ class Scheduler:
         except ApiError as error:
             if error.code not in (404, 409):
                 raise
-            return None  # deleted, or bound by somebody else; the mirror will say which
+            return None  # deleted, or bound by someone else; the mirror will show which
         pod = self.store.find("pods", name, namespace)
         if pod is not None:
             self._census.settle(Resident(pod, room.name, waiting.needs, waiting.ports))
@@ -166,7 +169,7 @@ class Scheduler:
         return True
 
     def _leave(self, key: Key, uid: str) -> None:
-        """Leave a pod alone that has a node, is gone, or is not ours."""
+        """Stop considering a pod that has a node, is gone, or belongs to another scheduler."""
         self._queue.drop(key)
         if self._promises.drop(uid):
             self._something_changed()
@@ -254,7 +257,7 @@ class Scheduler:
 
 
 def _placing(node: View) -> tuple[object, ...]:
-    """Return the part of a node that decides what fits on it."""
+    """Return the properties of a node that decide which pods fit on it."""
     spec, status = node.get("spec") or {}, node.get("status") or {}
     return (
         node["metadata"].get("labels"),
@@ -265,7 +268,7 @@ def _placing(node: View) -> tuple[object, ...]:
 
 
 def _counted(pod: View) -> tuple[object, ...]:
-    """Return the part of a bound pod that decides how it is counted."""
+    """Return the properties of a bound pod that decide how it is counted."""
     return pod["metadata"].get("labels"), pod["spec"], is_leaving(pod)
 
 

@@ -1,4 +1,4 @@
-"""Which of the possible nodes is best, with kube-scheduler's default plugins and weights (each plugin 0 to 100)."""
+"""Node scores, with kube-scheduler's default plugins and weights (each plugin 0 to 100)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def best(pod: View, needs: Amounts, rooms: Sequence[NodeRoom], census: Census) -
 
 
 def _resources(needs: Amounts, room: NodeRoom) -> float:
-    """Score least allocated and balanced allocation of cpu and memory."""
+    """Score least-allocated and balanced allocation of CPU and memory."""
     free = []
     for name in ("cpu", "memory"):
         offered = room.allocatable.get(name, 0)
@@ -62,7 +62,10 @@ def _preferred(pod: View, rooms: Sequence[NodeRoom]) -> Mapping[str, float]:
 
 
 def _spread(pod: View, rooms: Sequence[NodeRoom], census: Census) -> Mapping[str, float]:
-    """Score soft spread constraints: fewer alike in the domain is better, small sets of domains weigh less."""
+    """Score soft spread constraints.
+
+    Fewer matching pods in the domain score higher; a constraint with fewer domains weighs less.
+    """
     constraints = spread_constraints(pod, "ScheduleAnyway")
     if not constraints:
         return {}

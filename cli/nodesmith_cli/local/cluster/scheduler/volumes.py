@@ -1,7 +1,7 @@
-"""Volumes that decide where a pod may be: its claims must exist and be bound, or wait for the pod to be placed.
+"""Volume rules of the scheduler: claims must exist and be bound, or wait for their first consumer.
 
-A claim that waits for its first consumer can be served on any node that its class allows: its volume is made there
-afterwards (`volumemaker`).
+A claim that waits for its first consumer fits any node that its class allows; `volumemaker` creates its volume there
+after the pod is bound.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT_ALLOWED = "node(s) didn't find available persistent volumes to bind"
 
 
 def claim_reason(pod: View, mirrors: Mirrors) -> str:
-    """Say in kube-scheduler's words why no node at all will do; empty where the claims stand in nobody's way."""
+    """Return kube-scheduler's reason why a pod's claims rule out every node, or "" if they do not."""
     for name in claims_of(pod["spec"]):
         claim = mirrors[CLAIMS].objects.get((pod["metadata"]["namespace"], name))
         if claim is None:
@@ -37,7 +37,7 @@ def claim_reason(pod: View, mirrors: Mirrors) -> str:
 
 
 def volume_filters(pod: View, mirrors: Mirrors) -> Iterator[Filter]:
-    """Yield a filter for each volume that can be reached from some nodes only."""
+    """Yield a filter for each volume that only some nodes can reach."""
     for name in claims_of(pod["spec"]):
         claim = mirrors[CLAIMS].objects.get((pod["metadata"]["namespace"], name)) or {}
         volume = mirrors[VOLUMES].objects.get(("", str(dig(claim, "spec", "volumeName"))))
@@ -70,7 +70,7 @@ def _unbound_reason(claim: View, mirrors: Mirrors) -> str:
 
 
 def class_of(claim: View, mirrors: Mirrors) -> View | None:
-    """Return a claim's StorageClass; the default one for a claim that names none."""
+    """Return a claim's StorageClass, or None; a claim that names none gets the default class."""
     classes = {str(each["metadata"]["name"]): each for each in mirrors[CLASSES].objects.values()}
     name = dig(claim, "spec", "storageClassName")
     if name is None:

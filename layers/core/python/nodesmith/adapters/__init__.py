@@ -1,5 +1,5 @@
-"""The outside systems, one module each: AWS, Kubernetes, and the files nodesmith reads and writes.
+"""Adapters to external systems, one package each: AWS, Kubernetes, and the files that nodesmith reads and writes.
 
-Here, and only here and in `runtime`, boto3 and the kubernetes client are imported. An adapter translates; it decides
-nothing, and lets nothing of the outside's types or errors through.
+Only this package and `runtime` import boto3 and the kubernetes client. An adapter translates. It makes no decisions,
+and it does not expose the types or errors of the external system.
 """

@@ -1,6 +1,7 @@
-"""EC2 and what stands around it, as the Cloud port.
+"""The Cloud port on EC2 and the services that it depends on.
 
-Importing this module costs only what a launch needs: resolving NodeClasses (SSM, IAM, EKS) is imported when asked for.
+Importing this module costs only what a launch needs. The code that resolves NodeClasses (SSM, IAM, EKS) is imported on
+first use.
 """
 
 from __future__ import annotations
@@ -34,22 +35,24 @@ if TYPE_CHECKING:
 
 PARALLEL_CALLS = 16
 EC2_CONFIG = Config(
-    # The queue retries, with the same client token and after a look: a retry in here would only hold up the others.
+    # The queue retries with the same client token, after looking up the instances. A retry here would only delay the
+    # other calls.
     retries={"mode": "standard", "total_max_attempts": 1},
     connect_timeout=3,
     read_timeout=30,
     max_pool_connections=PARALLEL_CALLS,
 )
-"""For the client `ec2` that AwsCloud is given."""
+"""Configuration of the `ec2` client that is passed to AwsCloud."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class AwsCloud:
-    """The Cloud of one cluster. `client` gives the boto3 client of a service (ec2, ssm, iam, eks) when first needed.
+    """The Cloud of one cluster.
 
-    `executor` makes what calls are spread over, for a number of workers.
+    `client` returns the boto3 client of a service (ec2, ssm, iam, eks) and is called on first use. `executor` returns
+    an executor with the given number of workers, on which calls run in parallel.
     """
 
     def __init__(
@@ -68,9 +71,9 @@ class AwsCloud:
         self._fleets = FleetCalls(client, settings.cluster_name, self._templates, now, self._looked_up)
 
     def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
-        """Make the launch templates that this process has not lately made. Raises Transient after all have been tried.
+        """Create the launch templates that this process has not created recently.
 
-        One that EC2 will not have refuses the launches that name it.
+        Raises Transient after all have been tried. If EC2 rejects a template, launches that name it are refused.
         """
         unknown = [template for template in templates if not self._templates.is_known(template.name)]
         delays = [delay for delay in self._in_parallel(self._templates.create, unknown) if delay]
@@ -78,18 +81,18 @@ class AwsCloud:
             raise delays[0]
 
     def launch(self, requests: Sequence[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:
-        """Ask for one instance per request, in one call for those that share a fleet.
+        """Request one instance per launch request, in one call for requests that share a fleet.
 
-        Never raises for what EC2 answers.
+        Never raises for an error that EC2 returns.
         """
         return self._fleets.launch(requests, self._in_parallel, repeated=repeated)
 
     def instances_of(
         self, claims: Collection[str], known: Mapping[str, str] = MappingProxyType({})
     ) -> Mapping[str, tuple[Instance, ...]]:
-        """Return the instances that carry these claims' tags in this cluster, by claim. Raises Transient.
+        """Return this cluster's instances that carry the tags of these claims, by claim. Raises Transient.
 
-        Those of `known`, ids by claim, are looked for by their id where none carries the claim's tag.
+        `known` holds instance ids by claim. If no instance carries a claim's tag, it is looked up by its known id.
         """
         found: dict[str, tuple[Instance, ...]] = {}
         for instance in self._tagged(NODECLAIM_TAG, claims):
@@ -102,14 +105,17 @@ class AwsCloud:
         return found
 
     def fleet_instances(self, fleets: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
-        """Return the instances of shared fleets, by fleet, as far as EC2 shows them. Raises Transient."""
+        """Return the instances of shared fleets that EC2 already shows, by fleet. Raises Transient."""
         found: dict[str, tuple[Instance, ...]] = {}
         for instance in self._tagged(FLEET_TAG, fleets):
             found[instance.fleet] = (*found.get(instance.fleet, ()), instance)
         return found
 
     def tag(self, instance: str, tags: Mapping[str, str]) -> None:
-        """Write tags on one of our instances (by id); one that EC2 does not know any more is fine. Raises Transient."""
+        """Write tags on one of our instances, by id. Raises Transient.
+
+        An instance that EC2 no longer knows is ignored.
+        """
         try:
             with transient_errors("ec2:CreateTags"):
                 self._client("ec2").create_tags(Resources=[instance], Tags=tag_list(tags))
@@ -119,12 +125,15 @@ class AwsCloud:
                 raise Transient(f"ec2:CreateTags {instance}: {code}: {error_message(error)}", code) from error
 
     def owned_instances(self) -> list[Instance]:
-        """Return the living instances that carry every tag by which IAM lets us end them. Raises Transient."""
+        """Return the living instances that carry all tags that IAM requires for termination. Raises Transient."""
         tagged = *ours(self._settings.cluster_name), where("tag-key", NODEPOOL)
         return list(described(self._client("ec2"), *tagged, LIVING))
 
     def living(self, instances: Collection[str]) -> frozenset[str]:
-        """Return which of these ids are living instances, anybody's; one that EC2 does not know is none."""
+        """Return the ids that belong to living instances, regardless of their owner.
+
+        Ids that EC2 does not know are left out. Raises Transient.
+        """
         found: set[str] = set()
         for ids in parts(instances):
             alive = described(self._client("ec2"), where("instance-id", *ids), LIVING)
@@ -132,7 +141,10 @@ class AwsCloud:
         return frozenset(found)
 
     def notices(self, instances: Collection[str]) -> list[Notice]:
-        """Return what EC2's own state tells of these instances; of one it does not know, nothing. Raises Transient."""
+        """Return notices derived from EC2's own state of these instances. Raises Transient.
+
+        There are none for an instance that EC2 does not know.
+        """
         from nodesmith.adapters.ec2.instancestatus import told
 
         if not instances:
@@ -140,32 +152,36 @@ class AwsCloud:
         return told(self._client("ec2"), self._settings.cluster_name, frozenset(instances), self._now())
 
     def owned(self, kind: Kind) -> list[Owned]:
-        """Return what we made of a kind for this cluster. Raises Transient."""
+        """Return the resources of one kind that nodesmith created for this cluster. Raises Transient."""
         from nodesmith.adapters.ownedresources import listed
 
         return listed(kind, self._client, self._settings)
 
     def remove(self, owned: Owned) -> None:
-        """Delete what `owned` gave; gone already is fine. Raises Transient."""
+        """Delete a resource that `owned` returned. One that is already gone is ignored. Raises Transient."""
         from nodesmith.adapters.ownedresources import remove
 
         remove(owned, self._client)
 
     def terminate(self, instances: Collection[str]) -> None:
-        """Terminate instances by id; one that EC2 does not know any more is fine.
+        """Terminate instances by id. Instances that EC2 no longer knows are ignored.
 
-        Raises Transient, when all have been tried, for one that EC2 will not end: protected, or without our tags.
+        After all have been tried, raises Transient if EC2 refuses to terminate one because it is protected or lacks our
+        tags.
         """
         terminate(self._client("ec2"), instances)
 
     def cluster_info(self) -> ClusterInfo:
-        """Describe the cluster, settings first, EKS for the rest. Raises Transient, or Rejected naming the setting."""
+        """Describe the cluster from the settings, and from EKS for values that they lack.
+
+        Raises Transient, or Rejected that names the missing or invalid setting.
+        """
         from nodesmith.adapters.aws.eks import cluster_info
 
         return cluster_info(self._client, self._settings)
 
     def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
-        """Resolve a NodeClass; what is missing is a condition of the answer. Raises Transient."""
+        """Resolve a NodeClass. What is missing becomes a condition of the returned status. Raises Transient."""
         from nodesmith.adapters.nodeclasses.dryruns import DryRuns
         from nodesmith.adapters.nodeclasses.nodeclasses import resolve
 
@@ -174,21 +190,21 @@ class AwsCloud:
         return resolve(self._client, self._settings, nodeclass, cluster, now, self._dry_runs)
 
     def _in_parallel(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Work on all items, answers in their order; a single one needs no thread."""
+        """Run `work` on all items and return the results in order. A single item runs without a thread."""
         if len(items) < 2:
             return [work(item) for item in items]
-        self._client("ec2")  # boto3 sessions make no clients for several threads at once
+        self._client("ec2")  # boto3 sessions cannot create clients from several threads at once
         with self._executor(min(PARALLEL_CALLS, len(items))) as pool:
             return list(pool.map(work, items))
 
     def _tagged(self, key: str, values: Collection[str]) -> Iterator[Instance]:
-        """Find this cluster's instances by the value of a tag."""
+        """Yield this cluster's instances whose tag `key` has one of these values."""
         cluster = where(f"tag:{CLUSTER_TAG}", self._settings.cluster_name)
         for some in parts(values):
             yield from described(self._client("ec2"), cluster, where(f"tag:{key}", *some))
 
     def _looked_up(self, request: LaunchRequest) -> Sequence[Instance]:
-        """Find what a request has been given already: the whole fleet, or what lives of the claim's own."""
+        """Return the instances that a request already has: its whole fleet, or its claim's living instances."""
         if request.share:
             return self.fleet_instances([request.share.fleet]).get(request.share.fleet, ())
         return [i for i in self.instances_of([request.claim]).get(request.claim, ()) if i.is_alive]

@@ -1,4 +1,4 @@
-"""A Cloud whose calls are timed and whose failures are counted, as Karpenter does with those of its CloudProvider."""
+"""A Cloud that measures the duration and the failures of its calls, as Karpenter does for its CloudProvider."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ CONTROLLERS: Mapping[Concern, str] = {
     Concern.GARBAGECOLLECTION: "nodeclaim.garbagecollection",
     Concern.INTERRUPTION: "interruption",
 }
-"""What Karpenter calls the controller that does what a concern does"""
+"""Karpenter's name for the controller that corresponds to a concern"""
 _UNKNOWN = ""
-"""Karpenter's word for an error that is none of those it has a name for"""
+"""Karpenter's label value for an error that it has no name for"""
 _PROVIDER = "aws"
 
 
 class MeasuredCloud:
-    """A Cloud as another one is, in the name of a controller.
+    """A Cloud that delegates to `cloud` and records metrics under the name of a controller.
 
-    What Karpenter's CloudProvider does has its method: `launch` is Create, `terminate` Delete, `owned_instances` List,
-    and to look for instances is Get. The rest is passed on unmeasured.
+    Methods map to those of Karpenter's CloudProvider: `launch` is Create, `terminate` is Delete, `owned_instances` is
+    List, and instance lookups are Get. Other calls are delegated without being measured.
     """
 
     def __init__(self, cloud: Cloud, metrics: Metrics, controller: str) -> None:
         self._cloud, self._metrics, self._controller = cloud, metrics, controller
 
     def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
-        """Make sure that these launch templates exist."""
+        """Ensure that these launch templates exist."""
         self._cloud.ensure_templates(templates)
 
     def launch(self, requests: Sequence[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:
-        """Ask for one instance per request; each counts as a call, as in Karpenter, though they share some."""
+        """Request one instance per launch request. Each counts as a call, as in Karpenter, even if they share one."""
         with self._measured("Create", len(requests)):
             outcomes = self._cloud.launch(requests, repeated=repeated)
         for outcome in outcomes:
@@ -67,7 +67,7 @@ class MeasuredCloud:
         claims: Collection[str],
         known: Mapping[str, str] = FrozenMap(),
     ) -> Mapping[str, tuple[Instance, ...]]:
-        """Return the instances that carry these claims' tags, by claim."""
+        """Return the instances that carry the tags of these claims, by claim."""
         with self._measured("Get"):
             return self._cloud.instances_of(claims, known)
 
@@ -86,24 +86,24 @@ class MeasuredCloud:
             return self._cloud.owned_instances()
 
     def living(self, instances: Collection[str]) -> Collection[str]:
-        """Return which of these instances live."""
+        """Return the ids of those of these instances that are living."""
         with self._measured("Get"):
             return self._cloud.living(instances)
 
     def notices(self, instances: Collection[str]) -> Sequence[Notice]:
-        """Return what EC2's own state tells of these instances."""
+        """Return notices derived from EC2's own state of these instances."""
         return self._cloud.notices(instances)
 
     def owned(self, kind: Kind) -> Sequence[Owned]:
-        """Return what we made of a kind for this cluster."""
+        """Return the resources of one kind that nodesmith created for this cluster."""
         return self._cloud.owned(kind)
 
     def remove(self, owned: Owned) -> None:
-        """Delete what `owned` gave."""
+        """Delete a resource that `owned` returned."""
         self._cloud.remove(owned)
 
     def terminate(self, instances: Collection[str]) -> None:
-        """Terminate instances; each counts as a call, as in Karpenter, though they share one."""
+        """Terminate instances. Each counts as one call, as in Karpenter, although they share one."""
         with self._measured("Delete", len(instances)):
             self._cloud.terminate(instances)
 
@@ -112,7 +112,7 @@ class MeasuredCloud:
         return self._cloud.cluster_info()
 
     def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
-        """Resolve what an EC2NodeClass selects."""
+        """Resolve an EC2NodeClass to the AWS resources that it selects."""
         return self._cloud.resolve(nodeclass, cluster, now)
 
     @contextmanager

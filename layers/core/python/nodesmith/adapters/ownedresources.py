@@ -1,4 +1,7 @@
-"""What we made for a cluster beside its instances: found by our tags, or by our own path in IAM, and deleted."""
+"""Resources other than instances that nodesmith created for a cluster.
+
+They are found by nodesmith's tags, or in IAM by nodesmith's path.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _GONE = frozenset(
 
 
 def listed(kind: Kind, client: Client, settings: Settings) -> list[Owned]:
-    """Return what there is of a kind. Raises Transient."""
+    """Return the cluster's resources of one kind. Raises Transient."""
     made_by_us = ours(settings.cluster_name)
     detached = [*made_by_us, where("status", "available")]
     with transient_errors(f"listing of kind {kind}"):
@@ -50,7 +53,10 @@ def listed(kind: Kind, client: Client, settings: Settings) -> list[Owned]:
 
 
 def remove(owned: Owned, client: Client) -> None:
-    """Delete one thing; gone already is fine. Raises Transient, for what is in use or kept from us as well."""
+    """Delete one resource. One that is already gone is ignored.
+
+    Raises Transient, also if the resource is in use or nodesmith lacks the permission.
+    """
     try:
         with transient_errors(f"deletion of {owned.kind} {owned.id}"):
             _remove(owned, client)
@@ -71,7 +77,7 @@ def _remove(owned: Owned, client: Client) -> None:
             client("ec2").delete_network_interface(NetworkInterfaceId=owned.id)
         case Kind.INSTANCE_PROFILE:
             iam, name = client("iam"), {"InstanceProfileName": owned.id}
-            # IAM deletes no profile that holds a role, and a crash may have come after the role was taken out.
+            # IAM does not delete a profile that holds a role. After a crash the role may already have been removed.
             for role in iam.get_instance_profile(**name)["InstanceProfile"]["Roles"]:
                 iam.remove_role_from_instance_profile(**name, RoleName=role["RoleName"])
             iam.delete_instance_profile(**name)
@@ -80,11 +86,11 @@ def _remove(owned: Owned, client: Client) -> None:
 
 
 def _profiles(client: Client, settings: Settings) -> Iterator[Owned]:
-    if settings.isolated_vpc:  # IAM cannot be reached, so none was made
+    if settings.isolated_vpc:  # IAM is unreachable, so no profile was created
         return
     prefix = profile_path(settings.cluster_name, settings.region)
     for each in rows(client("iam"), "list_instance_profiles", "InstanceProfiles", PathPrefix=prefix):
-        # The path is the proof that it is ours: not left to a filter alone.
+        # The path proves ownership, so check it here instead of relying on the filter alone.
         if each["Path"].startswith(prefix):
             yield _profile(each, each["Path"].removeprefix(prefix).strip("/"))
 
@@ -109,5 +115,5 @@ def _claim(found: Found) -> str:
 
 
 def _tags(found: Found) -> dict[str, str]:
-    tags = found.get("TagSet") or found.get("Tags") or ()  # an interface's are a TagSet
+    tags = found.get("TagSet") or found.get("Tags") or ()  # network interfaces have a TagSet
     return {tag["Key"]: tag["Value"] for tag in tags}

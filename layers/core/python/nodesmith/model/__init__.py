@@ -1,5 +1,5 @@
-"""The nouns: frozen values and the arithmetic that belongs to them.
+"""The domain model: frozen values and their arithmetic.
 
-Here live Kubernetes', Karpenter's and EC2's own terms as data. No I/O, no clock, no randomness, no logging: everything
-in this room can be built in a test by calling its constructor.
+This package represents the terms of Kubernetes, Karpenter and EC2 as data. It does no I/O, reads no clock, uses no
+randomness and writes no logs, so a test can build everything here by calling its constructor.
 """

@@ -1,4 +1,4 @@
-"""Commands: what is to be done about one claim. Closed unions; one without an effect fails the type check."""
+"""Commands: actions on one claim. The unions are closed, so a command without an effect fails the type check."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from nodesmith.model.kubernetes.evictions import PodOnNode
 
 @dataclass(frozen=True, slots=True)
 class Nominate:
-    """Tell kube-scheduler that pods (namespace/name) are to go onto the claim's Node; nothing of the claim changes."""
+    """Nominate the claim's Node for pods (namespace/name), so that kube-scheduler binds them there.
+
+    The claim does not change.
+    """
 
     claim: NodeClaim
     node: str
@@ -20,7 +23,7 @@ class Nominate:
 
 @dataclass(frozen=True, slots=True)
 class ClearNominations:
-    """Tell kube-scheduler that pods (namespace/name) no longer go onto the claim's Node; the claim stays as it is."""
+    """Remove the nomination of the claim's Node from pods (namespace/name). The claim does not change."""
 
     claim: NodeClaim
     node: str
@@ -29,7 +32,7 @@ class ClearNominations:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Bring the claim's Node in line with it and let pods in; nothing of the claim changes."""
+    """Bring the claim's Node in line with the claim and admit pods. The claim does not change."""
 
     claim: NodeClaim
     node: str
@@ -37,56 +40,56 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Note that the claim's Node is open; the claim is as it is from then on."""
+    """Record that the claim's Node is open. `claim` is its new state."""
 
     claim: NodeClaim
 
 
 @dataclass(frozen=True, slots=True)
 class Initialize:
-    """Mark the Node as ready for pods; the claim is as it will be once that is done."""
+    """Mark the Node as ready for pods. `claim` is its state after that."""
 
     claim: NodeClaim
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Note why the claim does not advance."""
+    """Record why the claim does not advance."""
 
     claim: NodeClaim
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """End the claim; what was launched for it is terminated."""
+    """Give up the claim. Any instance that was launched for it is terminated."""
 
     claim: NodeClaim
 
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Remove what is left of a claim that was given up: instance, object, ledger entry, in this order."""
+    """Remove what is left of a claim that was given up: instance, object and ledger entry, in this order."""
 
     claim: NodeClaim
 
 
 @dataclass(frozen=True, slots=True)
 class Dismiss:
-    """End what is left of a user's own claim that was given up, but for the ledger entry: its object may still show."""
+    """Remove what is left of a user's claim that was given up, except its ledger entry: its object may still exist."""
 
     claim: NodeClaim
 
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """Make the NodeClaim object say what the ledger says."""
+    """Write the claim's state in the ledger to its NodeClaim object."""
 
     claim: NodeClaim
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Note that the claim is to go, and why; nothing has been done about it yet."""
+    """Record that the claim must end, and why. Nothing else is done yet."""
 
     claim: NodeClaim
 
@@ -95,7 +98,7 @@ class End:
 class Close:
     """Keep new pods and load balancers off the claim's Node, and mark both objects as being deleted.
 
-    `node` is empty where there is no Node (any more). Nothing of the claim changes.
+    `node` is empty if there is no Node, or no longer one. The claim does not change.
     """
 
     claim: NodeClaim
@@ -104,7 +107,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Ask for these pods to leave, as far as their budgets allow; nothing of the claim changes."""
+    """Evict these pods as far as their budgets allow. The claim does not change."""
 
     claim: NodeClaim
     pods: tuple[PodOnNode, ...]
@@ -112,7 +115,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class DeletePods:
-    """End these pods within the claim's deadline, whatever protects them; nothing of the claim changes."""
+    """Delete these pods within the claim's deadline, regardless of what protects them. The claim does not change."""
 
     claim: NodeClaim
     pods: tuple[PodOnNode, ...]
@@ -120,14 +123,14 @@ class DeletePods:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Note that the claim's end has come a step further."""
+    """Record that the claim's end has advanced by a step."""
 
     claim: NodeClaim
 
 
 @dataclass(frozen=True, slots=True)
 class TerminateInstances:
-    """Terminate what runs for the claim; the claim is as it is from then on."""
+    """Terminate the claim's instances. `claim` is its new state."""
 
     claim: NodeClaim
     instances: tuple[str, ...]
@@ -135,10 +138,10 @@ class TerminateInstances:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let go of a claim whose instance is gone: Node, object, ledger entry, in this order.
+    """Remove a claim whose instance is gone: its Node, its object and its ledger entry, in this order.
 
-    While finalizers of others hold the Node, the claim waits: it is as it is from then on. `node` is empty where it had
-    none.
+    While foreign finalizers hold the Node, the claim waits; `claim` is its state meanwhile. `node` is empty if the
+    claim had none.
     """
 
     claim: NodeClaim
@@ -149,7 +152,7 @@ Command: TypeAlias = (
     Nominate | ClearNominations | Open | Register | Initialize | Wait | GiveUp | Forget | Dismiss | Show | End
 )
 SingleEnding: TypeAlias = Close | Wait | Advance | TerminateInstances
-"""Done for each claim by itself; instances are terminated for all claims in one call before that is noted of each."""
+"""Executed for each claim alone. Instances of all claims are terminated in one call before each claim records it."""
 JointEnding: TypeAlias = Evict | DeletePods
-"""Done for all claims in one call."""
+"""Executed for all claims together."""
 TerminationCommand: TypeAlias = SingleEnding | JointEnding | Release

@@ -1,8 +1,8 @@
-"""Topology spread that kube-scheduler gives to pods without any of their own (PodTopologySpreadArgs).
+"""Topology spread constraints that kube-scheduler applies to pods without any of their own (PodTopologySpreadArgs).
 
 kube-scheduler counts the pods that a pod's Services and its ReplicaSet, StatefulSet or ReplicationController select
-together. Here it is the pods of the same controller, which is the same but where Services select only some of them; a
-pod that only Services select gets none.
+together. This module counts the pods of the same controller. The result is the same unless Services select only some of
+them. A pod that only Services select gets no default constraints.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from nodesmith.model.snapshot import Snapshot
 
 _SPREAD_OWNERS = ("ReplicaSet/", "StatefulSet/", "ReplicationController/")
 _OWNER_LABEL = "nodesmith.dev/controller"
-"""Stands for the controller's own selector. It is on no pod in the cluster, and no one else asks for it."""
+"""Stands for the controller's selector. No pod in the cluster has this label, and no other selector uses it."""
 
 
 def with_default_spreads(snapshot: Snapshot, defaults: Sequence[DefaultSpread]) -> Snapshot:
-    """Return the snapshot as kube-scheduler sees it under these defaults."""
+    """Return the snapshot with these default constraints applied, as kube-scheduler sees it."""
     if not defaults:
         return snapshot
     changed: dict[Shape, Shape] = {}
@@ -32,7 +32,7 @@ def with_default_spreads(snapshot: Snapshot, defaults: Sequence[DefaultSpread]) 
 
 
 def _spread(shape: Shape, defaults: Sequence[DefaultSpread]) -> Shape:
-    """Add the defaults where they hold; in any case the mark by which others of its controller count the pod."""
+    """Return the shape with the label that counts pods of its controller, and with the defaults if they apply."""
     if not shape.owner.startswith(_SPREAD_OWNERS):
         return shape
     own = {_OWNER_LABEL: shape.owner}

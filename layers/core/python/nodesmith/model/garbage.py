@@ -1,4 +1,4 @@
-"""Garbage: what AWS or the cluster still holds and nobody needs, and what is to be done about it."""
+"""Garbage: resources in AWS or the cluster that are no longer needed, and the commands that clean them up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 
 
 class Kind(StrEnum):
-    """What we make beside instances, in EC2's and IAM's words."""
+    """The kinds of AWS resources that nodesmith creates beside instances, in EC2's and IAM's terms."""
 
     LAUNCH_TEMPLATE = "launch-template"
     INSTANCE_PROFILE = "instance-profile"
@@ -21,11 +21,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """One thing that AWS holds and that was made for this cluster, by us: its tags, or its path, say so.
+    """An AWS resource that nodesmith created for this cluster, as its tags or its path show.
 
-    `id` is what it is deleted by (a profile's is its name); `name` is a launch template's, by which requests know it.
-    `claim` is the NodeClaim that a volume or an interface was made for, empty where one call served several claims;
-    `owner_uid` the EC2NodeClass that a profile was made for. EC2 does not say when an interface was made.
+    `id` identifies it for deletion; a profile's id is its name. `name` is a launch template's name, by which requests
+    refer to it. `claim` is the NodeClaim that a volume or an interface was created for, empty if one call served
+    several claims. `owner_uid` is the EC2NodeClass that a profile was created for. `created_at` is None for an
+    interface, since EC2 does not report when it was created.
     """
 
     kind: Kind
@@ -38,7 +39,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """End living instances that no claim stands for. `why` is one word."""
+    """Terminate running instances that have no claim. `why` is one word."""
 
     instances: tuple[str, ...]
     why: str
@@ -46,9 +47,9 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class TakeBack:
-    """Enter claims into the ledger for instances that pods may run on, so that they end as every node does.
+    """Add claims to the ledger for instances that pods may run on, so that they are drained like any other node.
 
-    On condition that the ledger is still at `version`.
+    The write is conditional on the ledger still being at `version`.
     """
 
     version: int
@@ -57,21 +58,21 @@ class TakeBack:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """End a claim whose instance is gone; the claim is as it is from then on."""
+    """End a claim whose instance is gone. `claim` is its new state."""
 
     claim: NodeClaim
 
 
 @dataclass(frozen=True, slots=True)
 class Correct:
-    """Write down what EC2 shows of a claim's instance by now; the claim is as it is from then on."""
+    """Update a claim with what EC2 now reports about its instance. `claim` is its new state."""
 
     claim: NodeClaim
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let go of a Node without instance and claim."""
+    """Remove a Node that has neither instance nor claim."""
 
     node: str
     provider_id: str
@@ -79,14 +80,14 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """Let go of a NodeClaim object without instance and claim: the finalizer is lifted, the object deleted."""
+    """Remove the finalizer of a NodeClaim object that has neither instance nor claim, and delete the object."""
 
     nodeclaim: str
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Delete what AWS holds for nothing."""
+    """Delete an AWS resource that is no longer needed."""
 
     owned: Owned
 

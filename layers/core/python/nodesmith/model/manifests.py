@@ -1,4 +1,4 @@
-"""The outside of every manifest: which kind it is, its name and metadata, and its spec read by its kind."""
+"""Read the parts that all manifests share: kind, name, metadata, and the spec as its kind defines it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TOP = ("apiVersion", "kind", "metadata", "spec", "status")
 
 
 class Manifest(NamedTuple):
-    """Metadata and spec of an object, checked; worth using only where its report has nothing fatal."""
+    """The checked metadata and spec of an object. Use them only if `report` has no fatal problem."""
 
     metadata: Mapping[str, Any]
     spec: Mapping[str, Any]
@@ -35,7 +35,7 @@ class Manifest(NamedTuple):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Name, uid, generation and whether it is being deleted, as every kind here has them."""
+        """Name, uid, generation and whether the object is being deleted, as constructor arguments of any kind."""
         return {
             "name": self.metadata["name"],
             "uid": self.metadata["uid"],
@@ -45,7 +45,7 @@ class Manifest(NamedTuple):
 
 
 def read_manifest(kind: Kind, manifest: object) -> Manifest:
-    """Check an object of this kind from top to bottom. Never raises, whatever JSON or YAML it is given."""
+    """Check an object of this kind completely. Never raises, whatever JSON or YAML `manifest` is."""
     body = manifest if isinstance(manifest, Mapping) else {}
     given = body.get("metadata")
     metadata = (
@@ -71,7 +71,7 @@ def _check_top(kind: Kind, body: Mapping[object, object], report: Report) -> Non
             report.add(field, shown(found), f"must be {wanted}")
     for name in body:
         if name not in _TOP:
-            report.add(at("", name), "an unknown field and ignored", nearest(name, _TOP), fatal=False)
+            report.add(at("", name), "an unknown field, which is ignored", nearest(name, _TOP), fatal=False)
 
 
 def _name(metadata: object) -> str:

@@ -1,4 +1,4 @@
-"""What an operator decides once for all scheduling: what wishes and flexibility may cost, and default spreads."""
+"""Policies for all scheduling: the handling of preferences and minValues, and default topology spread constraints."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _WHEN = ("DoNotSchedule", "ScheduleAnyway")
 
 
 class PreferencePolicy(StrEnum):
-    """What pods' preferences mean when nodes are bought: Karpenter's PREFERENCE_POLICY."""
+    """How pods' preferences affect which nodes are bought: Karpenter's PREFERENCE_POLICY."""
 
     RESPECT = "Respect"
-    """rules, given up one by one when a pod cannot be placed"""
+    """as requirements, which are relaxed one by one if a pod cannot be placed"""
     IGNORE = "Ignore"
-    """nothing that may cost anything"""
+    """not at all, so that preferences cost nothing"""
 
 
 class MinValuesPolicy(StrEnum):
-    """What becomes of a node that cannot have its NodePool's minValues: Karpenter's MIN_VALUES_POLICY."""
+    """What happens to a node that cannot meet its NodePool's minValues: Karpenter's MIN_VALUES_POLICY."""
 
     STRICT = "Strict"
     """it is not bought"""
@@ -35,7 +35,7 @@ class MinValuesPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DefaultSpread:
-    """One default constraint; `hard` is DoNotSchedule."""
+    """One default topology spread constraint. `hard` means DoNotSchedule."""
 
     topology_key: str
     max_skew: int
@@ -43,14 +43,14 @@ class DefaultSpread:
 
 
 SYSTEM_SPREADS = (DefaultSpread(HOSTNAME, 3, hard=False), DefaultSpread(ZONE, 5, hard=False))
-"""What kube-scheduler does unless it is configured: defaultingType System."""
+"""kube-scheduler's default without configuration: defaultingType System."""
 
 
 def parse_default_spreads(text: str) -> tuple[DefaultSpread, ...]:
-    """Read `List` (none), `System` (kube-scheduler's own), or JSON: a list of constraints or who holds one.
+    """Read `List` (none), `System` (kube-scheduler's own), or JSON with a list of constraints.
 
-    The list may stand alone, as `defaultConstraints`, or as Karpenter's `podTopologySpread.defaultConstraints`. Raises
-    ValueError, saying what was found and what would be right.
+    The JSON is the list alone, or a map with the list as `defaultConstraints` or as Karpenter's
+    `podTopologySpread.defaultConstraints`. Raises ValueError with what was found and what would be right.
     """
     if text in ("List", "System"):
         return SYSTEM_SPREADS if text == "System" else ()
@@ -70,7 +70,7 @@ def parse_default_spreads(text: str) -> tuple[DefaultSpread, ...]:
 
 
 def _only(given: Mapping[str, Any], name: str) -> object:
-    """Return the one field that a map may have; a map of the level below is let through."""
+    """Return the value of the only field that a map may have. A map without the outer level is returned unchanged."""
     if name == "podTopologySpread" and name not in given:
         return given
     unknown = sorted(map(str, given.keys() - {name}))

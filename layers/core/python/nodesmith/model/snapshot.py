@@ -1,4 +1,4 @@
-"""What the cluster looked like at one moment: the first half of what a decision is made from."""
+"""The state of the cluster at one moment: an input of every decision, beside the ledger."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Snapshot:
     """One reading of a cluster.
 
     `daemonsets` are the pod templates of its DaemonSets. NodePools, EC2NodeClasses and NodeClaims stay manifests, so
-    that whoever reads them decides what a bad one means. `attachments` are those of nodes that end, by what the
-    snapshot itself shows: tainted `karpenter.sh/disrupted`, or they or their NodeClaim being deleted. `problems` are
-    objects that could not be read at all.
+    that each reader decides what an invalid one means. `attachments` are those of ending nodes, as far as the snapshot
+    shows: the node is tainted `karpenter.sh/disrupted`, or it or its NodeClaim is being deleted. `problems` are objects
+    that could not be read at all.
 
     `nodepools` and `nodeclaims` are those that nodesmith serves. `foreign_nodepools` are those of other software, such
-    as EKS Auto Mode: they explain whose a Node is, and no decision reads them.
+    as EKS Auto Mode. They explain which software a Node belongs to, and no decision reads them.
     """
 
     cluster: str
@@ -49,23 +49,23 @@ class Snapshot:
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Let Nodes be found by claim."""
+        """Prepare the lookup of Nodes by claim."""
         object.__setattr__(self, "_claimed", ClaimedNodes(self.nodes))
 
     def node_of(self, claim: NodeClaim) -> Node | None:
-        """Return a claim's Node, None where it has none: of several with its provider id the one that registered."""
+        """Return a claim's Node, None if it has none; of several with its provider id, the one that registered."""
         return self._claimed.of(claim)
 
     def nodes_of(self, claim: NodeClaim) -> Sequence[Node]:
-        """Return all Nodes with a claim's provider id and a name that its instance may have: one at most, mostly."""
+        """Return all Nodes with a claim's provider id and a name that its instance may have: usually at most one."""
         return self._claimed.all_of(claim)
 
     def impostors_of(self, claim: NodeClaim) -> Sequence[Node]:
-        """Return the Nodes that have a claim's provider id under a name that its instance cannot have."""
+        """Return the Nodes with a claim's provider id and a name that its instance cannot have."""
         return self._claimed.impostors_of(claim)
 
     def nodes_in(self, nodepool: str) -> list[Node]:
-        """Return a NodePool's Nodes, one for each machine: of several with one provider id the one that registered."""
+        """Return a NodePool's Nodes, one for each provider id: the one that registered if several share it."""
         mine = [node for node in self.nodes if node.labels.get(NODEPOOL) == nodepool]
         mine.sort(key=lambda node: node.labels.get(REGISTERED) == "true")
         return list({node.provider_id or node.name: node for node in mine}.values())

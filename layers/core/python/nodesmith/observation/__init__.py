@@ -1,5 +1,5 @@
-"""Kubernetes objects → snapshot: what the forwarder and the observation function write, and every decision reads.
+"""From Kubernetes objects to a snapshot, which the forwarder and the observation function write and decisions read.
 
-The reductions keep what a decision reads and nothing else, `volumes` and `attachments` say what volumes ask of nodes,
-`wire` is the snapshot as bytes. Nothing in here knows a client: objects are the API's own JSON.
+The reductions keep only what decisions read. `volumes` and `attachments` determine what volumes require of nodes.
+`encoding` and `decoding` write and read a snapshot as bytes. This package uses no client: objects are the API's JSON.
 """

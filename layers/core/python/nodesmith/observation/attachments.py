@@ -1,10 +1,10 @@
-"""What volumes ask of nodes beside their place: a limit on how many are attached, and claims for one pod at a time.
+"""Requirements of volumes beside their location: attachment limits of nodes, and claims for a single pod.
 
-A node counts a volume once however many of its pods mount it (kube-scheduler: NodeVolumeLimits). Requests add up, so
-what pods on a node share is added to what the node offers. Pods that still wait count each of their volumes, which is
-too much where several of them mount the same: they may get more nodes than they need, never too few.
-Counted are the volumes of drivers that limit them: EBS, and any for which some node's CSINode states a limit.
-Not looked at: volumes still attached to a node that no pod mounts any more (VolumeAttachments).
+A node counts a volume once, however many of its pods mount it (kube-scheduler: NodeVolumeLimits). Since requests are
+added up, volumes that pods on a node share are added to what the node offers. For pending pods, each volume of each pod
+counts. If several of them mount the same volume, they may get more nodes than they need, but never too few. Only
+volumes of drivers with a limit count: EBS, and any driver for which a node's CSINode states a limit. Volumes that are
+still attached to a node but that no pod mounts any more (VolumeAttachments) are ignored.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith.observation.volumes import Volumes
 
 _AT_LEAST = 1
-"""What the EBS driver of a starting node will take, as far as it is known before it has said: it never says less."""
+"""The limit of a starting node's EBS driver before it has reported one. The driver never reports less."""
 _Mounted: TypeAlias = Mapping[str, frozenset[str]]
-"""by driver, the claims whose volumes it attaches"""
+"""driver → the claims whose volumes it attaches"""
 
 
 class Attachments:
-    """The volumes of all pods of one moment, and where they are attached."""
+    """The volumes of all pods at one moment, and where they are attached."""
 
     def __init__(
         self,
@@ -53,25 +53,25 @@ class Attachments:
         self.of_new_nodes = self._told_of_types(nodes) if stating.intersection(self._asked) else NO_LIMITS
 
     def count(self, pod: ReducedPod) -> tuple[tuple[str, int], ...]:
-        """Return how many volumes of each driver a pod needs attached; one that it mounts twice counts once."""
+        """Return how many volumes of each driver a pod needs. A volume that it mounts twice counts once."""
         mounted = self._attached.get(_key(pod), {})
         return tuple((driver, len(mounted[driver])) for driver in sorted(mounted))
 
     def refusal(self, pod: ReducedPod) -> str:
-        """Return which claim is another pod's alone: one that has a node, or waits and comes before this one."""
+        """Return the reason if a claim of the pod is reserved for another pod, which takes precedence; else ""."""
         for mount in pod.claims:
             claim = self._volumes.claim(mount.key) or mount.template
             user = self._users[mount.key]
             if claim is not None and claim.single and _key(user) != _key(pod):
                 name = mount.key.partition("/")[2]
                 return (
-                    f"persistentvolumeclaim {name!r} is ReadWriteOncePod, and the pod {user.name!r} uses it: one pod"
-                    " at a time can have it"
+                    f"persistentvolumeclaim {name!r} is ReadWriteOncePod, and the pod {user.name!r} uses it: only one"
+                    " pod at a time can use it"
                 )
         return ""
 
     def offered(self, node: Manifest) -> Mapping[str, int]:
-        """Return a node's places for volumes as resources; none of drivers of which no pod asks for any."""
+        """Return a node's attachment limits as resources, only for drivers whose volumes any pod uses."""
         return {ATTACHABLE + driver: self._places(node, driver) for driver in self._asked}
 
     def _places(self, node: Manifest, driver: str) -> int:
@@ -90,7 +90,7 @@ class Attachments:
         )
 
     def _told_of_types(self, nodes: Iterable[Manifest]) -> AttachLimits:
-        """Gather what nodes state of the drivers that pods ask for; of EBS more is known."""
+        """Return the limits that nodes state for the drivers that pods use, except EBS, for which more is known."""
         told: dict[str, dict[str, int]] = {}
         for node in nodes:
             kind, limits = _type_of(node), self._limits.get(node["metadata"]["name"], {})
@@ -109,7 +109,7 @@ class Attachments:
         return {driver: frozenset(claims) for driver, claims in found.items()}
 
     def _shared_out(self, mounting: Iterable[ReducedPod]) -> Mapping[tuple[str, str], int]:
-        """Return, by node and driver, how many times more its pods count volumes than it attaches any."""
+        """Return, by node and driver, the number of volumes counted by its pods beyond the distinct ones."""
         counted: Counter[tuple[str, str]] = Counter()
         distinct: dict[tuple[str, str], set[str]] = {}
         for pod in mounting:
@@ -125,7 +125,7 @@ def _type_of(node: Manifest) -> str:
 
 
 def _precedence(pod: ReducedPod) -> tuple[bool, bool, int, str, str]:
-    """Pods with a node first, then nominated ones, then the oldest."""
+    """Return the sort key of a pod: pods with a node first, then nominated ones, then the oldest."""
     return not pod.node, not pod.nominated_node, pod.created, pod.namespace, pod.name
 
 

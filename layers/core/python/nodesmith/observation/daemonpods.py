@@ -1,7 +1,7 @@
-"""The pods that DaemonSets will make on new nodes, as those show that they have made already.
+"""The pods that DaemonSets will create on new nodes, derived from their existing pods.
 
-Webhooks, a vertical autoscaler and the namespace's LimitRanges change what a pod asks for after its template was
-written. The newest pod of a DaemonSet shows all of that at once (karpenter: GetDaemonSetPod).
+Webhooks, a vertical autoscaler and the namespace's LimitRanges change the requests in a pod's template. The newest pod
+of a DaemonSet shows the result of all of these (karpenter: GetDaemonSetPod).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _Key = tuple[str, str]
 
 
 def expected_pods(observed: Observed) -> Iterator[dict[str, Any]]:
-    """Yield the pod that each DaemonSet would make.
+    """Yield the pod that each DaemonSet would create.
 
-    That is one like its newest pod, and where there is none, what admission will make of its template. Its affinity is
-    always the template's, for the controller pins every pod to a node of its own.
+    It is like the DaemonSet's newest pod. If there is none, it is the template with the changes that admission makes.
+    Its affinity is always the template's, because the controller pins every existing pod to its node.
     """
     newest, defaults = _newest(observed.pods), _default_requests(observed.limitranges)
     classes = {str(each["metadata"]["name"]): each["spec"] for each in observed.runtimeclasses}
@@ -39,7 +39,7 @@ def expected_pods(observed: Observed) -> Iterator[dict[str, Any]]:
 
 
 def _default_requests(limit_ranges: Iterable[Manifest]) -> dict[str, Mapping[str, Any]]:
-    """Return what containers of each namespace request by default; of two LimitRanges the first by name counts."""
+    """Return the default requests of containers by namespace. If several LimitRanges apply, the first by name wins."""
     found: dict[str, Mapping[str, Any]] = {}
     for each in sorted(limit_ranges, key=lambda each: str(each["metadata"]["name"])):
         namespace = str(each["metadata"]["namespace"])
@@ -48,8 +48,8 @@ def _default_requests(limit_ranges: Iterable[Manifest]) -> dict[str, Mapping[str
 
 
 def _newest(pods: Iterable[ReducedPod]) -> dict[_Key, Manifest]:
-    """Return the spec of the newest pod of each DaemonSet; of two of one age, of the later name."""
-    youngest: dict[tuple[str, str], tuple[int, str]] = {}  # of each shape, for only shapes need to be read
+    """Return the spec of the newest pod of each DaemonSet; if several have the same age, of the last by name."""
+    youngest: dict[tuple[str, str], tuple[int, str]] = {}  # for each shape, since only shapes need parsing
     for pod in pods:
         if pod.owner_kind == "DaemonSet":
             alike, age = (pod.namespace, pod.shape), (pod.created, pod.name)

@@ -1,12 +1,14 @@
-"""The snapshot as bytes: gzip of one JSON object, equal bytes for an equal cluster.
+"""The snapshot as bytes: gzip of one JSON object, with equal bytes for equal clusters.
 
-Shapes are written once, each with its pods as columns: `names`, `created` (seconds since 1970), `nodes` (index into
-`nodeNames`, -1 for none; of a pod that is only promised a node, as `flags` say, that one) and `flags`; by name what
-few pods have: `deletions` and `started`, moments too. Nodes, PodDisruptionBudgets and Karpenter's objects are reduced
-manifests, sorted by name; `podEvents` is when each of the nodes had its last. Volumes are not in it: from where a
-pod's can be reached is in its shape (`spec.volumeNodeAffinity`), and how many are to be attached
-(`spec.attachments`, against a node's `status.allocatable`, and of new ones `attachLimits`); why they keep a pod from
-every node is in `refusals`, by its name. Of nodes that end `volumeattachments` has the volumes that they still hold.
+Each shape is written once, with its pods as columns: `names`, `created` (seconds since 1970), `nodes` (index into
+`nodeNames`, -1 for none; for a nominated pod, as `flags` shows, the nominated node) and `flags`. Properties that few
+pods have are maps by pod name: `refusals`, `deletions`, `started` and `startups`. `deletions` and `started` are also in
+seconds since 1970. Nodes, PodDisruptionBudgets and Karpenter's objects are reduced manifests, sorted by name.
+`podEvents` is the time of the last pod event of each node. Volumes are not included. Instead, a shape has the locations
+from which its pods' volumes can be reached (`spec.volumeNodeAffinity`) and the number of volumes to attach
+(`spec.attachments`, to compare with a node's `status.allocatable`, or with `attachLimits` for new nodes). `refusals`
+has the reasons why volumes keep a pod off every node. `volumeattachments` has the volumes that are still attached to
+ending nodes.
 """
 
 from __future__ import annotations
@@ -46,21 +48,21 @@ from nodesmith.observation.observed import (
 __all__ = ["LARGEST_BYTES", "UNREADABLE", "Observed", "decode", "encode", "inflated", "read"]
 
 _READABLE = range(1, VERSION + 1)
-"""The first knew no volumes: its pods that have any are refused (see `parse_shape`). The second knew no namespaces and
-did not count volumes. The third knew neither budgets nor attachments, nor which pods are ready."""
+"""Version 1 has no volumes; its pods with volumes are refused (see `parse_shape`). Version 2 has no namespaces and does
+not count volumes. Version 3 has no PodDisruptionBudgets, no attachments and no readiness of pods."""
 _KNOWS_NAMESPACES = 3
 SOMEWHERE = "a node that the snapshot does not name"
-"""Where a nominated pod is promised room, by snapshots of releases that did not say."""
+"""The nominated node of a pod in snapshots of releases that did not include it."""
 _GZIP = b"\x1f\x8b"
 LARGEST_BYTES = 64 * 2**20
-"""Decompressed; 20,000 pods on 1,000 nodes take 3 MiB, and what is read must fit into a function's memory."""
+"""Maximum decompressed size, so that it fits into a function's memory. 20,000 pods on 1,000 nodes take 3 MiB."""
 
 
 def decode(data: bytes) -> Snapshot:
-    """Read a snapshot; pods come by shape, then by name, nodes by name.
+    """Read a snapshot. Pods are sorted by shape, then by name; nodes are sorted by name.
 
-    One object that cannot be read becomes an entry of `problems`. Raises Rejected, saying what was found, for bytes
-    that are cut short, damaged, something else, or of another format version.
+    An object that cannot be read becomes an entry in `problems`. Raises Rejected, with what was found, for bytes that
+    are truncated, damaged, something else, or of another format version.
     """
     return read(inflated(data))
 
@@ -121,7 +123,7 @@ def _document(text: bytes) -> dict[str, Any]:
 
 
 def _is_readable(document: Manifest) -> bool:
-    """Return whether this release can read a version: a later one says from which version on it can be read."""
+    """Return whether this release can read the document. Later versions state the oldest version that can read them."""
     version = document.get("version")
     oldest = document.get("readableFrom", version)
     return version in _READABLE or (
@@ -130,18 +132,20 @@ def _is_readable(document: Manifest) -> bool:
 
 
 def inflated(data: bytes) -> bytes:
-    """Decompress, but not without end: a few kilobytes can be made to blow up to any size. Raises Rejected."""
+    """Decompress at most `LARGEST_BYTES`, because a few kilobytes can expand to any size. Raises Rejected."""
     if not data.startswith(_GZIP):
         raise _odd(data, "not gzip")
     inflater = zlib.decompressobj(wbits=31)
     try:
         text = inflater.decompress(data, LARGEST_BYTES)
     except zlib.error as error:
-        raise Rejected(f"snapshot: cut short or damaged, {len(data)} bytes were found ({error})") from None
+        raise Rejected(f"snapshot: truncated or damaged, found {len(data)} bytes ({error})") from None
     if inflater.unconsumed_tail:
-        raise Rejected(f"snapshot: more than {LARGEST_BYTES >> 20} MiB once decompressed, refused to read on")
+        raise Rejected(
+            f"snapshot: more than {LARGEST_BYTES >> 20} MiB when decompressed, which is too large to read"
+        )
     if not inflater.eof:
-        raise Rejected(f"snapshot: cut short or damaged, {len(data)} bytes were found (the end is missing)")
+        raise Rejected(f"snapshot: truncated or damaged, found {len(data)} bytes (the end is missing)")
     return text
 
 
@@ -155,9 +159,7 @@ def _nodes(manifests: Iterable[Manifest], pod_events: Iterable[int], problems: l
         try:
             yield parse_node(manifest, _moment(event) if event else None)
         except UNREADABLE as error:
-            problems.append(
-                f"Node/{manifest['metadata']['name']}: cannot be read, the node is left out: {error}"
-            )
+            problems.append(f"Node/{manifest['metadata']['name']}: cannot be read and is left out: {error}")
 
 
 def _budgets(manifests: Iterable[Manifest], problems: list[str]) -> Iterator[PodDisruptionBudget]:
@@ -175,13 +177,13 @@ def _pods(
     groups: Iterable[Manifest], node_names: Sequence[str], known: Namespaces | None, problems: list[str]
 ) -> Iterator[Pod]:
     moments: dict[int, datetime] = {}
-    names = [*node_names, ""]  # so that -1 is no node
+    names = [*node_names, ""]  # index -1 means no node
     for group in groups:
         try:
             yield from _group(group, parse_shape(group["shape"], known), names, moments)
         except UNREADABLE as error:
             named = ", ".join(map(str, group["names"][:3]))
-            problems.append(f"Pod/{named} and its like cannot be read: {error}")
+            problems.append(f"Pod/{named} and pods of the same shape cannot be read: {error}")
 
 
 def _group(
@@ -197,7 +199,7 @@ def _group(
         if moment is None:
             moment = moments[created] = datetime.fromtimestamp(created, UTC)
         key = f"{shape.namespace}/{name}"
-        if not (flags or is_rare):  # nearly all, and told apart here they cost half of it
+        if not (flags or is_rare):  # nearly all pods; this branch halves their cost
             pods.append(Pod(key, shape, moment, node_names[node]))
             continue
         pods.append(

@@ -1,4 +1,4 @@
-"""Writing a snapshot: pods that are alike to the scheduler together, volumes resolved to what they ask of nodes."""
+"""Write a snapshot: pods are grouped by shape, and volumes are resolved to what they require of nodes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
 
 
 def _namespaces(observed: Observed, keys: Collection[str]) -> Mapping[str, Mapping[str, str]]:
-    """Return the namespaces with those of their labels that affinity chooses them by; none where it chooses none."""
+    """Return the namespaces with the labels that affinity terms select by, empty if no term selects namespaces."""
     if not keys:
         return {}
     pods = (pod.namespace for pod in observed.pods)
@@ -77,9 +77,9 @@ def _namespaces(observed: Observed, keys: Collection[str]) -> Mapping[str, Mappi
 
 
 def _pod_events(observed: Observed, nodes: Iterable[Manifest]) -> list[int]:
-    """Return when a pod last came to each node, began to leave it or was gone from it; 0 where nobody knows of any.
+    """Return when a pod last came to each node, began to leave it or left it, in seconds since 1970; 0 if unknown.
 
-    What has gone before anybody watched is known by the NodeClaims, into which it was written.
+    Departures from before the watch began are known from the NodeClaims, in whose status they were recorded.
     """
     latest = dict(observed.departures)
     for pod in observed.pods:
@@ -95,7 +95,7 @@ def _pod_events(observed: Observed, nodes: Iterable[Manifest]) -> list[int]:
 
 
 class _Kind(NamedTuple):
-    """What pods must have in common to share a shape: its text, labels, reach of their volumes and numbers of them."""
+    """What pods must have in common to form a group: shape, selected labels, reach of volumes and their numbers."""
 
     shape: str
     labels: tuple[tuple[str, str], ...]
@@ -118,7 +118,7 @@ def _groups(
     for pod in observed.pods:
         keys = guarded.get(pod.namespace, others)
         labels = tuple((key, pod.labels[key]) for key in keys if key in pod.labels)
-        mounts = bool(pod.claims)  # of those that have a node, too: it may go away, their volumes stay
+        mounts = bool(pod.claims)  # also for pods on a node: the node may end, but their volumes stay
         reach = volumes.reach(pod) if mounts else Reach()
         refusal = reach.refusal or (attachments.refusal(pod) if mounts else "")
         kind = _Kind(pod.shape, labels, reach.terms, attachments.count(pod))

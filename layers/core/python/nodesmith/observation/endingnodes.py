@@ -1,6 +1,6 @@
-"""Which nodes end, and the volumes that those still hold.
+"""The nodes that are ending, and the volumes that are still attached to them.
 
-Volumes of other nodes are in no snapshot: a cluster attaches thousands, and nobody waits for them to go.
+Attachments of other nodes are not in a snapshot: a cluster has thousands, and no decision waits for their removal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nodesmith.observation.volumes import Volumes
 
 @dataclass(frozen=True, slots=True)
 class ReducedAttachment:
-    """A VolumeAttachment: `volume` is the PersistentVolume, empty of one that a pod spells out itself."""
+    """A VolumeAttachment. `volume` is the PersistentVolume, empty for a volume that is defined inline in a pod."""
 
     name: str
     node: str
@@ -25,27 +25,27 @@ class ReducedAttachment:
 
 
 def reduce_attachment(manifest: Manifest) -> ReducedAttachment:
-    """Reduce a VolumeAttachment. Raises KeyError or TypeError on what no API server would hold."""
+    """Reduce a VolumeAttachment. Raises KeyError or TypeError for content that no API server accepts."""
     spec = manifest["spec"]
     volume = (spec.get("source") or {}).get("persistentVolumeName")
     return ReducedAttachment(str(manifest["metadata"]["name"]), str(spec["nodeName"]), str(volume or ""))
 
 
 def ended_by(node: Manifest) -> str:
-    """Return a reduced Node's name if it is being deleted or disrupted, nothing if it is to stay."""
+    """Return a reduced Node's name if it is being deleted or disrupted, else an empty string."""
     metadata, taints = node["metadata"], (node.get("spec") or {}).get("taints") or ()
     ends = "deletionTimestamp" in metadata or any(taint.get("key") == DISRUPTED.key for taint in taints)
     return str(metadata["name"]) if ends else ""
 
 
 def ended_by_claim(claim: Manifest) -> str:
-    """Return the name of the Node of a reduced NodeClaim that is being deleted, nothing if there is none such."""
+    """Return the name of a reduced NodeClaim's Node if the NodeClaim is being deleted, else an empty string."""
     name = (claim.get("status") or {}).get("nodeName")
     return str(name) if name and "deletionTimestamp" in claim["metadata"] else ""
 
 
 def ending_nodes(nodes: Iterable[Manifest], nodeclaims: Iterable[Manifest]) -> frozenset[str]:
-    """Return the names of the Nodes that end."""
+    """Return the names of the Nodes that are ending."""
     return frozenset((*map(ended_by, nodes), *map(ended_by_claim, nodeclaims))) - {""}
 
 
@@ -55,7 +55,7 @@ def held_volumes(
     pods: Iterable[ReducedPod],
     volumes: Volumes,
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield what nodes that end still hold, as the snapshot writes it, each with its node's pods that use it."""
+    """Yield the volumes that are attached to ending nodes, as in the snapshot, with the pods there that use them."""
     held = sorted((each for each in attachments if each.node in ending), key=lambda each: each.name)
     users = _users(pods, {each.node for each in held}, volumes) if held else {}
     for each in held:

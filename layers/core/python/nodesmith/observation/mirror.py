@@ -1,4 +1,4 @@
-"""The reduced objects of one kind, kept up to date from lists and watch events."""
+"""Mirrors: the reduced objects of one kind, updated from lists and watch events."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from nodesmith.observation.reduction.volumes import reduce_claim, reduce_class, 
 
 @dataclass(frozen=True, slots=True)
 class WatchedKind:
-    """A kind that decisions read. `name` is its place in `Observed`, `path` where the API server lists it.
+    """A kind that decisions read. `name` is its field in `Observed`, and `path` is its list path in the API server.
 
-    `reduce` returns None for an object that is not kept. `custom` kinds exist once their CRD is installed.
+    `reduce` returns None for an object that is not kept. A `custom` kind exists only once its CRD is installed.
     """
 
     name: str
@@ -100,7 +100,7 @@ WATCHED = (
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of one reduced object; None where it was, or is, not there. Equal objects are no change."""
+    """The change of one reduced object. `before` or `after` is None if it did not exist or no longer exists."""
 
     kind: WatchedKind
     key: str
@@ -110,14 +110,14 @@ class Change:
 
 @dataclass(slots=True)
 class Mirror:
-    """One kind's objects by `namespace/name`. An object that cannot be reduced is a problem, and only that."""
+    """The objects of one kind by `namespace/name`. An object that cannot be reduced is only in `problems`."""
 
     kind: WatchedKind
     objects: dict[str, Any] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
 
     def put(self, manifest: Manifest) -> Change | None:
-        """Take in the newest state of an object; None when that changes nothing."""
+        """Store the newest state of an object. Return None if that changes nothing."""
         key = key_of(manifest)
         try:
             after = self.kind.reduce(manifest)
@@ -129,11 +129,11 @@ class Mirror:
         return self._settle(key, after)
 
     def drop(self, manifest: Manifest) -> Change | None:
-        """Forget an object that is gone."""
+        """Remove an object that is gone. Return None if that changes nothing."""
         return self._forget(key_of(manifest))
 
     def keep_only(self, keys: Collection[str]) -> list[Change]:
-        """Forget every object that a whole list did not hold."""
+        """Remove all objects except those with these keys, which are those of a complete list."""
         gone = sorted((self.objects.keys() | self.problems.keys()) - set(keys))
         return [change for change in map(self._forget, gone) if change]
 
@@ -151,14 +151,14 @@ class Mirror:
 
 
 def key_of(manifest: Manifest) -> str:
-    """Return `namespace/name`, or the name of what has no namespace."""
+    """Return `namespace/name`, or the name alone for an object without a namespace."""
     metadata = manifest["metadata"]
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
 def observed(mirrors: Iterable[Mirror], departures: Mapping[str, int] | None = None) -> Observed:
-    """Gather mirrors for the wire, with when pods have gone from nodes (see `Observed`)."""
+    """Return the objects of mirrors for encoding, with `departures` as in `Observed`."""
     held = list(mirrors)
     problems = [text for mirror in held for text in mirror.problems.values()]
     objects = {mirror.kind.name: list(mirror.objects.values()) for mirror in held}

@@ -1,4 +1,4 @@
-"""A cluster's reduced objects, gathered; and what the snapshot's writer and reader have in common."""
+"""All reduced objects of a cluster, and constants that writing and reading a snapshot share."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from nodesmith.observation.reduction.volumes import ReducedClaim, ReducedClass, 
 FORMAT = "nodesmith-snapshot"
 VERSION = 4
 UNSCHEDULABLE, NOMINATED, DELETING, NOT_READY = 1, 2, 4, 8
-"""The bits of a pod's `flags`."""
+"""Bits of a pod's `flags`."""
 UNREADABLE = (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError, RecursionError)
-"""What reading an object may raise that no API server would hold."""
+"""Errors that reading an object may raise if its content is such that no API server accepts it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A cluster's reduced objects, in any order. `problems` are objects that could not even be reduced.
+    """The reduced objects of a cluster, in any order. `problems` describe objects that could not be reduced.
 
-    `departures` are when the last pod has gone from each node, in seconds since 1970, as far as anybody watched.
+    `departures` is node → when the last pod left it, in seconds since 1970, as far as that was observed.
     """
 
     pods: Sequence[ReducedPod] = ()

@@ -1,4 +1,4 @@
-"""Karpenter's objects of every age in a snapshot: as NodePools and EC2NodeClasses of today, and what that changes."""
+"""Convert a cluster's Karpenter objects of all API versions to current NodePools and EC2NodeClasses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _PROVISIONER, _NODE_TEMPLATE = (
 
 
 class Todays(NamedTuple):
-    """All NodePools and EC2NodeClasses; those without a uid are no objects of the cluster. `problems` tell the rest."""
+    """All NodePools and EC2NodeClasses. Those without a uid are not objects of the cluster.
+
+    `problems` are the changes of the conversion that need attention.
+    """
 
     nodepools: Sequence[Manifest]
     nodeclasses: Sequence[Manifest]
@@ -28,9 +31,9 @@ class Todays(NamedTuple):
 
 
 def todays(observed: Observed) -> Todays:
-    """Convert together what belongs together; what is of today already stays as it was reduced.
+    """Convert all objects together. Objects that need no conversion stay as they were reduced.
 
-    NodePools that other software serves are not converted: their mistakes are not ours to report.
+    NodePools that other software serves are not converted, because nodesmith does not report their mistakes.
     """
     foreign = [each for each in observed.nodepools if is_foreign(each)]
     nodepools = [each for each in observed.nodepools if not is_foreign(each)]
@@ -63,7 +66,7 @@ def todays(observed: Observed) -> Todays:
 
 
 def _owning(manifest: Manifest, given: Manifest) -> Manifest:
-    """Return the metadata of what was converted; that of a Provisioner says by which uid it owns NodeClaims."""
+    """Return the metadata of a converted object, with the uid of the Provisioner that owns the NodeClaims, if any."""
     metadata: Manifest = manifest["metadata"]
     annotations, uid = metadata.get("annotations") or {}, given["metadata"].get("uid")
     if manifest["kind"] != "NodePool" or PROVISIONER not in annotations or "uid" in metadata or not uid:
@@ -76,5 +79,5 @@ def _annotated(metadata: Manifest, key: str, value: str) -> Manifest:
 
 
 def _named(manifests: Iterable[Manifest], api_version: str, kind: str) -> Iterator[Manifest]:
-    """Say of what kind objects are; in a list from the API server they do not say it themselves."""
+    """Return objects with apiVersion and kind, which the items of a list from the API server do not have."""
     return ({**manifest, "apiVersion": api_version, "kind": kind} for manifest in manifests)

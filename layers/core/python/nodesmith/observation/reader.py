@@ -1,7 +1,7 @@
-"""Reading one snapshot after the other: what says nothing new but its time is not read again.
+"""Read successive snapshots, and parse a snapshot only if more than its time has changed.
 
-A cluster in which nothing happens has its snapshot written every minute, and every function looks at it. To inflate the
-text and compare it takes a twentieth of the time that it takes to read it.
+Even in an idle cluster, a snapshot is written every minute and every function reads it. Decompressing and comparing the
+text takes a twentieth of the time of parsing it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _TAKEN_AT = b'"takenAt":"'
 
 
 class Reader:
-    """Reads snapshots as `decode` does, and keeps the last: nobody may change what is in it."""
+    """Reads snapshots like `decode`, and keeps the last one, whose content must not be modified."""
 
     def __init__(self) -> None:
         self._last: tuple[bytes, Snapshot] | None = None
 
     def read(self, data: bytes) -> Snapshot:
-        """Read a snapshot. Raises Rejected as `decode` does."""
+        """Read a snapshot. Raises Rejected like `decode`."""
         text = inflated(data)
         taken_at, digest = _parted(text)
         if taken_at is None:
             return read(text)
         if self._last is not None and self._last[0] == digest:
             return replace(self._last[1], taken_at=taken_at)
-        self._last = None  # not two of them in memory at once
+        self._last = None  # so that two snapshots are never in memory at once
         snapshot = read(text)
         if snapshot.taken_at == taken_at:
             self._last = digest, snapshot
@@ -39,7 +39,7 @@ class Reader:
 
 
 def _parted(text: bytes) -> tuple[datetime | None, bytes]:
-    """Return the last `takenAt` of a text, which is the snapshot's own, and a digest of everything around it."""
+    """Return the last `takenAt` in a text, which is the snapshot's, and a digest of the text around it."""
     start = text.rfind(_TAKEN_AT) + len(_TAKEN_AT)
     end = text.find(b'"', start)
     if start < len(_TAKEN_AT) or end < 0:

@@ -1,7 +1,7 @@
-"""Which labels of pods and namespaces matter: those that some selector in the cluster reads.
+"""The labels of pods and namespaces that matter, because a selector in the cluster uses them.
 
-Everything else (`job-name`, `statefulset.kubernetes.io/pod-name`, `pod-template-hash`, a workflow's run id …) can
-change no decision, but would make every pod a shape of its own.
+Other labels (`job-name`, `statefulset.kubernetes.io/pod-name`, `pod-template-hash`, a workflow's run id …) cannot
+affect decisions, but would give every pod a shape of its own.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _KEY_LISTS = ("matchLabelKeys", "mismatchLabelKeys")
 
 
 def selected_keys(shapes: Iterable[str]) -> frozenset[str]:
-    """Return the pod label keys that any spread constraint or pod (anti-)affinity term of these manifests reads."""
+    """Return the pod label keys that any spread constraint or pod (anti-)affinity term in these manifests uses."""
     return frozenset().union(*map(_keys_of, shapes))
 
 
 def guarded_keys(budgets: Iterable[Mapping[str, Any]]) -> Mapping[str, frozenset[str]]:
-    """Return the pod label keys that PodDisruptionBudgets read, by namespace: they look no further than their own."""
+    """Return the pod label keys that PodDisruptionBudgets use, by namespace, since they only select in their own."""
     found: dict[str, frozenset[str]] = {}
     for budget in budgets:
         namespace = budget["metadata"]["namespace"]
@@ -30,7 +30,7 @@ def guarded_keys(budgets: Iterable[Mapping[str, Any]]) -> Mapping[str, frozenset
 
 
 def selected_namespace_keys(shapes: Iterable[str]) -> frozenset[str]:
-    """Return the label keys of namespaces that any namespaceSelector of these manifests reads."""
+    """Return the namespace label keys that any namespaceSelector in these manifests uses."""
     return frozenset().union(*map(_namespace_keys_of, shapes))
 
 

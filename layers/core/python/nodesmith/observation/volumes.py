@@ -1,9 +1,9 @@
-"""Where the volumes of a pod let it run, as kube-scheduler's VolumeBinding and VolumeZone see it.
+"""Where the volumes of a pod allow it to run, by the rules of kube-scheduler's VolumeBinding and VolumeZone.
 
-A bound claim ties a pod to where its volume can be reached. One that waits for its first consumer may become any free
-volume that fits, or a new one where its class makes them. Any other must be bound before anybody knows.
-Not looked at: CSI storage capacity, and how many free volumes there are. How many volumes a node can attach, and whose
-one of ReadWriteOncePod is: see `attachments`.
+A bound claim ties a pod to where its volume can be reached. A claim that waits for its first consumer can be bound to
+any free volume that fits, or to a new volume where its StorageClass provisions them. For any other claim, the location
+is unknown until it is bound. CSI storage capacity and the number of free volumes are ignored. `attachments` handles the
+number of volumes that a node can attach, and ReadWriteOncePod.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from nodesmith.observation.reduction.volumeterms import (
 
 
 class Reach(NamedTuple):
-    """Where volumes can be reached from (see `volumeterms`); or why no node will do, empty when some may."""
+    """Where volumes can be reached from (see `volumeterms`), or why no node fits, empty if one may."""
 
     terms: str = ANYWHERE
     refusal: str = ""
 
 
 class Volumes:
-    """Claims, volumes and classes of one moment."""
+    """The PersistentVolumeClaims, PersistentVolumes and StorageClasses at one moment."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Volumes:
         self._matches: dict[Storage, tuple[str, ...]] = {}
 
     def reach(self, pod: ReducedPod) -> Reach:
-        """Return where a pod's volumes can all be reached from, or the first thing in the way."""
+        """Return where all of a pod's volumes can be reached from, or the first obstacle."""
         found: list[tuple[str, str]] = []
         for mount in pod.claims:
             reach = self._of_mount(mount, pod.uid)
@@ -63,13 +63,13 @@ class Volumes:
         return _together(found)
 
     def claim(self, key: str) -> ReducedClaim | None:
-        """Return a claim by `namespace/name`."""
+        """Return a claim by `namespace/name`, None if it does not exist."""
         return self._claims.get(key)
 
     def driver(self, mount: Mount) -> str:
         """Return the CSI driver that attaches, or will attach, the volume.
 
-        Empty where none does or nobody knows yet.
+        Empty if there is none or if it is not known yet.
         """
         claim = self._claims.get(mount.key) or mount.template
         if claim is None:
@@ -90,29 +90,29 @@ class Volumes:
         claim, name = self._claims.get(mount.key), _shown(mount.key)
         if claim is None:
             missing = (
-                f"{name} not found: create it in the pod's namespace, or mend the name in the pod's volumes"
+                f"{name} not found: create it in the pod's namespace, or fix the name in the pod's volumes"
             )
             return self._of(mount.template) if mount.template else Reach(refusal=missing)
         if mount.template and claim.controller != pod_uid:
             return Reach(
-                refusal=f"{name} is in the place of the pod's ephemeral volume, but not made for it: remove it"
+                refusal=f"{name} has the name of the pod's ephemeral volume, but was not created for it: remove it"
             )
         return self._of(claim)
 
     def _of(self, claim: ReducedClaim) -> Reach:
         name = _shown(claim.key)
         if claim.deleting:
-            return Reach(refusal=f"{name} is being deleted: it must be made again")
+            return Reach(refusal=f"{name} is being deleted: create it again")
         if claim.lost:
-            return Reach(refusal=f"{name} has lost its persistentvolume {claim.volume!r}: make both again")
+            return Reach(refusal=f"{name} has lost its persistentvolume {claim.volume!r}: create both again")
         if claim.asks:
             return self._unbound(claim, claim.asks, name)
         volume = self._volumes.get(claim.volume)
-        missing = f"persistentvolume {claim.volume!r} not found, to which {name} is bound: make both again"
+        missing = f"persistentvolume {claim.volume!r}, to which {name} is bound, not found: create both again"
         return Reach(volume.terms) if volume else Reach(refusal=missing)
 
     def _unbound(self, claim: ReducedClaim, asks: Storage, name: str) -> Reach:
-        """Judge a claim without a volume: only a class that waits for the pod says where its volume may come to be."""
+        """Return the reach of an unbound claim, which is only known if its class waits for the first consumer."""
         known = self._class_of(asks)
         named = known.name if known else asks.storage_class
         if claim.volume:
@@ -121,15 +121,15 @@ class Volumes:
             )
         if not named:
             return Reach(
-                refusal=f"{name} is not bound and has no StorageClass: name one, or make a volume for it"
+                refusal=f"{name} is not bound and has no StorageClass: add one, or create a volume for it"
             )
         if known is None:
             hint = did_you_mean(named, set(self._classes))
             return Reach(refusal=f"storageclass.storage.k8s.io {named!r} of {name} not found{hint}")
         if not known.waits:
             return Reach(
-                refusal=f"{name} is not bound yet: its StorageClass {named!r} binds at once (Immediate), so its volume"
-                " comes first; WaitForFirstConsumer makes it where the pod goes"
+                refusal=f"{name} is not bound yet: its StorageClass {named!r} binds immediately (Immediate), so its"
+                " volume must exist first; with WaitForFirstConsumer it is created where the pod runs"
             )
         if claim.selected_node:
             return Reach(node_terms(claim.selected_node))
@@ -147,11 +147,11 @@ class Volumes:
         wanted = ", ".join([format_bytes(asks.storage_bytes), *asks.access_modes])
         return Reach(
             refusal=f"{_shown(key)} finds no free persistentvolume of StorageClass {known.name!r} ({wanted}),"
-            " and that class makes none"
+            " and that class provisions none"
         )
 
     def _matching(self, asks: Storage, storage_class: str) -> tuple[str, ...]:
-        """Return where the free volumes are that a claim could be bound to."""
+        """Return the locations of the free volumes that a claim could be bound to."""
         if asks not in self._matches:
             self._matches[asks] = tuple(
                 volume.terms
@@ -167,12 +167,12 @@ class Volumes:
 
 
 def _together(found: list[tuple[str, str]]) -> Reach:
-    """Intersect; where two claims have no place in common, name both."""
+    """Return the intersection of claims' reaches. If two claims have no location in common, the refusal names both."""
     terms = ANYWHERE
     for index, (name, own) in enumerate(found):
         if own == NOWHERE:
             return Reach(
-                refusal=f"the node affinity of the volume of {name} allows no node: mend or replace the volume"
+                refusal=f"the node affinity of the volume of {name} allows no node: update or replace the volume"
             )
         narrowed = both(terms, own)
         if narrowed == NOWHERE:

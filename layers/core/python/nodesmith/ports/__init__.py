@@ -1,6 +1,7 @@
-"""The outside, as the core sees it. Adapters and fakes satisfy these Protocols; nothing else is mocked.
+"""The ports: external systems as the core sees them. Adapters and fakes implement these Protocols.
 
-Every call may raise Transient (ask again later). No capacity is an answer, never an exception.
+Tests replace nothing else. Every call may raise Transient, after which it can be repeated later. A lack of capacity is
+a result, never an exception.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from nodesmith.model.ledger.risks import Risk
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
-if TYPE_CHECKING:  # it converts objects of older APIs, which few functions do
+if TYPE_CHECKING:  # it imports the conversion of older APIs, which few functions need
     from nodesmith.observation.olderversions import Todays
 
 
@@ -37,61 +38,62 @@ class Store(Protocol):
     """The ledger of one cluster (DynamoDB). Reads are strongly consistent."""
 
     def load(self) -> Ledger:
-        """Read everything known of the cluster."""
+        """Return the cluster's ledger."""
 
     def commit(
         self, version: int, claims: Sequence[NodeClaim], decision: str, move: Move | None = None
     ) -> None:
-        """Write new claims, and the move that they are part of, all or none, and move the version on.
+        """Write new claims, and the move that they belong to, in one transaction, and increment the version.
 
-        Raises Conflict when the version is no longer `version`, a claim of that name exists, or the move's revision
-        has moved; a move of revision 0 is new.
+        A move of revision 0 is new. Raises Conflict if the version is no longer `version`, if a claim of the same name
+        exists, or if the move's revision has changed.
         """
 
     def save(self, claim: NodeClaim) -> NodeClaim:
-        """Write a claim's progress; give it with its new revision. Raises Conflict when its revision has moved."""
+        """Write a claim, and return it with its new revision. Raises Conflict if its revision has changed."""
 
     def forget(self, claim: NodeClaim) -> None:
-        """Remove a claim that has ended; its end is kept as a departure. Raises Conflict when its revision moved."""
+        """Remove an ended claim, and keep its departure. Raises Conflict if its revision has changed."""
 
     def take_lock(self, concern: Concern, now: datetime, until: datetime) -> bool:
-        """Begin what one run does at a time; False while another's turn lasts, who is then told (`release_lock`).
+        """Take the lock that lets one run of a concern work at a time. Return False while another run holds it.
 
-        It is over at `until`: who dies in its turn holds up nobody for longer.
+        That run is notified when it releases the lock (`release_lock`). The lock expires at `until`, so a dead run does
+        not block others for longer.
         """
 
     def release_lock(self, concern: Concern, until: datetime) -> bool:
-        """End the turn that was to last `until`, if it still does; True where others were turned away meanwhile."""
+        """Release the lock that expires at `until`, if it is still held. Return True if other runs were refused it."""
 
     def pause(self, pause: Pause | None) -> None:
-        """Note that no node is disrupted that could as well go on; None lets it begin again."""
+        """Pause voluntary disruption; None resumes it."""
 
     def save_move(self, move: Move) -> Move:
-        """Write a move's progress; give it with its new revision. One of revision 0 is new.
+        """Write a move, and return it with its new revision. A move of revision 0 is new.
 
-        Raises Conflict when its revision has moved.
+        Raises Conflict if its revision has changed.
         """
 
     def forget_move(self, move: Move) -> None:
-        """Remove a move that is over. Raises Conflict when its revision has moved."""
+        """Remove a move that is over. Raises Conflict if its revision has changed."""
 
     def known(self, claims: Collection[str]) -> Collection[str]:
-        """Return those of these claims, by name, that the ledger holds: cheaper than to read it all."""
+        """Return the names of those of `claims` that are in the ledger. Cheaper than `load`."""
 
     def save_nodeclass(self, status: NodeClassStatus) -> None:
-        """Write what an EC2NodeClass resolved to."""
+        """Write the resolved status of an EC2NodeClass."""
 
     def forget_nodeclass(self, name: str) -> None:
-        """Remove the resolution of an EC2NodeClass that is gone."""
+        """Remove the resolved status of an EC2NodeClass that is gone."""
 
     def save_contents(self, contents: Mapping[str, str]) -> None:
-        """Write content hashes of objects by `Kind/name`, as the API server was found to have them."""
+        """Write content hashes, by `Kind/name`, of objects that were read from the API server."""
 
     def forget_contents(self, keys: Collection[str]) -> None:
-        """Remove the content hashes of objects (`Kind/name`) that are gone."""
+        """Remove the content hashes of objects that are gone. `keys` are `Kind/name`."""
 
     def save_cluster(self, cluster: ClusterInfo) -> None:
-        """Write what a new node must know of the cluster."""
+        """Write what a new node must know about the cluster."""
 
     def save_unavailable(self, offerings: Mapping[OfferingKey, Backoff]) -> None:
         """Write back-offs of offerings."""
@@ -100,185 +102,182 @@ class Store(Protocol):
         """Write back-offs of subnets, by id."""
 
     def save_risks(self, risks: Mapping[OfferingKey, Risk]) -> None:
-        """Write what pools' interruptions come to, replacing what was known of these pools."""
+        """Write the risks of pools, replacing their previous ones."""
 
     def save_drain_time(self, nodepool: str, drain_time: DrainTime) -> None:
-        """Write how long drains of a NodePool's nodes took, replacing what was known."""
+        """Write a NodePool's drain time, replacing the previous one."""
 
     def clear_unavailable(self, offerings: Collection[OfferingKey]) -> None:
-        """Forget the back-offs of offerings that had capacity again."""
+        """Remove the back-offs of offerings that have capacity again."""
 
     def save_nodepool_backoff(self, nodepool: str, backoff: Backoff | None) -> None:
-        """Write a NodePool's back-off, or clear it with None."""
+        """Write a NodePool's back-off; None removes it."""
 
     def save_move_backoff(self, kind: MoveKind, backoff: Backoff | None) -> None:
-        """Write the back-off of a NodePool's moves for one reason, or clear it with None."""
+        """Write the back-off of a NodePool's moves for one reason; None removes it."""
 
     def save_health(self, nodepool: str, health: RegistrationHealth) -> None:
-        """Write whether a NodePool's nodes join. Raises Conflict when its revision has moved."""
+        """Write a NodePool's registration health. Raises Conflict if its revision has changed."""
 
     def learned(self) -> Mapping[Boot, Offered]:
-        """Read what nodes have been seen to offer, in all clusters of the account; a little old, perhaps."""
+        """Return what nodes have been observed to offer, in all clusters of the account. It may be slightly old."""
 
     def learn(self, offered: Mapping[Boot, Offered]) -> None:
-        """Write what nodes have been seen to offer, replacing what was known of the same type and image."""
+        """Write what nodes have been observed to offer, replacing the entries of the same types and images."""
 
     def forget_health(self, nodepool: str) -> None:
-        """Remove what is known of a NodePool that is gone."""
+        """Remove the registration health of a NodePool that is gone."""
 
 
 class Cloud(Protocol):
-    """EC2, and what stands around it, for one cluster."""
+    """EC2 and related AWS services, for one cluster."""
 
     def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
-        """Make sure that these launch templates exist."""
+        """Create these launch templates unless they exist."""
 
     def launch(self, requests: Sequence[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:
-        """Ask for one instance per request, idempotent by the claim's name; one outcome per request, in order.
+        """Request one instance for each request, idempotent by the claim's name. Return the outcomes in order.
 
-        Requests that share a fleet are one call, idempotent by the fleet's name, whichever of its claims are named.
-        `repeated` says that an earlier call for the same requests may have been answered.
+        Requests that share a fleet are one call, which is idempotent by the fleet's name for any subset of its claims.
+        `repeated` is True if an earlier call for the same requests may have succeeded.
         """
 
     def instances_of(
         self, claims: Collection[str], known: Mapping[str, str] = ...
     ) -> Mapping[str, tuple[Instance, ...]]:
-        """Return the instances that carry these claims' tags, dead ones too, by claim; none → no entry.
+        """Return the instances with these claims' tags, including terminated ones, by claim; no entry if none.
 
-        `known` are ids of instances by claim: an instance that does not carry its claim's tag yet is found by its id.
+        `known` is claim → instance id. It finds instances that do not have their claim's tag yet.
         """
 
     def fleet_instances(self, fleets: Collection[str]) -> Mapping[str, tuple[Instance, ...]]:
-        """Return the instances of shared fleets, dead ones too, by fleet; none → no entry.
+        """Return the instances of shared fleets, including terminated ones, by fleet; no entry if none.
 
-        EC2 may not show all of them for some seconds after their launch.
+        For some seconds after their launch, EC2 may not return all of them.
         """
 
     def tag(self, instance: str, tags: Mapping[str, str]) -> None:
-        """Write tags on one of our instances (by id); gone is fine."""
+        """Add tags to one of nodesmith's instances (by id). Do nothing if it is gone."""
 
     def owned_instances(self) -> Sequence[Instance]:
-        """Return all living instances that carry the tags of this cluster and of nodesmith, whatever their claim."""
+        """Return all running instances with the tags of this cluster and of nodesmith, whatever their claim."""
 
     def living(self, instances: Collection[str]) -> Collection[str]:
-        """Return which of these instances (by id) live, whoever made them."""
+        """Return the ids of those of `instances` that are not terminated, whichever software launched them."""
 
     def notices(self, instances: Collection[str]) -> Sequence[Notice]:
-        """Return what EC2's own state tells of these instances (by id).
+        """Return notices about these instances (by id) from their state in EC2.
 
-        Who is gone, going, or to be changed at a date.
+        They concern instances that are gone, are ending, or have a scheduled change.
         """
 
     def owned(self, kind: Kind) -> Sequence[Owned]:
-        """Return what we made of a kind for this cluster; of volumes and interfaces those attached to nothing.
+        """Return the resources of a kind that nodesmith created for this cluster.
 
-        Volumes that are to outlive their nodes are left out.
+        Volumes and network interfaces are included if they are not attached, except volumes that must outlive nodes.
         """
 
     def remove(self, owned: Owned) -> None:
-        """Delete what `owned` gave; gone already is fine. Raises Transient too for what is still in use."""
+        """Delete a resource that `Cloud.owned` returned, unless it is gone. Raises Transient also if it is in use."""
 
     def terminate(self, instances: Collection[str]) -> None:
-        """Terminate instances by id; one that is gone or going is fine.
+        """Terminate instances by id, unless they are gone or ending.
 
-        Raises Transient, when all have been tried, for those that EC2 will not end.
+        Raises Transient, after all have been tried, if EC2 refuses to terminate any.
         """
 
     def cluster_info(self) -> ClusterInfo:
-        """Describe the cluster that new nodes join."""
+        """Return what new nodes need to join the cluster."""
 
     def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
-        """Resolve selectors, images and the instance profile (made if need be); what is missing is a condition."""
+        """Resolve selectors, images and instance profile, which is created if needed. Conditions show any faults."""
 
 
 class Cluster(Protocol):
     """The Kubernetes API server. All calls are idempotent.
 
-    Decisions read the cluster from snapshots. Only what a launch must not take from a snapshot is read from here.
+    Decisions read the cluster from snapshots. This port only reads what a launch must not take from a snapshot.
     """
 
     def nodepools_and_nodeclasses(self) -> Todays:
-        """Read all NodePools and EC2NodeClasses, those of older APIs converted: reduced as in a snapshot."""
+        """Return all NodePools and EC2NodeClasses, reduced as in a snapshot, with those of older APIs converted."""
 
     def nodeclaim(self, name: str) -> Mapping[str, Any] | None:
-        """Read a NodeClaim, reduced as in a snapshot; None where there is none."""
+        """Return a NodeClaim, reduced as in a snapshot, or None if it does not exist."""
 
     def apply_nodeclaim(self, manifest: Mapping[str, Any], *, create: bool = True) -> None:
-        """Make the NodeClaim object and its status as given. Where it is missing, it is created, or left so."""
+        """Apply the NodeClaim object and its status. If the object is missing, create it only if `create` is True."""
 
     def delete_nodeclaim(self, name: str) -> None:
-        """Delete a NodeClaim object and lift our finalizer; gone already is fine."""
+        """Delete a NodeClaim object and remove nodesmith's finalizer. Do nothing if it is gone."""
 
     def request_deletion(self, kind: str, name: str, provider_id: str = "") -> None:
-        """Begin to delete a NodeClaim or Node object: our finalizer keeps it, and Kubernetes shows it as terminating.
+        """Request the deletion of a NodeClaim or Node, unless it is gone. nodesmith's finalizer keeps it terminating.
 
-        Gone, or terminating already, is fine. A Node of another provider id is left alone; empty means any.
+        A Node with another provider id is left alone; an empty `provider_id` means any.
         """
 
     def release_node(self, name: str, provider_id: str) -> Sequence[str]:
-        """Let go of a Node whose instance we have finished with: it is deleted, and our finalizer lifted.
+        """Delete a Node whose instance is done, and remove nodesmith's finalizer.
 
-        Return the finalizers that hold it still; none, and it is gone. A Node of another provider id is left alone, and
-        counts as gone; empty means one that has none.
+        Return the finalizers that still hold it, empty once it is gone. A Node with another provider id is left alone
+        and counts as gone; an empty `provider_id` means a Node without one.
         """
 
     def register_node(self, name: str, patch: NodePatch) -> bool:
-        """Bring a Node in line with its claim in one write; False when it is gone, or its name another's by now."""
+        """Apply a patch to a Node in one write. Return False if it is gone, or its name now belongs to another Node."""
 
     def nominate(self, node: str, pods: Sequence[str]) -> None:
         """Set `status.nominatedNodeName` of pods (namespace/name) to a Node.
 
-        Pods that are gone, bound, or nominated already by whomever are left as they are. Raises Transient when the
-        others have been tried.
+        Pods that are gone, bound, or already nominated are left unchanged. Raises Transient after trying all pods.
         """
 
     def clear_nominations(self, node: str, pods: Sequence[str]) -> None:
-        """Clear `status.nominatedNodeName` of pods (namespace/name) where it names this Node.
+        """Clear `status.nominatedNodeName` of pods (namespace/name) if it names this Node.
 
-        Pods that are gone, bound, or not nominated for it are left as they are. Raises Transient when the others have
-        been tried.
+        Pods that are gone, bound, or not nominated for it are left unchanged. Raises Transient after trying all pods.
         """
 
     def evict(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
-        """Evict pods, as far as their disruption budgets allow; gives what became of each, by `namespace/name`.
+        """Evict pods as far as their PodDisruptionBudgets allow. Return the results by `namespace/name`.
 
-        A pod that has ended, or is bound to another node than the one named, is Gone. Raises Transient when the
-        others have been tried.
+        A pod that has ended, or is bound to another node, is Gone. Raises Transient after all pods have been tried.
         """
 
     def delete_pods(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
-        """Delete pods whatever their disruption budgets say, by the grace named; answers as `evict` does.
+        """Delete pods with the given grace, regardless of their PodDisruptionBudgets. Return results like `evict`.
 
-        One that is ending already may have its grace shortened, never prolonged.
+        The grace period of a pod that is already ending may be shortened, but is never extended.
         """
 
     def merge_status(self, kind: str, name: str, status: Mapping[str, Any]) -> None:
-        """Merge into the status of one of Karpenter's objects; gone is fine.
+        """Merge into the status of one of Karpenter's objects. Do nothing if it is gone.
 
         Conditions are merged by type, and keep their lastTransitionTime while their status is the same.
         """
 
     def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
-        """Merge annotations into a NodePool's or EC2NodeClass's; gone is fine."""
+        """Merge annotations into those of a NodePool or EC2NodeClass. Do nothing if it is gone."""
 
     def karpenter_runs(self) -> bool:
-        """Whether a Karpenter controller of the cluster holds its leader election's lease."""
+        """Return whether a Karpenter controller in the cluster holds its leader election lease."""
 
     def release_nodeclass(self, name: str) -> None:
-        """Lift Karpenter's finalizer from an EC2NodeClass that is being deleted; any other is left as it is."""
+        """Remove Karpenter's finalizer from an EC2NodeClass if it is being deleted."""
 
     def publish(self, events: Sequence[ObjectEvent]) -> None:
-        """Publish Events; the same one again moves its time. Raises Transient when the others have been tried."""
+        """Publish Events. Repeating an Event updates its time. Raises Transient after all have been tried."""
 
 
 class Blobs(Protocol):
     """Objects by key (S3)."""
 
     def get(self, key: str) -> bytes | None:
-        """Read an object, None when there is none."""
+        """Return an object, or None if it does not exist."""
 
     def put(self, key: str, data: bytes) -> None:
-        """Write an object, replacing what was there."""
+        """Write an object, replacing any existing one."""
 
 
 class Catalogs(Protocol):
@@ -288,14 +287,14 @@ class Catalogs(Protocol):
     def region(self) -> str: ...
 
     def latest(self) -> Catalog:
-        """Read it, the embedded one where none is stored. Raises Rejected when there is nothing usable."""
+        """Return the stored catalogue, or the embedded one if none is stored. Raises Rejected if neither is usable."""
 
     def write(self, catalog: Catalog) -> None:
-        """Store it."""
+        """Store the catalogue."""
 
 
 class Hints(Protocol):
-    """The queues that wake a concern (SQS)."""
+    """Messages that wake a concern."""
 
     def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
-        """Wake a concern, at the earliest after `delay_seconds` (0–900)."""
+        """Wake a concern, no earlier than after `delay_seconds` (0–900)."""

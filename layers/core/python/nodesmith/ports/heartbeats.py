@@ -1,4 +1,4 @@
-"""The port of the forwarder's signs of life."""
+"""The port of the forwarder's heartbeats."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from nodesmith.model.functions.marks import Heartbeat
 
 
 class Heartbeats(Protocol):
-    """The forwarder's signs of life, of one cluster (DynamoDB). Every call may raise Transient, Rejected."""
+    """The heartbeats of one cluster's forwarder (DynamoDB). Every call may raise Transient, Rejected."""
 
     def beat(self, at: datetime, changed: datetime) -> None:
-        """Write that the forwarder lives, and when the snapshot was taken that it last wrote because of a change."""
+        """Write a heartbeat. `changed` is when the last snapshot was taken that was written because of a change."""
 
     def last(self) -> Heartbeat | None:
-        """Read the newest, a second old, perhaps; None where there is none."""
+        """Return the newest heartbeat, or None if there is none. It may be a second out of date."""

@@ -1,4 +1,4 @@
-"""The ports of the events of EC2 that are kept: for the cluster that acts on them, and for who keeps them.
+"""The ports of stored EC2 events: for the cluster that handles them, and for routing, which stores them.
 
 Every call may raise Transient.
 """
@@ -12,17 +12,17 @@ from nodesmith.model.ec2.notices import KeptEvent
 
 
 class Notices(Protocol):
-    """The events of EC2 that are kept for one cluster until what follows from them is done (DynamoDB)."""
+    """The EC2 events that are kept for one cluster until they have been handled (DynamoDB)."""
 
     def pending(self) -> Sequence[KeptEvent]:
-        """Read all of them, strongly consistent, by id. What holds no event is there too, and cannot be read as one."""
+        """Return all events, strongly consistent, by id, including items whose event cannot be read."""
 
     def done(self, ids: Collection[str]) -> None:
-        """Delete those with these ids; gone already is fine."""
+        """Delete the events with these ids, unless they are gone."""
 
 
 class RegionNotices(Protocol):
-    """The events of EC2 that are kept, for all clusters of a region."""
+    """The stored EC2 events of all clusters of a region."""
 
     def keep(self, cluster: str, id_: str, event: str, account: str) -> None:
-        """Keep an event (JSON) of an account for a cluster, under its id: once, however often it comes."""
+        """Store an event (JSON) of an account for a cluster under its id. Repeated deliveries are stored once."""

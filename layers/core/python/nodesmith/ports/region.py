@@ -1,4 +1,4 @@
-"""The ports of what serves all clusters of a region at once. Every call may raise Transient."""
+"""The ports of functions that serve all clusters of a region. Every call may raise Transient."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from nodesmith.registration import Registration, Trial
 
 
 class Routes(Protocol):
-    """Whose an instance is, for all clusters of a region."""
+    """The clusters that instances and capacity reservations belong to, for all clusters of a region."""
 
     def of_instance(self, instance_id: str) -> frozenset[str]:
-        """Return the clusters with a claim that has this instance: one, or none."""
+        """Return the clusters with a claim that has this instance: at most one."""
 
     def of_reservation(self, reservation_id: str) -> frozenset[str]:
         """Return the clusters with instances in this capacity reservation."""
 
 
 class MarkedInstances(Protocol):
-    """The Spot instances of all clusters that EC2 will take."""
+    """The spot instances of all clusters that EC2 has marked for interruption."""
 
     def ids(self) -> Collection[str]:
-        """Return the instances that nodesmith has launched and EC2 has marked, whether their warnings came or not."""
+        """Return the ids of nodesmith's instances that EC2 has marked, whether or not their warnings have arrived."""
 
 
 class Registrations(Protocol):
-    """The clusters that are served."""
+    """The registrations of the clusters that nodesmith serves."""
 
     def get(self, cluster: str) -> Registration:
-        """Return a cluster's registration. Raises Rejected where there is none, or one that cannot be read."""
+        """Return a cluster's registration. Raises Rejected if there is none or if it cannot be read."""
 
     def all(self) -> tuple[Sequence[Registration], Mapping[str, str]]:
-        """Return all registrations that can be read, by name, and what is wrong with each of the others."""
+        """Return all readable registrations, sorted by name, and the faults of the others by name."""
 
 
 class Trials(Protocol):
-    """The release that serves some clusters first."""
+    """The trial of a release, which serves some clusters first."""
 
     def current(self) -> Trial:
-        """Return the trial that is under way, or that was ended last; one of no clusters where there is none."""
+        """Return the current trial or the last one that ended; a trial without clusters if there is none."""
 
     def keep(self, trial: Trial) -> None:
-        """Let functions go by it."""
+        """Store the trial, which functions then follow."""
 
 
 class Ticks(Protocol):
-    """The functions of all concerns."""
+    """Wake-ups for the functions of all concerns."""
 
     def send(self, concern: Concern, clusters: Sequence[Registration]) -> None:
-        """Send each of these clusters a hint for a concern. Raises Transient, Rejected when all have been tried."""
+        """Send a concern a hint for each of these clusters. Raises Transient, Rejected after all have been tried."""
 
     def wake(self, concern: Concern) -> None:
         """Wake a concern that serves the whole region. Raises Transient, Rejected."""
@@ -63,31 +63,31 @@ class Marks(Protocol):
     """When clusters last changed."""
 
     def of(self, clusters: Collection[str]) -> Mapping[str, marks.Marks]:
-        """Return the marks of each of these clusters, a second old, perhaps. Raises Rejected."""
+        """Return the marks of each of these clusters, which may be a second out of date. Raises Rejected."""
 
 
 class HealthRecords(Protocol):
-    """What functions record of their work, and what was last found wrong with it."""
+    """The health records of functions, and the findings of the last check."""
 
     def of(self, cluster: str) -> Sequence[Record]:
-        """Return the records of a cluster's concerns, or of the region's for no name. Raises Rejected."""
+        """Return the records of a cluster's concerns, or of the region's if `cluster` is empty. Raises Rejected."""
 
     def state(self) -> tuple[Mapping[str, datetime], frozenset[Finding]]:
-        """Return since when each cluster is known (the region by no name), and what was last found."""
+        """Return since when each cluster has been known (the region as ""), and the findings of the last check."""
 
     def keep(self, since: Mapping[str, datetime], found: Iterable[Finding]) -> None:
-        """Keep both for the next look."""
+        """Store both for the next check."""
 
 
 class DeadLetters(Protocol):
-    """Messages and events that were given up."""
+    """The messages and events that were given up."""
 
     def waiting(self) -> int:
-        """Return how many there are. Raises Rejected."""
+        """Return the number of messages in the dead-letter queue. Raises Rejected."""
 
 
 class HealthEvents(Protocol):
-    """The way to whoever wants to hear of changes."""
+    """Events about changes of health, for subscribers."""
 
     def tell(self, changes: Iterable[Mapping[str, str]]) -> None:
         """Send an event for each change. Raises Rejected."""

@@ -1,1 +1,1 @@
-"""What all of AWS's services share, and the small ones: STS sessions, EKS, SSM parameters."""
+"""Code shared by all AWS adapters, and adapters for STS sessions, EKS and SSM parameters."""

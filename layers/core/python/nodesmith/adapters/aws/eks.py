@@ -1,4 +1,4 @@
-"""The cluster that new nodes join: from the settings where they say, from EKS for the rest."""
+"""The cluster that new nodes join, described by the settings and, for values that they lack, by EKS."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNKNOWN = DENIED | {"ResourceNotFoundException"}
 
 
 def cluster_info(client: Callable[[str], Any], settings: Settings) -> ClusterInfo:
-    """Describe the cluster. Raises Transient, or Rejected naming every setting that neither side gives."""
+    """Describe the cluster. Raises Transient, or Rejected that names every setting that neither source has."""
     values = {
         "endpoint": settings.cluster_endpoint,
         "ca_bundle": settings.cluster_ca_bundle,
@@ -39,14 +39,14 @@ def cluster_info(client: Callable[[str], Any], settings: Settings) -> ClusterInf
     missing = [variable for name, variable in _SETTINGS.items() if not values[name]]
     if missing:
         raise Rejected(
-            f"cluster {settings.cluster_name!r} in {settings.region}: {trouble or 'EKS does not tell'}: "
-            f"set {', '.join(missing)}, or mend CLUSTER_NAME"
+            f"cluster {settings.cluster_name!r} in {settings.region}: {trouble or 'EKS returns incomplete data'}: "
+            f"set {', '.join(missing)}, or correct CLUSTER_NAME"
         )
     if not _VERSION.fullmatch(values["version"]):
         raise Rejected(f"CLUSTER_VERSION={values['version']!r}: write the minor version, such as 1.33")
     network = _service_network(values["service_cidr"])
     family = "ipv6" if network.version == 6 else "ipv4"
-    # EKS gives its DNS Service the tenth address of the service range, and so does nodeadm.
+    # EKS assigns the tenth address of the service range to its DNS Service, and nodeadm assumes it.
     return ClusterInfo(
         settings.cluster_name,
         values["endpoint"],
@@ -73,14 +73,14 @@ def _service_network(cidr: str) -> Any:
 
 
 def _describe(client: Callable[[str], Any], name: str) -> tuple[Mapping[str, str], str]:
-    """What EKS tells, or why it does not."""
+    """Return the values that EKS has, and the reason if it has none. Raises Transient."""
     try:
         with transient_errors("eks:DescribeCluster"):
             cluster = client("eks").describe_cluster(name=name)["cluster"]
     except ClientError as error:
         if error_code(error) not in _UNKNOWN:
             raise
-        return {}, f"EKS answers {error_code(error)} ({error_message(error)})"
+        return {}, f"EKS returned {error_code(error)} ({error_message(error)})"
     network = cluster.get("kubernetesNetworkConfig") or {}
     ipv6 = network.get("ipFamily") == "ipv6"
     return {

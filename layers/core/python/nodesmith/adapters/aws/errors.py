@@ -1,6 +1,6 @@
-"""What AWS's errors mean to us: come back later, or not.
+"""Classification of AWS errors: whether the same call may succeed later.
 
-Codes: botocore's retry tables, EC2's list of error codes, and those that Karpenter's AWS provider tells apart.
+Sources of the codes: botocore's retry tables, EC2's list of error codes, and Karpenter's AWS provider.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NETWORK = (HTTPClientError, BotoConnectionError, IncompleteReadError, ResponseS
 
 
 def error_code(error: ClientError | BotoCoreError) -> str:
-    """Return AWS's own word for the error; for a failure on the way there, the name of botocore's exception."""
+    """Return AWS's error code or, if the request got no response, the name of botocore's exception."""
     if isinstance(error, ClientError):
         return str(error.response.get("Error", {}).get("Code", ""))
     return type(error).__name__
@@ -45,14 +45,14 @@ def plain_code(code: str) -> str:
 
 
 def error_message(error: ClientError | BotoCoreError) -> str:
-    """Return AWS's sentence about the error."""
+    """Return AWS's error message."""
     if isinstance(error, ClientError):
         return str(error.response.get("Error", {}).get("Message") or error)
     return str(error)
 
 
 def is_passing(error: ClientError | BotoCoreError) -> bool:
-    """Return whether the same call may succeed later: throttled, a 5xx, or lost on the network."""
+    """Return whether the same call may succeed later: it was throttled, got a 5xx, or was lost on the network."""
     if not isinstance(error, ClientError):
         return isinstance(error, _NETWORK)
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -61,7 +61,7 @@ def is_passing(error: ClientError | BotoCoreError) -> bool:
 
 @contextmanager
 def transient_errors(call: str) -> Iterator[None]:
-    """Raise Transient, naming `call`, for what may succeed later; everything else comes through as it is."""
+    """Raise Transient, naming `call`, for errors that may succeed later. Other errors propagate unchanged."""
     try:
         yield
     except (ClientError, BotoCoreError) as error:
@@ -73,7 +73,7 @@ def transient_errors(call: str) -> Iterator[None]:
 
 @contextmanager
 def all_errors(call: str) -> Iterator[None]:
-    """Raise Transient, naming `call`, for what may succeed later, and Rejected for everything else that AWS refuses."""
+    """Raise Transient, naming `call`, for errors that may succeed later, and Rejected for all other AWS errors."""
     try:
         with transient_errors(call):
             yield
@@ -83,7 +83,7 @@ def all_errors(call: str) -> Iterator[None]:
 
 @contextmanager
 def missing_errors(call: str, codes: Collection[str], missing: str) -> Iterator[None]:
-    """Raise Rejected with what is `missing` for these codes of AWS's, and Transient, naming `call`, for the rest."""
+    """Raise Rejected with the message `missing` for these AWS `codes`, and Transient, naming `call`, for the rest."""
     try:
         yield
     except ClientError as error:

@@ -1,4 +1,4 @@
-"""AWS's lists, which come in pages, read as one."""
+"""Iteration over the paginated lists of AWS APIs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from typing import Any
 
 
 def rows(client: Any, call: str, key: str, **asked: Any) -> Iterator[Any]:
-    """Yield what all pages of a call (`describe_subnets`) hold under `key`, as they come. Raises botocore's errors."""
+    """Yield the items under `key` from all pages of a call such as `describe_subnets`. Raises botocore's errors."""
     for page in client.get_paginator(call).paginate(**asked):
         yield from page[key]

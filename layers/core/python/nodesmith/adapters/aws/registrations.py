@@ -1,4 +1,4 @@
-"""SSM's Parameter Store: the registrations of clusters, and which of them a release on trial serves."""
+"""SSM Parameter Store: the registrations of clusters, and which of them a trial release serves."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from nodesmith.registration import (
 )
 
 READ_AGAIN = timedelta(minutes=1)
-"""How long a function goes by what it has read."""
+"""How long a function uses a value before it reads it again."""
 
 
 class SsmRegistrations:
-    """The registrations of a region's clusters. `client` gives a boto3 client of SSM when it is first needed."""
+    """The registrations of a region's clusters. `client` returns a boto3 SSM client and is called on first use."""
 
     def __init__(self, client: Callable[[], Any], clock: Callable[[], datetime]) -> None:
         self._client, self._clock = client, clock
@@ -33,9 +33,9 @@ class SsmRegistrations:
         self._trial = NO_TRIAL
 
     def get(self, cluster: str) -> Registration:
-        """Return a cluster's registration, a minute old at the most.
+        """Return a cluster's registration, at most a minute old.
 
-        Raises Rejected where there is none, or one that cannot be read; Transient.
+        Raises Rejected if there is none or it cannot be read. Raises Transient.
         """
         now = self._clock()
         read_at, known = self._read.get(cluster, (None, None))
@@ -46,18 +46,15 @@ class SsmRegistrations:
         return registration
 
     def is_canary(self, cluster: str) -> bool:
-        """Return whether a release on trial is to serve a cluster; as old as the cluster's registration.
+        """Return whether the trial release serves a cluster.
 
-        Raises as `get` does.
+        The answer is as old as the cluster's registration. Raises the same errors as `get`.
         """
         self.get(cluster)
         return cluster in self._trial.clusters
 
     def all(self) -> tuple[Sequence[Registration], Mapping[str, str]]:
-        """Return all registrations that can be read, and what is wrong with the others, by cluster.
-
-        Raises Transient.
-        """
+        """Return all readable registrations, and by cluster the errors of the unreadable ones. Raises Transient."""
         found, faults = [], {}
         with transient_errors("ssm:GetParametersByPath"):
             pages = self._client().get_paginator("get_parameters_by_path").paginate(Path=PARAMETERS)
@@ -83,7 +80,7 @@ class SsmRegistrations:
 
 
 def _trial(text: str | None) -> Trial:
-    """Read who is on trial; nobody, where that cannot be read: the release that has proved itself serves all."""
+    """Read the trial. If it cannot be read, there is none, so the stable release serves all clusters."""
     try:
         return read_trial(text) if text is not None else NO_TRIAL
     except Rejected:
@@ -91,19 +88,19 @@ def _trial(text: str | None) -> Trial:
 
 
 class SsmTrials:
-    """The Trials of a region. `client` gives a boto3 client of SSM."""
+    """The Trials of a region. `client` returns a boto3 SSM client."""
 
     def __init__(self, client: Callable[[], Any]) -> None:
         self._client = client
 
     def current(self) -> Trial:
-        """Return the trial that is under way, or that was ended last. Raises Transient."""
+        """Return the trial in progress, or the one that ended last. Raises Transient."""
         with transient_errors("ssm:GetParameters"):
             answer = self._client().get_parameters(Names=[CANARY_PARAMETER])
         return _trial(next((str(each["Value"]) for each in answer["Parameters"]), None))
 
     def keep(self, trial: Trial) -> None:
-        """Let functions go by it from the next minute on. Raises Transient."""
+        """Store the trial. Functions follow it within a minute. Raises Transient."""
         with transient_errors("ssm:PutParameter"):
             self._client().put_parameter(
                 Name=CANARY_PARAMETER, Value=trial.to_json(), Type="String", Overwrite=True

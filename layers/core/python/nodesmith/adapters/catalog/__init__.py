@@ -1,1 +1,1 @@
-"""The catalogue: files of it, and what AWS says today."""
+"""The catalogue: its file formats, and current data from AWS."""

@@ -1,4 +1,4 @@
-"""The catalogue that ships with nodesmith: what each region sells, and the prices known when it was made."""
+"""The catalogue that ships with nodesmith (each region's offerings, and prices at build time) and the stored one."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, Offering, estima
 from nodesmith.model.ec2.catalogmerge import ListPrices
 from nodesmith.settings import catalog_key
 
-if TYPE_CHECKING:  # whoever reads what ships in the package need not wait for all that ports speak of
+if TYPE_CHECKING:  # reading the embedded catalogue should not import everything that ports depends on
     from nodesmith.ports import Blobs
 
 REFERENCE_REGION = "us-east-1"
-"""Its prices stand in, as estimates, for those of a region that has none of its own."""
+"""Its prices serve as estimates for a region without known prices."""
 FIRST_MASK = ord("0")
 EMBEDDED = Path(__file__).parents[2] / "data" / "catalog.json.gz"
 
 
 @lru_cache(maxsize=4)
 def embedded_catalog(region: str = REFERENCE_REGION) -> Catalog:
-    """Return the catalogue that ships in the package. Raises Rejected for a region it does not know."""
+    """Return the catalogue that ships in the package. Raises Rejected for an unknown region."""
     embedded = _embedded()
     sold = embedded.regions.get(region)
     if sold is None:
@@ -53,14 +53,14 @@ def embedded_catalog(region: str = REFERENCE_REGION) -> Catalog:
 
 
 def embedded_regions() -> tuple[str, ...]:
-    """Name the regions that the package knows."""
+    """Return the names of the regions in the embedded catalogue, sorted."""
     return tuple(sorted(_embedded().regions))
 
 
 def embedded_prices(region: str) -> ListPrices:
-    """Return the on-demand prices known offline: the region's own, else as estimates the reference region's.
+    """Return the embedded on-demand prices: the region's own, or else the reference region's as estimates.
 
-    Of types that the reference region does not sell they are those of a region that does.
+    For types that the reference region does not sell, the estimates come from a region that does.
     """
     embedded = _embedded()
     known, reference = embedded.prices, embedded.prices[REFERENCE_REGION]
@@ -69,7 +69,7 @@ def embedded_prices(region: str) -> ListPrices:
 
 
 def published_limits() -> PublishedLimits:
-    """Return the facts that no API tells, for every type that has them."""
+    """Return the facts that no API returns, for every type that has them."""
     return _embedded().limits
 
 
@@ -81,15 +81,16 @@ class StoredCatalogs:
     blobs: Blobs
 
     def latest(self) -> Catalog:
-        """Read it; the embedded one where none is stored. Raises Rejected when it is damaged, or there is neither.
+        """Return the stored catalogue, or the embedded one if none is stored.
 
-        Equal bytes are read once: while nothing changes, every run gets the same object.
+        Raises Rejected if the stored one is damaged or there is neither. Equal bytes are decoded once, so runs share
+        one object while nothing changes.
         """
         data = self.blobs.get(catalog_key(self.region))
         return embedded_catalog(self.region) if data is None else _decoded(data)
 
     def write(self, catalog: Catalog) -> None:
-        """Store it, replacing the one before."""
+        """Store a catalogue, replacing the previous one."""
         self.blobs.put(catalog_key(self.region), encode(catalog))
 
 
@@ -101,7 +102,7 @@ class _Region:
     zones: tuple[tuple[str, str], ...]
     """zone name and zone id"""
     offered: Mapping[str, int]
-    """by type, the zones as a bit mask"""
+    """bit mask of zones by type"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def _embedded() -> _Embedded:
 
 
 def _region(found: Mapping[str, Any], types: Iterable[str]) -> _Region:
-    """`offered` holds a character per type, in their order: the bit mask of its zones, above FIRST_MASK."""
+    """Return a region. `offered` holds one character per type, in order: FIRST_MASK plus the bit mask of its zones."""
     masks = zip(types, map(ord, found["offered"]), strict=True)
     return _Region(
         tuple((zone, zone_id) for zone, zone_id in found["zones"]),

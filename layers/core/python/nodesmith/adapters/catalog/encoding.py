@@ -1,4 +1,4 @@
-"""A catalogue as bytes: gzip JSON, one row per type, so that a function starting cold reads it fast."""
+"""Catalogue serialization: gzip JSON with one row per type, which a cold-starting function reads fast."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FIRST_FIELDS = FACT_FIELDS.index("branch_interfaces") + 1
 
 
 def encode(catalog: Catalog) -> bytes:
-    """Write a catalogue of EC2 types; the same content at the same time gives the same bytes."""
+    """Return a catalogue of EC2 types as bytes. Equal content and `made_at` yield equal bytes."""
     return pack({**_content(catalog), "ref": catalog.ref, "madeAt": format_time(catalog.made_at)})
 
 
 def decode(data: bytes) -> Catalog:
-    """Read what `encode` wrote. Raises Rejected when the bytes are cut, foreign or of another format."""
+    """Return the catalogue that `encode` wrote. Raises Rejected if the bytes are truncated or of another format."""
     document = unpack(data, "catalogue")
     try:
         zones: list[list[str]] = document["zones"]
@@ -44,17 +44,17 @@ def decode(data: bytes) -> Catalog:
             currency=document["currency"],
         )
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise Rejected(f"catalogue: not what nodesmith writes ({error!r}); refresh it") from error
+        raise Rejected(f"catalogue: not in nodesmith's format ({error!r}); refresh it") from error
 
 
 def pack(document: Mapping[str, Any]) -> bytes:
-    """Write a document as gzip JSON, reproducibly."""
+    """Return a document as reproducible gzip JSON."""
     text = json.dumps({"format": FORMAT, **document}, separators=(",", ":"), sort_keys=True)
     return gzip.compress(text.encode(), mtime=0)
 
 
 def unpack(data: bytes, what: str) -> dict[str, Any]:
-    """Read what `pack` wrote. Raises Rejected."""
+    """Return the document that `pack` wrote. Raises Rejected if the bytes are invalid or of another format."""
     try:
         document = json.loads(unzip(data, what))
     except (ValueError, RecursionError) as error:
@@ -66,7 +66,7 @@ def unpack(data: bytes, what: str) -> dict[str, Any]:
 
 
 def unzip(data: bytes, what: str) -> bytes:
-    """Decompress gzip. Raises Rejected."""
+    """Decompress gzip data. Raises Rejected if it is invalid."""
     try:
         return gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
@@ -74,15 +74,15 @@ def unzip(data: bytes, what: str) -> bytes:
 
 
 def write_facts(facts: Iterable[InstanceFacts]) -> list[Any]:
-    """Write facts as rows under a header row."""
+    """Return facts as rows, sorted by type name, after a header row."""
     return [FACT_FIELDS, *(astuple(one) for one in sorted(facts, key=lambda one: one.name))]
 
 
 def read_facts(rows: Sequence[list[Any]]) -> dict[str, InstanceFacts]:
-    """Read rows of facts, by type name. Raises ValueError when the header is another version's.
+    """Return facts by type name. Raises ValueError if the header belongs to an incompatible version.
 
-    New facts come last: rows of an earlier version that lack them are read, and those facts are not known. What a later
-    version has added is left out.
+    Versions append new facts at the end. If an earlier version wrote the rows, newer facts are unknown. Facts that a
+    later version added are ignored.
     """
     known = rows[0][: len(FACT_FIELDS)]
     if known != FACT_FIELDS[: max(len(known), _FIRST_FIELDS)]:
@@ -101,7 +101,7 @@ def _read_row(row: list[Any]) -> InstanceFacts:
 def _content(catalog: Catalog) -> dict[str, Any]:
     facts = [one for one in catalog.facts.values() if isinstance(one, InstanceFacts)]
     if len(facts) != len(catalog.facts):
-        raise Rejected(f"catalogue {catalog.ref}: types stated by a file cannot be stored, only EC2's")
+        raise Rejected(f"catalogue {catalog.ref}: instance types from a file cannot be stored, only EC2's")
     zones = sorted({(o.zone, o.zone_id) for offered in catalog.offerings.values() for o in offered})
     return {
         "region": catalog.region,
@@ -113,7 +113,7 @@ def _content(catalog: Catalog) -> dict[str, Any]:
 
 
 def _groups(offered: Iterable[Offering], zones: Sequence[tuple[str, str]]) -> list[list[Any]]:
-    """Offerings that differ by zone alone share a row, the zones being a bit mask at its end."""
+    """Return rows of offerings. Those that differ only by zone share a row, which ends with a bit mask of zones."""
     masks: dict[tuple[str, float, bool, bool], int] = {}
     for o in offered:
         row = (o.capacity_type, o.price_hourly_usd, o.estimated, o.available)

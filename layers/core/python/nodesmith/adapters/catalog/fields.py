@@ -1,4 +1,4 @@
-"""What all files of instance types have in common: fields that are checked one by one, and offerings with a price."""
+"""Validation shared by all instance type file formats: field checks and priced offerings."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ _SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One entry of a file, and where to say what is wrong with it."""
+    """One entry of a file, with the list that collects its problems."""
 
     position: str
-    """how to call an entry without a name: `instance type 3`"""
+    """label of an entry without a name: `instance type 3`"""
     entry: Mapping[str, Any]
     problems: list[Problem]
 
     def report(self, field: str, found: object, remedy: str) -> None:
-        """Say that a field cannot be used."""
+        """Report a problem with a field."""
         shown = "missing" if found is None else repr(found)[:_SHOWN]
         self.problems.append(Problem(self._name(), field, shown, remedy))
 
     def text(self, field: str) -> str | None:
-        """Return a field that must be a non-empty text, or report it."""
+        """Return a field that must be a non-empty string, or report it."""
         value = self.entry.get(field)
         if isinstance(value, str) and value:
             return value
-        self.report(field, value, "write a text")
+        self.report(field, value, "write a non-empty string")
         return None
 
     def arch(self, field: str) -> str | None:
-        """Return the architecture in Kubernetes' terms, or report it."""
+        """Return an architecture by its Kubernetes name, or report it."""
         value = self.entry.get(field)
         if value in ARCHITECTURES:
             return str(value)
@@ -58,7 +58,7 @@ class Statement:
         return None
 
     def offers(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield the offerings with their paths, reporting those that are not objects."""
+        """Yield the offerings with their paths. Report those that are not objects."""
         found = self.entry.get("offerings")
         if not isinstance(found, list):
             self.report("offerings", found, "write a list of offerings")
@@ -70,10 +70,10 @@ class Statement:
                 self.report(f"offerings[{position}]", offer, "write an object")
 
     def price(self, field: str, value: object) -> float | None:
-        """Return a price per hour, or report it: a price of zero would always win, and is none."""
+        """Return an hourly price, or report it. Zero is invalid because it would always win."""
         if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf:
             return float(value)
-        self.report(field, value, "write the price of an hour as a positive number, such as 0.096")
+        self.report(field, value, "write the hourly price as a positive number, such as 0.096")
         return None
 
     def capacity_type(self, field: str, value: object) -> str | None:
@@ -85,12 +85,12 @@ class Statement:
         return None
 
     def unique(self, offerings: Iterator[tuple[str, Offering]]) -> Iterator[Offering]:
-        """Yield the offerings, leaving out, and reporting, a second one of the same zone and capacity type."""
+        """Yield the offerings. Omit and report duplicates of a zone and capacity type."""
         seen = set()
         for path, offering in offerings:
             if (offering.zone, offering.capacity_type) in seen:
                 again = f"{offering.capacity_type} in {offering.zone}"
-                self.report(path, again, "it is listed above as well, which is kept; remove one")
+                self.report(path, again, "duplicates an earlier offering, which is kept; remove one")
                 continue
             seen.add((offering.zone, offering.capacity_type))
             yield offering

@@ -1,4 +1,4 @@
-"""A catalogue that a user hands in: our own format, our own JSON listing, or Karpenter's KWOK format."""
+"""Catalogue files that users provide: nodesmith's own format, its JSON listing, or Karpenter's KWOK format."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _GZIP = b"\x1f\x8b"
 
 
 def read_catalog_file(data: bytes, made_at: datetime) -> tuple[Catalog, tuple[Problem, ...]]:
-    """Read a catalogue file, telling its format by its content; a list may be gzip-compressed.
+    """Read a catalogue file, whose format is detected from its content. A list may be gzip-compressed.
 
-    An instance type or offering with a fault is left out and reported; the others go on. Raises Rejected when the
-    file as a whole is not a catalogue, or nothing in it can be used.
+    Invalid instance types and offerings are omitted and returned as problems. Raises Rejected if the file is not a
+    catalogue or contains nothing usable.
     """
     if data.startswith(_GZIP):
         text = unzip(data, "catalogue file")
@@ -39,7 +39,7 @@ def read_catalog_file(data: bytes, made_at: datetime) -> tuple[Catalog, tuple[Pr
         found = _read(statement)
         if found and found[0].name in facts:
             statement.report(
-                "name", found[0].name, "a type of this name came before, which is kept; remove one"
+                "name", found[0].name, "an earlier instance type has this name and is kept; remove one"
             )
         elif found:
             facts[found[0].name], offerings[found[0].name] = found
@@ -68,6 +68,6 @@ def _entries(data: bytes) -> list[Mapping[str, Any]]:
 
 
 def _region(facts: Mapping[str, StatedFacts]) -> str:
-    """The one region that all types name, if they do."""
+    """Return the region that all types name, or an empty string if they differ."""
     regions = {one.labels.get(REGION) or "" for one in facts.values()}
     return regions.pop() if len(regions) == 1 else ""

@@ -1,7 +1,7 @@
 """Instance types in the format of Karpenter's KWOK provider.
 
-Its rules: 100m cpu and 10Mi memory are kept for the node, 110 pods unless stated, and the labels
-karpenter.kwok.sh/instance-{size,family,cpu,memory} are derived from name and resources.
+Its rules: each node has an overhead of 100m cpu and 10Mi memory, and capacity for 110 pods unless stated. The labels
+karpenter.kwok.sh/instance-{size,family,cpu,memory} are derived from the name and the resources.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _AWS_SIZE = re.compile(r"\w+\.(nano|micro|small|medium|large|\d*xlarge|metal)", 
 
 
 def is_kwok(entry: Mapping[str, Any]) -> bool:
-    """Tell an entry of this format from one of our own listing."""
+    """Return whether an entry has this format rather than that of nodesmith's listing."""
     return "resources" in entry or "architecture" in entry
 
 
 def kwok_type(statement: Statement) -> StatedFacts | None:
-    """Read an entry but for its offerings; None, with the reason reported, when it cannot be used."""
+    """Return an entry's facts, without its offerings. If it is invalid, report the problem and return None."""
     name, arch = statement.text("name"), statement.arch("architecture")
     systems, amounts = _operating_systems(statement), _resources(statement)
     if name is None or arch is None or not systems or amounts is None:
@@ -39,7 +39,7 @@ def kwok_type(statement: Statement) -> StatedFacts | None:
 
 
 def kwok_offerings(statement: Statement) -> Iterator[Offering]:
-    """Read the usable offerings, reporting the others."""
+    """Yield the valid offerings and report the others."""
     return statement.unique(_offerings(statement))
 
 
@@ -61,14 +61,14 @@ def _offerings(statement: Statement) -> Iterator[tuple[str, Offering]]:
 
 
 def _requirements(statement: Statement, path: str, found: object) -> dict[str, list[str]]:
-    """The values by key; an offering is one place, so only In says anything."""
+    """Return values by key. Only the operator In is valid because an offering is one place."""
     values: dict[str, list[str]] = {}
     for position, needed in enumerate(found if isinstance(found, list) else ()):
         match needed:
             case {"key": str(key), "operator": "In", "values": [str(), *_] as listed}:
                 values[key] = [str(value) for value in listed]
                 if key not in _PLACE:
-                    remedy = f"ignored, as an offering is told apart by {', '.join(_PLACE)} alone; remove it"
+                    remedy = f"ignored: only {', '.join(_PLACE)} identify an offering; remove it"
                     statement.report(f"{path}.Requirements[{key}]", listed, remedy)
             case _:
                 where = f"{path}.Requirements[{position}]"
@@ -114,7 +114,7 @@ def _labels(name: str, resources: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _memory(stated: object) -> str:
-    """Kubernetes keeps the kind of suffix that it read: 4096Mi is 4Gi, but 4000M is 4G."""
+    """Return the canonical quantity. As in Kubernetes, the suffix family stays: 4096Mi is 4Gi, 4000M is 4G."""
     amount, text = parse_amount(MEMORY, stated), str(stated).strip()
     if text.endswith("i"):
         return format_bytes(amount)

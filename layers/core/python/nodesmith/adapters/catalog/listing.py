@@ -1,4 +1,4 @@
-"""Instance types as `nodesmith catalog -o json` lists them: written for people and tools, and read back."""
+"""Instance types in the format of `nodesmith catalog -o json`: writing it, and reading it back."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _DESCRIBED = frozenset(key for key in AWS_KEYS if "/instance-" in key and not ke
 
 
 def list_types(catalog: Catalog, types: tuple[InstanceType, ...]) -> list[dict[str, Any]]:
-    """Return types with all their offerings as JSON data; `available` is false for what cannot be bought."""
+    """Return types with all their offerings as JSON data. Offerings that cannot be bought are not `available`."""
     return [_listed(catalog, one) for one in types]
 
 
 def listed_type(statement: Statement) -> StatedFacts | None:
-    """Read an entry but for its offerings; None, with the reason reported, when it cannot be used."""
+    """Return an entry's facts, without its offerings. If it is invalid, report the problem and return None."""
     name, arch = statement.text("name"), statement.arch("arch")
     capacity, allocatable = _amounts(statement, "capacity"), _amounts(statement, "allocatable")
     labels = statement.mapping("labels")
@@ -30,7 +30,7 @@ def listed_type(statement: Statement) -> StatedFacts | None:
         return None
     overhead = {resource: capacity.of(resource) - amount for resource, amount in allocatable.items()}
     if min(overhead.values()) < 0:
-        statement.report("allocatable", statement.entry["allocatable"], "write no more than capacity has")
+        statement.report("allocatable", statement.entry["allocatable"], "write no more than the capacity")
         return None
     named = {str(key): str(value) for key, value in labels.items() if key not in (INSTANCE_TYPE, ARCH)}
     system = named.get(OS, "linux")
@@ -40,7 +40,7 @@ def listed_type(statement: Statement) -> StatedFacts | None:
 
 
 def listed_offerings(statement: Statement) -> Iterator[Offering]:
-    """Read the usable offerings, reporting the others."""
+    """Yield the valid offerings and report the others."""
     return statement.unique(_offerings(statement))
 
 

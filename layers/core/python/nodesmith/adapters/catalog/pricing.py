@@ -1,7 +1,7 @@
-"""What EC2 and its price list say today: instance types, where they are offered, and for how much.
+"""Current data from EC2 and the AWS Price List: instance types, the zones that offer them, and prices.
 
-Each method asks AWS anew and gives the whole answer, all pages of it, or raises (Transient where asking again may
-help, Rejected where it will not). Facts behind the queries: EC2's and the Price List's own API references.
+Each method calls AWS and returns the complete answer from all pages. It raises Transient if a retry may help, or
+Rejected if not. Sources of the queries: the API references of EC2 and the Price List.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _METAL = {"tenancy": "Dedicated", "productFamily": "Compute Instance (bare metal
 
 
 def price_list_region(region: str) -> str | None:
-    """Name the region whose Price List endpoint serves `region`; None where none does (GovCloud, isolated ones)."""
+    """Return the region whose Price List endpoint serves `region`, or None (GovCloud, isolated regions)."""
     if region.startswith("us-gov-") or "-iso" in region:
         return None
     nearest = {"ap": "ap-south-1", "cn": "cn-northwest-1", "eu": "eu-central-1"}
@@ -37,7 +37,7 @@ def price_list_region(region: str) -> str | None:
 
 
 def aws_market(region: str, *, isolated_vpc: bool = False) -> AwsMarket:
-    """Connect to a region with the credentials of the environment. An isolated VPC has no way to the price list."""
+    """Return a region's market, using the environment's credentials. The price list is out of reach if isolated."""
     nearest = None if isolated_vpc else price_list_region(region)
     session = boto3.Session(region_name=region)
     price_list = session.client("pricing", region_name=nearest, config=_CONFIG) if nearest else None
@@ -46,7 +46,7 @@ def aws_market(region: str, *, isolated_vpc: bool = False) -> AwsMarket:
 
 @dataclass(frozen=True, slots=True)
 class AwsMarket:
-    """One region's market. `price_list` is None where no Price List endpoint can be reached: no prices, then."""
+    """One region's market. If `price_list` is None because no endpoint is reachable, on-demand prices are empty."""
 
     region: str
     ec2: Any
@@ -64,13 +64,13 @@ class AwsMarket:
         return {facts.name: facts for facts in found if facts}
 
     def zones(self) -> Mapping[str, str]:
-        """Return the ids of the region's zones by name."""
+        """Return zone ids by zone name."""
         with all_errors("DescribeAvailabilityZones"):
             answer = self.ec2.describe_availability_zones()
         return {zone["ZoneName"]: zone["ZoneId"] for zone in answer["AvailabilityZones"]}
 
     def offered(self) -> Mapping[str, frozenset[str]]:
-        """Return the zones in which each type is offered."""
+        """Return the zones that offer each instance type, by type."""
         zones: dict[str, set[str]] = {}
         call, key = "describe_instance_type_offerings", "InstanceTypeOfferings"
         for row in _listed(self.ec2, call, key, LocationType="availability-zone"):
@@ -78,7 +78,7 @@ class AwsMarket:
         return {name: frozenset(found) for name, found in zones.items()}
 
     def spot_prices(self, now: datetime) -> Mapping[tuple[str, str], float]:
-        """Return the Linux spot price of each type and zone as of `now`, per hour."""
+        """Return the hourly Linux spot price of each type and zone as of `now`."""
         latest: dict[tuple[str, str], tuple[datetime, float]] = {}
         asked = {"ProductDescriptions": list(_PRODUCTS), "StartTime": now}
         for row in _listed(self.ec2, "describe_spot_price_history", "SpotPriceHistory", **asked):
@@ -89,7 +89,7 @@ class AwsMarket:
         return {place: price for place, (_, price) in latest.items()}
 
     def on_demand_prices(self) -> Mapping[str, float]:
-        """Return the Linux on-demand price of each type, per hour, in the region's currency."""
+        """Return the hourly Linux on-demand price of each type, in the region's currency."""
         if self.price_list is None:
             return {}
         currency = "CNY" if self.region.startswith("cn-") else "USD"
@@ -116,7 +116,7 @@ class AwsMarket:
 
 
 def _priced(product: str, currency: str) -> tuple[str, float] | None:
-    """Read a product of the price list: the instance type and its price. None for a product without one."""
+    """Return the instance type and hourly price of a product, or None if it has no price. Raises Rejected."""
     try:
         read = json.loads(product)
         price = _hourly(read, currency)
@@ -126,7 +126,7 @@ def _priced(product: str, currency: str) -> tuple[str, float] | None:
 
 
 def _hourly(product: Mapping[str, Any], currency: str) -> float | None:
-    """The first price per unit that is not zero: a zero belongs to a bundle, not to an instance."""
+    """Return the first non-zero price per unit, or None. A zero price belongs to a bundle, not to an instance."""
     terms = product.get("terms", {}).get("OnDemand", {}).values()
     dimensions = (d for term in terms for d in term.get("priceDimensions", {}).values())
     prices = (float(d.get("pricePerUnit", {}).get(currency, 0)) for d in dimensions)
@@ -134,6 +134,6 @@ def _hourly(product: Mapping[str, Any], currency: str) -> float | None:
 
 
 def _listed(client: Any, call: str, key: str, **asked: Any) -> Iterator[Any]:
-    """Yield the rows of a list. A call that is refused is Rejected: it must not cost the others' answers."""
+    """Yield the rows of a list. Raises Rejected if AWS refuses the call, so that the results of other calls survive."""
     with all_errors(call):
         yield from rows(client, call, key, **asked)

@@ -1,4 +1,4 @@
-"""DynamoDB: what functions record of their work, a partition for each cluster and one for the region."""
+"""DynamoDB: health records of functions, in one partition for each cluster and one for the region."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from nodesmith.model.functions.health import AT_ONCE, Finding, Record
 from nodesmith.settings import HEALTH_DETAIL_TYPE, HEALTH_SOURCE, dead_letters_url, health_partition_key
 
 WRITE_EVERY = timedelta(minutes=5)
-"""How often a process writes that its runs succeed"""
+"""How often a process records that its runs succeed"""
 SEEN_EVERY = timedelta(minutes=1)
-"""How often a process writes that a symptom recurs"""
+"""How often a process records that a symptom recurs"""
 APART = timedelta(seconds=20)
-"""How far apart a process's writes are at the least, where nobody is the wiser for knowing sooner"""
+"""Minimum time between a process's writes that are not urgent"""
 _NEXT_TICK = timedelta(minutes=1)
 _STATE = "STATE"
 _EVENTS = 10
@@ -28,7 +28,7 @@ _ATTEMPTS = 3
 
 
 class HealthWriter:
-    """Records the runs of one concern for one cluster (`""` for a concern of the region), seldom."""
+    """Records the runs of one concern for one cluster (`""` for a concern of the region) in few writes."""
 
     def __init__(
         self, client: Any, table: str, cluster: str, concern: str, clock: Callable[[], datetime]
@@ -40,9 +40,10 @@ class HealthWriter:
         self._told: frozenset[str] = frozenset()
 
     def ran(self, succeeded: bool, seen: Mapping[str, str], due: datetime | None = AT_ONCE) -> None:
-        """Note a run, the symptoms that it had, and when the concern has to look again although nothing changes.
+        """Record a run, the symptoms `seen`, and when the concern is `due` again even if nothing changes.
 
-        None is never; who does not say is woken as often as can be. Where it cannot be written, the next run writes it.
+        If `due` is None, the concern need not run until something changes. By default it is due as soon as possible. If
+        the write fails, the next run writes the record.
         """
         now = self._clock()
         if not self._is_to_write(succeeded, seen, due, now):
@@ -69,7 +70,10 @@ class HealthWriter:
         return since >= APART and (not succeeded or (record.is_due(now) and rests))
 
     def _write(self, succeeded: bool, seen: Mapping[str, str], due: datetime | None, now: datetime) -> None:
-        """Write what follows from what this process wrote last, or from what another has written since."""
+        """Write the record that follows the last one of this process or, after a conflict, that of another process.
+
+        Raises Conflict, Transient.
+        """
         for attempt in range(_ATTEMPTS):
             before = self._written or self._read()
             record = before.record.after(succeeded, seen, now, due)
@@ -96,7 +100,7 @@ class HealthWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A record as it was last seen in the table. One that an earlier release wrote has no number."""
+    """A record as last seen in the table. Earlier releases wrote records without a revision number."""
 
     record: Record
     revision: int
@@ -108,15 +112,15 @@ def _is_sooner(due: datetime | None, than: datetime | None) -> bool:
 
 
 class HealthRecords:
-    """What all functions of a region have recorded, and what was last found wrong. `client` is a DynamoDB client."""
+    """The records of all functions of a region, and the last findings. `client` is a boto3 DynamoDB client."""
 
     def __init__(self, client: Any, table: str) -> None:
         self._client, self._table = client, table
 
     def of(self, cluster: str) -> list[Record]:
-        """Return the records of a cluster's concerns, or of the region's for no name; a second old, perhaps.
+        """Return the records of a cluster's concerns, or of the region's if `cluster` is empty.
 
-        Raises Transient, Rejected.
+        Eventually consistent: they may be a second old. Raises Transient, Rejected.
         """
         partition = Partition(self._client, self._table, health_partition_key(cluster))
         with all_errors("dynamodb:Query"):
@@ -125,7 +129,7 @@ class HealthRecords:
         return [_record(cluster, concern, _document(text)) for concern, text in found if concern != _STATE]
 
     def state(self) -> tuple[Mapping[str, datetime], frozenset[Finding]]:
-        """Return since when each cluster is known (the region by no name), and what was last found.
+        """Return since when each cluster is known (the region has an empty name), and the last findings.
 
         Raises Transient.
         """
@@ -141,7 +145,7 @@ class HealthRecords:
         return since, found
 
     def keep(self, since: Mapping[str, datetime], found: Iterable[Finding]) -> None:
-        """Keep it. Raises Transient."""
+        """Store what `state` returns. Raises Transient."""
         document = {
             "since": {name: format_time(moment) for name, moment in sorted(since.items())},
             "findings": [[each.cluster, each.concern, each.kind, each.said] for each in sorted(found)],
@@ -151,16 +155,16 @@ class HealthRecords:
 
 
 class SqsDeadLetters:
-    """The region's queue of messages that were given up. `client` gives boto3's client of a service.
+    """The region's dead-letter queue. `client` returns the boto3 client of a service.
 
-    `queue_url` is the URL of the queue in which delayed invocations wait.
+    `queue_url` is the URL of the queue of delayed invocations.
     """
 
     def __init__(self, client: Callable[[str], Any], queue_url: str) -> None:
         self._client, self._url = client, dead_letters_url(queue_url)
 
     def waiting(self) -> int:
-        """Return how many messages the queue holds. Raises Transient, or Rejected where there is none."""
+        """Return the approximate number of messages. Raises Transient, or Rejected if the queue does not exist."""
         with all_errors(f"sqs:GetQueueAttributes of {self._url}"):
             answer = self._client("sqs").get_queue_attributes(
                 QueueUrl=self._url, AttributeNames=["ApproximateNumberOfMessages"]
@@ -169,13 +173,13 @@ class SqsDeadLetters:
 
 
 class HealthEvents:
-    """EventBridge's default bus, on which others may hear of what goes wrong and of what is well again."""
+    """EventBridge's default bus, on which subscribers receive new and resolved findings."""
 
     def __init__(self, client: Any, region: str) -> None:
         self._client, self._region = client, region
 
     def tell(self, changes: Iterable[Mapping[str, str]]) -> None:
-        """Send an event for each change. Raises Transient where EventBridge did not take one, Rejected."""
+        """Send an event for each change. Raises Transient, also if EventBridge did not accept an event; Rejected."""
         entries = [
             {
                 "Source": HEALTH_SOURCE,
@@ -188,7 +192,7 @@ class HealthEvents:
             with all_errors("events:PutEvents"):
                 answer = self._client.put_events(Entries=entries[start : start + _EVENTS])
             if answer.get("FailedEntryCount"):
-                raise Transient(f"events:PutEvents: {answer['FailedEntryCount']} events were not taken")
+                raise Transient(f"events:PutEvents: {answer['FailedEntryCount']} events were not accepted")
 
 
 def _document(text: str) -> Mapping[str, Any]:
@@ -200,7 +204,7 @@ def _document(text: str) -> Mapping[str, Any]:
 
 
 def _record(cluster: str, concern: str, document: Mapping[str, Any]) -> Record:
-    """Read a record; one that cannot be read counts as none, and the next run writes it anew."""
+    """Return a record. An unreadable one counts as missing, and the next run writes it again."""
     try:
         return Record.from_document(cluster, concern, document)
     except (AttributeError, KeyError, TypeError, ValueError, Rejected):

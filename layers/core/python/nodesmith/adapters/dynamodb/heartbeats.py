@@ -1,4 +1,4 @@
-"""DynamoDB: the sign of life of a cluster's forwarder, one item that it writes once a minute."""
+"""DynamoDB: the heartbeat of a cluster's forwarder, one item that it writes once a minute."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ HEARTBEAT = "HEARTBEAT"
 
 
 class DynamoHeartbeats:
-    """The Heartbeats of one cluster. `client` is a boto3 DynamoDB client. Every call may raise Transient, Rejected."""
+    """The Heartbeats of one cluster. `client` is a boto3 DynamoDB client. All calls may raise Transient, Rejected."""
 
     def __init__(self, client: Any, table: str, cluster: str) -> None:
         self._partition = Partition(client, table, forwarder_partition_key(cluster))
 
     def beat(self, at: datetime, changed: datetime) -> None:
-        """Write that the forwarder lives, and when it last wrote a snapshot because something had changed."""
+        """Write that the forwarder is alive, and when it last wrote a snapshot because something had changed."""
         item = {**self._partition.key(HEARTBEAT), "at": _text(at), "changed": _text(changed)}
         with all_errors("dynamodb:PutItem"):
             self._partition.put(item)
 
     def last(self) -> Heartbeat | None:
-        """Read the newest, a second old, perhaps; None where there is none that can be read."""
+        """Return the latest heartbeat, perhaps a second old, or None if there is none that can be read."""
         with all_errors("dynamodb:Query"):
             found = self._partition.attributes(HEARTBEAT, "at", "changed", consistent=False)
         return read_heartbeat(found)
 
 
 def read_heartbeat(item: Attributes) -> Heartbeat | None:
-    """Read the item; None where it is not there or cannot be read."""
+    """Return the heartbeat in an item, or None if it is missing or cannot be read."""
     at, changed = read_moment(item, "at"), read_moment(item, "changed")
     return None if at is None or changed is None else Heartbeat(at, changed)
 

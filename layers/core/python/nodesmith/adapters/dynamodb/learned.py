@@ -1,6 +1,6 @@
-"""DynamoDB: what nodes have been seen to offer, in a partition that all clusters of a region share.
+"""DynamoDB: observed node capacity, in a partition that all clusters of a region share.
 
-Items are `{pk, sk: type#image, doc}`. Who writes last is believed: what was lost by it the next such node tells again.
+Items are `{pk, sk: type#image, doc}`. The last write wins. The next such node restores what a write has lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _KEPT = timedelta(days=180)
 
 
 def read_learned(client: Any, table: str) -> dict[Boot, Offered]:
-    """Read all of it, eventually consistent. `client` is a boto3 DynamoDB client. Raises Transient."""
+    """Return all entries, eventually consistent. `client` is a boto3 DynamoDB client. Raises Transient."""
     pages = client.get_paginator("query").paginate(
         TableName=table,
         KeyConditionExpression="pk = :pk",
@@ -35,7 +35,7 @@ def read_learned(client: Any, table: str) -> dict[Boot, Offered]:
 
 
 def write_learned(client: Any, table: str, offered: Mapping[Boot, Offered], now: datetime) -> None:
-    """Write what differs; it expires half a year later: nothing wrong is believed for ever. Raises Transient."""
+    """Write `offered`. Entries expire after half a year, so that no error lasts forever. Raises Transient."""
     expires = str(int((now + _KEPT).timestamp()))
     for boot in sorted(offered):
         item = {

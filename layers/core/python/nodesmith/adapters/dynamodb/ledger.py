@@ -1,14 +1,14 @@
-"""DynamoDB: the ledger of one cluster, all of it in one partition.
+"""DynamoDB: the ledger of one cluster, in a single partition.
 
-`META` carries the version that commits are conditional on, when the ledger last changed (`changed`) and what is known
-of the cluster. One document each hold `CLAIM#name`, `MOVE#id`, `NODECLASS#name`, `OFFERING#capacityType#type#zone`,
+`META` holds the version that commits are conditional on, when the ledger last changed (`changed`), and cluster details.
+These items hold one document each: `CLAIM#name`, `MOVE#id`, `NODECLASS#name`, `OFFERING#capacityType#type#zone`,
 `RISK#capacityType#type#zone`, `BACKOFF#nodepool`, `SUBNET#id`, `DRAIN#nodepool`, `MOVEBACKOFF#nodepool#reason`,
-`CONTENT#kind/name` and `HEALTH#nodepool`. Claims, moves and health have their revision beside it, and claims their
-instance and reservation, by which the table has indexes: so a claim and the way to it are one write.
+`CONTENT#kind/name` and `HEALTH#nodepool`. Claims, moves and health also have a revision. Claims also have their
+instance and reservation, which the table indexes, so one write updates a claim and its index entries.
 
-Back-offs expire by the table's TTL a day after they end, risks when they come to nothing. `PAUSE` is there while
-disruption is paused, `DEPARTURE#claim` for an hour or two after a node's end began, and until the TTL.
-`TURN#concern` is there while a run does what one does at a time.
+The table's TTL removes back-offs a day after they end, and risks when they become negligible. `PAUSE` exists while
+disruption is paused. `DEPARTURE#claim` counts for an hour or two after a node's termination began; the TTL removes it.
+`LOCK#concern` is a lock: it exists while a run does work that only one run may do at a time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _KEPT_AFTER_BACKOFF = timedelta(days=1)
 class DynamoStore:
     """The Store of one cluster. `client` is a boto3 DynamoDB client. Every call may raise Transient.
 
-    `clock` says which departures still count, when what has been learned expires, and when the ledger changed.
+    `clock` determines which departures still count, when learned capacity expires, and when the ledger changed.
     """
 
     def __init__(self, client: Any, table: str, cluster: str, clock: Callable[[], datetime]) -> None:
@@ -69,14 +69,14 @@ class DynamoStore:
         self._nodeclasses: Mapping[str, NodeClassStatus] = {}  # as last read
         self._locks = Locks(self._partition)
         self._claims: dict[str, tuple[str, NodeClaim]] = {}
-        """Claims as last read, with their text: of thousands hardly any differs at the next look."""
+        """Claims as last read, with their text. Most of thousands are unchanged at the next read."""
         self._kept = KeptLedger()
 
     def load(self) -> Ledger:
-        """Read the whole partition, strongly consistent; what it says of itself where nothing else has changed.
+        """Return the ledger, strongly consistent. If its mark has not changed, only NodeClasses are read again.
 
-        The version is read first, by itself: a query is no snapshot, and a commit that lands while it runs must
-        leave its reader with a version too old to commit on, never with the new version and the old claims.
+        The version is read first, in a separate query, because a query is not a snapshot. If a commit lands during the
+        read, the reader must have a version too old to commit on, never the new version with the old claims.
         """
         now = self._clock()
         version, changed = read_mark(self._partition)
@@ -94,9 +94,9 @@ class DynamoStore:
     def commit(
         self, version: int, claims: Sequence[NodeClaim], decision: str, move: Move | None = None
     ) -> None:
-        """Write new claims, and the move they are part of, and move the version on, in one transaction.
+        """Write new claims and the move that they are part of, and increment the version, in one transaction.
 
-        Raises Conflict.
+        Raises Conflict if `version` is outdated, a claim's name is taken, or the move's revision has changed.
         """
         now = self._clock()
         new = [self._put(_claim(self._partition, replace(claim, revision=1)), 0) for claim in claims]
@@ -128,15 +128,15 @@ class DynamoStore:
         return {"Put": {"TableName": self._table, "Item": item, **written_once(revision)}}
 
     def save(self, claim: NodeClaim) -> NodeClaim:
-        """Write a claim's progress on condition of its revision. Raises Conflict."""
+        """Write a claim if its revision has not changed, and return it with its new revision. Raises Conflict."""
         saved = replace(claim, revision=claim.revision + 1)
         self._partition.put_revised(_claim(self._partition, saved), claim.revision, f"NodeClaim {claim.name}")
         return saved
 
     def forget(self, claim: NodeClaim) -> None:
-        """Delete a claim on condition of its revision; gone already is fine. Raises Conflict.
+        """Delete a claim if its revision has not changed. One that is already gone is ignored. Raises Conflict.
 
-        Its departure is written before: one of a claim that is still there is no second one.
+        Its departure is written first. If the deletion then fails, the departure does not count twice.
         """
         departure = departure_of(claim)
         if departure is not None:
@@ -144,56 +144,56 @@ class DynamoStore:
         self._partition.delete_revised(f"CLAIM#{claim.name}", claim.revision, f"NodeClaim {claim.name}")
 
     def known(self, claims: Collection[str]) -> Collection[str]:
-        """Return those of these claims that are there, strongly consistent."""
+        """Return the names of those of these claims that exist, strongly consistent."""
         there = self._partition.there([f"CLAIM#{name}" for name in claims])
         return {sk.removeprefix("CLAIM#") for sk in there}
 
     def save_move(self, move: Move) -> Move:
-        """Write a move's progress, or a new move, on condition of its revision. Raises Conflict."""
+        """Write a move if its revision has not changed, and return it with its new revision. Raises Conflict."""
         self._partition.put_revised(_move(self._partition, move), move.revision, f"move {move.id}")
         return replace(move, revision=move.revision + 1)
 
     def forget_move(self, move: Move) -> None:
-        """Delete a move on condition of its revision; gone already is fine. Raises Conflict."""
+        """Delete a move if its revision has not changed. One that is already gone is ignored. Raises Conflict."""
         self._partition.delete_revised(f"MOVE#{move.id}", move.revision, f"move {move.id}")
 
     def take_lock(self, concern: Concern, now: datetime, until: datetime) -> bool:
-        """Begin a turn where there is none, or one that is over; else mark that somebody came, and give False."""
+        """Lock a concern until `until`. If another run holds the lock, record the attempt and return False."""
         return self._locks.take(concern, now, until)
 
     def release_lock(self, concern: Concern, until: datetime) -> bool:
-        """End that very turn; True where somebody came."""
+        """Release the lock that expires at `until`. Return True if another run tried to take it meanwhile."""
         return self._locks.end(concern, until)
 
     def pause(self, pause: Pause | None) -> None:
-        """Write that disruption is paused or, with None, that it goes on."""
+        """Pause voluntary disruption, or resume it if `pause` is None."""
         if pause is None:
             self._partition.delete("PAUSE")
         else:
             self._partition.put(self._partition.item("PAUSE", pause_item(pause)))
 
     def save_nodeclass(self, status: NodeClassStatus) -> None:
-        """Write what an EC2NodeClass resolved to. That it was looked at again is no change."""
+        """Write the resolved status of an EC2NodeClass. If it says the same as before, the ledger is not marked."""
         is_same = status.says_the_same_as(self._nodeclasses.get(status.name))
         partition = self._unmarked if is_same else self._partition
         partition.put(partition.item(f"NODECLASS#{status.name}", nodeclass_item(status)))
 
     def forget_nodeclass(self, name: str) -> None:
-        """Delete an EC2NodeClass's resolution."""
+        """Delete the resolved status of an EC2NodeClass."""
         self._partition.delete(f"NODECLASS#{name}")
 
     def save_contents(self, contents: Mapping[str, str]) -> None:
-        """Write content hashes of objects by `Kind/name`."""
+        """Write the content hashes of objects, by `Kind/name`."""
         items = [self._partition.item(f"CONTENT#{key}", content) for key, content in sorted(contents.items())]
         self._partition.write([{"PutRequest": {"Item": item}} for item in items])
 
     def forget_contents(self, keys: Collection[str]) -> None:
-        """Delete the content hashes of objects that are gone."""
+        """Delete the content hashes of objects that no longer exist, by `Kind/name`."""
         found = [self._partition.key(f"CONTENT#{key}") for key in sorted(keys)]
         self._partition.write([{"DeleteRequest": {"Key": key}} for key in found])
 
     def save_cluster(self, cluster: ClusterInfo) -> None:
-        """Write what is known of the cluster, beside the version."""
+        """Write the cluster details, next to the version."""
         self._mark.before_write()
         with transient_errors("dynamodb:UpdateItem"):
             self._client.update_item(
@@ -214,7 +214,7 @@ class DynamoStore:
         self._partition.write([{"PutRequest": {"Item": item}} for item in items])
 
     def save_risks(self, risks: Mapping[OfferingKey, Risk]) -> None:
-        """Write what pools' interruptions come to; each expires when it comes to nothing."""
+        """Write the interruption risks of offerings. Each expires when it becomes negligible."""
         items = [
             self._partition.item(
                 f"RISK#{_pool(key)}", risk_item(risk), ttl=int(risk.forgotten_at.timestamp())
@@ -224,7 +224,7 @@ class DynamoStore:
         self._partition.write([{"PutRequest": {"Item": item}} for item in items])
 
     def save_drain_time(self, nodepool: str, drain_time: DrainTime) -> None:
-        """Write how long drains of a NodePool's nodes took; it expires when it comes to nothing."""
+        """Write how long draining a NodePool's nodes takes. It expires when it becomes negligible."""
         expires = int(drain_time.forgotten_at.timestamp())
         item = self._partition.item(f"DRAIN#{nodepool}", drain_time_item(drain_time), ttl=expires)
         self._partition.put(item)
@@ -235,14 +235,14 @@ class DynamoStore:
         self._partition.write([{"DeleteRequest": {"Key": key}} for key in keys])
 
     def save_nodepool_backoff(self, nodepool: str, backoff: Backoff | None) -> None:
-        """Write or, with None, delete a NodePool's back-off."""
+        """Write a NodePool's back-off, or delete it if `backoff` is None."""
         if backoff is None:
             self._partition.delete(f"BACKOFF#{nodepool}")
         else:
             self._partition.put(_backoff(self._partition, f"BACKOFF#{nodepool}", backoff))
 
     def save_move_backoff(self, kind: MoveKind, backoff: Backoff | None) -> None:
-        """Write or, with None, delete the back-off of a NodePool's moves for one reason."""
+        """Write the back-off of a NodePool's moves for one reason, or delete it if `backoff` is None."""
         sk = f"MOVEBACKOFF#{kind.nodepool}#{kind.reason}"
         if backoff is None:
             self._partition.delete(sk)
@@ -250,21 +250,21 @@ class DynamoStore:
             self._partition.put(_backoff(self._partition, sk, backoff))
 
     def save_health(self, nodepool: str, health: RegistrationHealth) -> None:
-        """Write whether a NodePool's nodes join, on condition of its revision. Raises Conflict."""
+        """Write a NodePool's registration health if its revision has not changed. Raises Conflict."""
         saved = replace(health, revision=health.revision + 1)
         item = self._partition.item(f"HEALTH#{nodepool}", health_item(saved), revision=saved.revision)
-        self._partition.put_revised(item, health.revision, f"what is known of NodePool {nodepool}")
+        self._partition.put_revised(item, health.revision, f"registration health of NodePool {nodepool}")
 
     def forget_health(self, nodepool: str) -> None:
-        """Delete what is known of a NodePool."""
+        """Delete a NodePool's registration health."""
         self._partition.delete(f"HEALTH#{nodepool}")
 
     def learned(self) -> dict[Boot, Offered]:
-        """Read what nodes have been seen to offer in the region, eventually consistent."""
+        """Return the observed node capacity of the region, eventually consistent."""
         return read_learned(self._client, self._table)
 
     def learn(self, offered: Mapping[Boot, Offered]) -> None:
-        """Write what nodes have been seen to offer; it expires half a year later."""
+        """Write observed node capacity. It expires after half a year."""
         write_learned(self._client, self._table, offered, self._clock())
 
 
@@ -279,7 +279,7 @@ def _claim(partition: Partition, claim: NodeClaim) -> Attributes:
 
 
 def _move(partition: Partition, move: Move) -> Attributes:
-    """Return a move as it is from this write on."""
+    """Return the item of a move with its next revision."""
     saved = replace(move, revision=move.revision + 1)
     return partition.item(f"MOVE#{move.id}", moves.to_item(saved), revision=saved.revision)
 

@@ -1,7 +1,7 @@
-"""DynamoDB: the mark in a ledger that says when it last changed.
+"""DynamoDB: the mark in a ledger that records when it last changed.
 
-It precedes the write: who dies between the write and the hint for it has left word that somebody has to look. Whose
-turn it is says nothing about the cluster and is not marked.
+The mark precedes the write. If a run dies between a write and the hint for it, the mark shows that another run must
+look. Locks say nothing about the cluster and leave no mark.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.times import format_time
 
 _EVERY = timedelta(seconds=30)
-"""How often a process marks the ledger at the most: far less than what counts as lately."""
+"""Minimum time between a process's marks, much shorter than the time for which a change counts as recent."""
 _ATTEMPTS = 3
 
 
@@ -28,9 +28,9 @@ class LedgerMark:
         self._marked_at: datetime | None = None
 
     def before_write(self) -> None:
-        """Write that the ledger changes, unless this process has lately done so. Raises Transient.
+        """Mark the ledger as changed, unless this process did so recently. Raises Transient.
 
-        A commit under way may be in the way for a moment.
+        A concurrent commit may cause conflicts, which are retried.
         """
         now = self._clock()
         if self._marked_at is not None and now - self._marked_at < _EVERY:
@@ -46,15 +46,15 @@ class LedgerMark:
                 )
                 self.is_written(now)
                 return
-        raise Transient(f"dynamodb:UpdateItem: {META} of {partition.pk} is written all the time")
+        raise Transient(f"dynamodb:UpdateItem: {META} of {partition.pk} had {_ATTEMPTS} conflicts in a row")
 
     def is_written(self, now: datetime) -> None:
-        """Take it that the mark has just been written, with a commit."""
+        """Note that the mark was written just now, for example by a commit."""
         self._marked_at = now
 
 
 def read_mark(partition: Partition) -> tuple[int, datetime | None]:
-    """Read a ledger's version (0: none was committed) and when it last changed, strongly consistent."""
+    """Return a ledger's version (0 before the first commit) and when it last changed, strongly consistent."""
     found = partition.attributes(META, "version", "changed")
     version = int(found["version"]["N"]) if "version" in found else 0
     return version, read_moment(found, "changed")

@@ -1,4 +1,7 @@
-"""DynamoDB: whose turn it is, for what one run does at a time; `TURN#concern` says until when, and if others came."""
+"""DynamoDB: locks for work that one run does at a time.
+
+`LOCK#concern` holds when the lock expires (`ends`), and whether other runs have tried to take it (`came`).
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Locks:
-    """The turns of one cluster. Every call may raise Transient."""
+    """The locks of one cluster, by concern. Every call may raise Transient."""
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
 
     def take(self, concern: Concern, now: datetime, until: datetime) -> bool:
-        """Begin a turn; where another lasts, mark there that somebody came, and give False."""
+        """Lock a concern until `until`. If another run holds the lock, record the attempt there and return False."""
         times = {":now": _number(now), ":until": _number(until)}
         free = "attribute_not_exists(pk) OR ends <= :now"
         for _ in range(_ATTEMPTS):
@@ -29,14 +32,14 @@ class Locks:
             came = {":now": times[":now"], ":came": {"BOOL": True}}
             if self._write(concern, "SET came = :came", "ends > :now", came):
                 return False
-        # It ended and began between our questions: who has it now looks at what we would have seen.
+        # The lock was released and taken again between our writes. Its new holder sees the same state as we would.
         return False
 
     def end(self, concern: Concern, until: datetime) -> bool:
-        """End the turn that was to last `until`; True where somebody came."""
+        """Release the lock that expires at `until`. Return True if another run tried to take it meanwhile."""
         partition = self._partition
         try:
-            with conflicts("the turn is over"):
+            with conflicts("the lock has expired"):
                 answer = partition.client.delete_item(
                     TableName=partition.table,
                     Key=partition.key(_sk(concern)),
@@ -51,7 +54,7 @@ class Locks:
     def _write(self, concern: Concern, update: str, condition: str, values: Attributes) -> bool:
         partition = self._partition
         try:
-            with conflicts("it is another's turn"):
+            with conflicts("another run holds the lock"):
                 partition.client.update_item(
                     TableName=partition.table,
                     Key=partition.key(_sk(concern)),
@@ -65,7 +68,7 @@ class Locks:
 
 
 def _sk(concern: Concern) -> str:
-    return f"TURN#{concern}"
+    return f"LOCK#{concern}"
 
 
 def _number(moment: datetime) -> Attributes:

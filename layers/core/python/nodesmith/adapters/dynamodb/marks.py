@@ -1,4 +1,4 @@
-"""DynamoDB: when each of many clusters last changed."""
+"""DynamoDB: when each of several clusters last changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DynamoMarks:
         self._client, self._table = client, table
 
     def of(self, clusters: Collection[str]) -> Mapping[str, Marks]:
-        """Return the marks of each of these clusters, a second old, perhaps. Raises Transient, Rejected."""
+        """Return the marks of these clusters, by cluster, perhaps a second old. Raises Transient, Rejected."""
         ledgers = {partition_key(cluster): cluster for cluster in sorted(clusters)}
         forwarders = {forwarder_partition_key(cluster): cluster for cluster in ledgers.values()}
         keys = [_key(pk, META) for pk in ledgers] + [_key(pk, HEARTBEAT) for pk in forwarders]

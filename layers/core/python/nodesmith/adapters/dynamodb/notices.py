@@ -1,7 +1,7 @@
-"""DynamoDB: the events of EC2 that each cluster has still to act on, a partition for each cluster.
+"""DynamoDB: EC2 events that a cluster still has to act on, in one partition for each cluster.
 
-The sort key is EventBridge's id of the event, so an event that is delivered twice is one item. Items are deleted once
-they are done; what nobody has done for four hours expires by the table's TTL.
+The sort key is EventBridge's event id, so an event that is delivered twice is one item. Items are deleted when they
+have been handled. The table's TTL removes unhandled items after four hours.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ class DynamoNotices:
         self._partition = Partition(client, table, notices_partition_key(cluster))
 
     def pending(self) -> list[KeptEvent]:
-        """Read all of them, strongly consistent. An item that holds no event gives one that cannot be read."""
+        """Return all pending events, strongly consistent. An item without an event yields an unreadable event."""
         return [_kept(item) for item in self._partition.items()]
 
     def done(self, ids: Collection[str]) -> None:
-        """Delete items, 25 to a call; gone already is fine."""
+        """Delete the events with these ids, 25 per call. Those already gone are ignored."""
         self._partition.write(
             [{"DeleteRequest": {"Key": self._partition.key(id_)}} for id_ in sorted(set(ids))]
         )
 
 
 class DynamoRegionNotices:
-    """The RegionNotices. `client` is a boto3 DynamoDB client; `clock` says when what is kept expires."""
+    """The RegionNotices. `client` is a boto3 DynamoDB client. `clock` determines when events expire."""
 
     def __init__(self, client: Any, table: str, clock: Callable[[], datetime]) -> None:
         self._client, self._table, self._clock = client, table, clock
 
     def keep(self, cluster: str, id_: str, event: str, account: str) -> None:
-        """Write an event for a cluster, whatever was there under its id. Raises Transient."""
+        """Write an event for a cluster, replacing any with the same id. Raises Transient."""
         partition = Partition(self._client, self._table, notices_partition_key(cluster))
         expires = int((self._clock() + KEPT).timestamp())
         partition.put(partition.item(id_, {"event": event, "account": account}, ttl=expires))

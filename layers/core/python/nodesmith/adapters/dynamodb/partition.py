@@ -1,6 +1,6 @@
-"""DynamoDB: one partition of the table, and the few ways in which its items are read and written.
+"""DynamoDB: reading and writing the items of one partition of the table.
 
-Items are `{pk, sk, doc}`, `doc` one JSON document; those that several write have their `revision` beside it.
+Items are `{pk, sk, doc}`, where `doc` is a JSON document. Items with several writers also have a `revision`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nodesmith.adapters.dynamodb.reading import Attributes, read_plainly
 from nodesmith.errors import Conflict, Transient
 
 META = "META"
-"""The sort key of what a ledger says of itself."""
+"""The sort key of a ledger's metadata."""
 _BATCH, _BATCH_READ = 25, 100
 _BATCH_ATTEMPTS = 8
 _LOST = frozenset(
@@ -29,7 +29,7 @@ _LOST = frozenset(
     }
 )
 _BUSY = frozenset({"ProvisionedThroughputExceeded", "ThrottlingError"})
-"""A transaction's own words for why it was cancelled, where asking again later helps."""
+"""Cancellation reasons of a transaction that may succeed later."""
 _NEW = {"ConditionExpression": "attribute_not_exists(pk)"}
 
 
@@ -51,7 +51,7 @@ class Partition:
         return {"pk": {"S": self.pk}, "sk": {"S": sk}}
 
     def item(self, sk: str, document: object, **beside: int | str) -> Attributes:
-        """Return an item, with attributes `beside` its document; a text that is empty is left out."""
+        """Return an item with a document and the attributes `beside` it. Empty strings are omitted."""
         text = json.dumps(document, separators=(",", ":"))
         more = {
             name: {"N": str(value)} if isinstance(value, int) else {"S": value}
@@ -61,9 +61,10 @@ class Partition:
         return {**self.key(sk), "doc": {"S": text}, **more}
 
     def items(self, beginning: str = "", *, consistent: bool = True) -> Iterator[Attributes]:
-        """Read the partition page by page, strongly consistent or for half the price a second old, perhaps.
+        """Yield the partition's items page by page, with `sk`, `doc` and `revision`.
 
-        With a `beginning` only what has a sort key that begins so.
+        Only sort keys that start with `beginning` are read. Without `consistent`, reads cost half as much, and items
+        may be a second old.
         """
         condition, values = "pk = :pk", {":pk": {"S": self.pk}}
         if beginning:
@@ -81,18 +82,18 @@ class Partition:
                 yield from page["Items"]
 
     def number(self, sk: str, name: str) -> int:
-        """Read one number of one item, strongly consistent; 0 where there is none."""
+        """Return a number attribute of an item, strongly consistent, or 0 if it is missing."""
         found = self.attributes(sk, name).get(name)
         return int(found["N"]) if found else 0
 
     def document(self, sk: str) -> dict[str, Any]:
-        """Read the document of one item, strongly consistent; an empty one where there is none."""
+        """Return the document of an item, strongly consistent, or an empty one if there is none."""
         found = self.attributes(sk, "doc").get("doc")
         document = json.loads(found["S"]) if found else {}
         return document if isinstance(document, dict) else {}
 
     def attributes(self, sk: str, *names: str, consistent: bool = True) -> Attributes:
-        """Read these attributes of one item, those that it has."""
+        """Return those of these attributes that an item has."""
         called = {f"#{number}": name for number, name in enumerate(names)}
         with transient_errors("dynamodb:Query"):
             answer = self.client.query(
@@ -106,31 +107,34 @@ class Partition:
         return next(iter(answer["Items"]), {})
 
     def there(self, sks: Collection[str]) -> set[str]:
-        """Return those of these sort keys that have an item, strongly consistent."""
+        """Return those of these sort keys that exist, strongly consistent."""
         keys = [self.key(sk) for sk in sorted(sks)]
         asked = {"ProjectionExpression": "sk", "ConsistentRead": True}
         return {item["sk"]["S"] for item in read_items(self.client, self.table, keys, asked)}
 
     def put(self, item: Attributes) -> None:
-        """Write an item, whatever was there."""
+        """Write an item, replacing any existing one."""
         self._before_write()
         with transient_errors("dynamodb:PutItem"):
             self.client.put_item(TableName=self.table, Item=item)
 
     def put_revised(self, item: Attributes, revision: int, what: str) -> None:
-        """Write an item where its revision is still this one; 0 is for one that is not there. Raises Conflict."""
+        """Write an item if its revision is still `revision`, which is 0 for a new item. Raises Conflict."""
         self._before_write()
         with conflicts(f"{what} has moved on from revision {revision}"):
             self.client.put_item(TableName=self.table, Item=item, **written_once(revision))
 
     def delete(self, sk: str) -> None:
-        """Delete an item; gone already is fine."""
+        """Delete an item. One that is already gone is ignored."""
         self._before_write()
         with transient_errors("dynamodb:DeleteItem"):
             self.client.delete_item(TableName=self.table, Key=self.key(sk))
 
     def delete_revised(self, sk: str, revision: int, what: str) -> None:
-        """Delete an item where its revision is still this one; gone already is fine. Raises Conflict."""
+        """Delete an item if its revision is still `revision`. Raises Conflict.
+
+        An item that is already gone is ignored.
+        """
         self._before_write()
         with conflicts(f"{what} has moved on from revision {revision}"):
             self.client.delete_item(
@@ -141,7 +145,7 @@ class Partition:
             )
 
     def write(self, requests: list[Attributes]) -> None:
-        """Put and delete items, 25 to a call."""
+        """Put and delete items, 25 per call."""
         if requests:
             self._before_write()
         with transient_errors("dynamodb:BatchWriteItem"):
@@ -158,7 +162,10 @@ class Partition:
 
 
 def read_items(client: Any, table: str, keys: list[Attributes], asked: Attributes) -> Iterator[Attributes]:
-    """Read items by their keys, of any partitions, a hundred to a call; `asked` says how. Raises Transient."""
+    """Yield items by key from any partitions, 100 per call. Raises Transient.
+
+    `asked` holds further options of BatchGetItem for the table.
+    """
     for start in range(0, len(keys), _BATCH_READ):
         yield from _read_batch(client, table, keys[start : start + _BATCH_READ], asked)
 
@@ -176,7 +183,7 @@ def _read_batch(client: Any, table: str, keys: list[Attributes], asked: Attribut
 
 
 def written_once(revision: int) -> Attributes:
-    """Return the condition under which an item that was read with this revision is written; 0 is not there yet."""
+    """Return the condition that an item still has this revision, or that it does not exist if `revision` is 0."""
     if not revision:
         return _NEW
     read = {":read": {"N": str(revision)}}
@@ -185,7 +192,7 @@ def written_once(revision: int) -> Attributes:
 
 @contextmanager
 def conflicts(what: str) -> Iterator[None]:
-    """Turn a lost condition into Conflict, passing trouble into Transient."""
+    """Raise Conflict, with the message `what`, for a failed condition, and Transient for errors that pass."""
     try:
         with transient_errors("dynamodb:write"):
             yield

@@ -1,4 +1,4 @@
-"""A cluster's partition of the ledger as DynamoDB's answers hold it, read item by item."""
+"""Reading a cluster's ledger item by item from DynamoDB's responses."""
 
 from __future__ import annotations
 
@@ -38,20 +38,23 @@ Attributes = dict[str, Any]
 def read_plainly(
     response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
 ) -> None:
-    """Take a Query's answer as the JSON that it is: for text and numbers botocore's parser gives the same, but takes
-    five times as long, which for 5,000 claims is the greater part of a tick.
+    """Parse a Query response as plain JSON.
+
+    For strings and numbers, botocore's parser returns the same but takes five times as long: with 5,000 claims, most of
+    a tick.
     """
     if response_dict["status_code"] != HTTPStatus.OK:
         return
-    with suppress(ValueError):  # what is no JSON is for botocore to complain of
+    with suppress(ValueError):  # botocore reports what is not JSON
         customized_response_dict.update(json.loads(response_dict["body"]))
         response_dict["body"] = b"{}"
 
 
 class Found:
-    """A partition as it is read. `known` are claims as they were last read, with their text; `texts` those of now.
+    """A partition that is being read.
 
-    Departures that nobody looks back at any more are left out: DynamoDB's TTL takes its time.
+    `known` holds the claims of the last read with their text, `texts` those of this read. Expired departures are
+    omitted, because DynamoDB's TTL removes them with a delay.
     """
 
     def __init__(self, version: int, known: Mapping[str, tuple[str, NodeClaim]], now: datetime) -> None:
@@ -73,7 +76,7 @@ class Found:
         self._contents: dict[str, str] = {}
 
     def take_all(self, items: Iterable[Attributes]) -> None:
-        """Read items."""
+        """Read several items."""
         for item in items:
             self.take(item)
 
@@ -84,7 +87,7 @@ class Found:
             self._claims.append(self._claim(name, item["doc"]["S"], int(item["revision"]["N"])))
             return
         document: Any = json.loads(item["doc"]["S"]) if "doc" in item else None
-        match kind:  # any other was written by a newer version: not ours to read
+        match kind:  # a newer version may have written other kinds, which are ignored
             case "META":
                 self._cluster = read_cluster(document) if document else None
             case "MOVE":
@@ -121,7 +124,7 @@ class Found:
         return claim
 
     def ledger(self) -> Ledger:
-        """Return what was read."""
+        """Return the ledger that was read."""
         claims = tuple(sorted(self._claims, key=lambda c: c.name))
         lately = [each for each in self._departures if self._now <= each.kept_until]
         return Ledger(
@@ -144,7 +147,7 @@ class Found:
 
 
 def read_moment(item: Attributes, name: str) -> datetime | None:
-    """Read a time that an item has as text; None where there is none, or something else."""
+    """Return a time that an item holds as text, or None if it is missing or invalid."""
     try:
         return parse_time(item[name]["S"])
     except (KeyError, TypeError, ValueError):

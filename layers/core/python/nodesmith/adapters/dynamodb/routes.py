@@ -1,4 +1,4 @@
-"""Whose an instance is, by the indexes of the ledgers' table."""
+"""DynamoDB: which cluster an instance belongs to, from the indexes of the ledger table."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _INSTANCE, _RESERVATION = INDEXES
 class DynamoRoutes:
     """The Routes of a region. `client` is a boto3 DynamoDB client.
 
-    DynamoDB keeps the indexes itself, with every write of a claim, and a moment behind it: what is told of an instance
-    sooner than that is found by the cluster's next sweep.
+    DynamoDB updates the indexes with every write of a claim, after a short delay. If an event arrives before that, the
+    cluster's next sweep finds its cause.
     """
 
     def __init__(self, client: Any, table: str) -> None:
         self._client, self._table = client, table
 
     def of_instance(self, instance_id: str) -> frozenset[str]:
-        """Return the clusters with a claim that has this instance: one, or none. Raises Transient."""
+        """Return the cluster that has a claim with this instance, or an empty set. Raises Transient."""
         return self._clusters(_INSTANCE, instance_id)
 
     def of_reservation(self, reservation_id: str) -> frozenset[str]:

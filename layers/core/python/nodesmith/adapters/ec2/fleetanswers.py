@@ -1,4 +1,4 @@
-"""CreateFleet, type instant: what EC2's answers mean."""
+"""CreateFleet, type instant: interpretation of EC2's responses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _QUOTA = frozenset(
 ) | {_NO_SPOT_ROLE}
 _NO_TEMPLATE = frozenset({"InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"})
 _REASONS = (
-    # (code prefix, part of the message, Karpenter's reason); the first that fits, "" fits all
+    # (code prefix, part of the message, Karpenter's reason); the first match counts, "" matches anything
     ("", "Invalid IAM Instance Profile", "InstanceProfileNameInvalid"),
     ("InvalidUserData", "", "UserDataSizeLimitExceeded"),
     ("", "User data is limited", "UserDataSizeLimitExceeded"),
@@ -50,7 +50,7 @@ _REASONS = (
 
 @dataclass(frozen=True, slots=True)
 class FleetError:
-    """One error of a CreateFleet call; `pool` is None and `subnet` empty where it names none."""
+    """One error of a CreateFleet call. If it names no pool or subnet, `pool` is None or `subnet` is empty."""
 
     code: str
     message: str
@@ -61,10 +61,10 @@ class FleetError:
 def fleet_instances(
     request: LaunchRequest, answer: Mapping[str, Any], images: Mapping[str, str], now: datetime
 ) -> list[Instance]:
-    """Return the instances that an answer tells of.
+    """Return the instances in a response.
 
-    `images` are image ids by template name; the image is empty for a template that is not among them. Those of a
-    shared fleet are no claim's yet.
+    `images` holds image ids by template name. The image id is empty for templates that it lacks. Instances of a shared
+    fleet have no claim yet.
     """
     found: list[Instance] = []
     for fleet in answer.get("Instances") or ():
@@ -88,7 +88,7 @@ def fleet_instances(
 
 
 def fleet_errors(request: LaunchRequest, answer: Mapping[str, Any]) -> list[FleetError]:
-    """Return the errors of an answer, each with the pool it is about."""
+    """Return the errors in a response, each with the pool and subnet that it names."""
     return [
         FleetError(
             plain_code(str(e.get("ErrorCode", ""))), str(e.get("ErrorMessage", "")), *_about(request, e)
@@ -98,20 +98,23 @@ def fleet_errors(request: LaunchRequest, answer: Mapping[str, Any]) -> list[Flee
 
 
 def shortfalls(errors: Iterable[FleetError]) -> tuple[Shortfall, ...]:
-    """Return the pools that errors name and that will not serve a request soon, once each and in order."""
+    """Return the pools that are short according to the errors, deduplicated and sorted.
+
+    Errors that pass and errors about templates or subnets are ignored.
+    """
     others = _NO_TEMPLATE | _SUBNET
     short = {e.pool: e.code for e in errors if e.pool and not _is_passing(e) and e.code not in others}
     return tuple(Shortfall(pool, short[pool]) for pool in sorted(short))
 
 
 def subnet_shortfalls(errors: Iterable[FleetError]) -> tuple[SubnetShortfall, ...]:
-    """Return the subnets that have no free address, or are gone, once each and in order."""
+    """Return the subnets that have no free address or no longer exist, deduplicated and sorted."""
     short = {e.subnet: e.code for e in errors if e.subnet and e.code in _SUBNET}
     return tuple(SubnetShortfall(subnet, short[subnet]) for subnet in sorted(short))
 
 
 def call_failure(request: LaunchRequest, error: FleetError) -> LaunchOutcome:
-    """Return what a call means that failed as a whole, but for errors that pass."""
+    """Return the outcome of a call that failed as a whole, except for transient errors."""
     if error.code in _NO_TEMPLATE:
         return TemplateMissing(request.claim)
     if error.code in _SUBNET:
@@ -124,10 +127,10 @@ def call_failure(request: LaunchRequest, error: FleetError) -> LaunchOutcome:
 
 
 def unfulfilled(request: LaunchRequest, errors: list[FleetError], launched: int = 0) -> LaunchOutcome:
-    """Return what an answer means for a claim that it has no instance for, `launched` being those for others.
+    """Return the outcome for a claim that a response has no instance for.
 
-    Where there is none for anybody and no error either, no pool had any. EC2 would give the same answer to the same
-    client token again, so none of this leads to a retry of the call.
+    `launched` is the number of instances for other claims. A response without instances and without errors means that
+    no pool has capacity. EC2 repeats its response for the same client token, so no outcome retries the call.
     """
     if any(error.code in _NO_TEMPLATE for error in errors):
         return TemplateMissing(request.claim, is_answered=True)
@@ -150,7 +153,7 @@ def unfulfilled(request: LaunchRequest, errors: list[FleetError], launched: int 
 def _no_capacity(
     request: LaunchRequest, short: Iterable[Shortfall], code: str, *, quota: bool = False
 ) -> NoCapacity:
-    """Return that no pool of the request has capacity, by `code` where `short` does not say otherwise."""
+    """Return NoCapacity for all pools of the request, each with its code in `short`, or else with `code`."""
     codes = {**dict.fromkeys(request.offerings(), code), **{s.offering: s.code for s in short}}
     return NoCapacity(request.claim, tuple(Shortfall(p, codes[p]) for p in sorted(codes)), quota=quota)
 
@@ -169,7 +172,7 @@ def _is_refusal(error: FleetError) -> bool:
 
 
 def refusal_reason(code: str, message: str) -> str:
-    """Return Karpenter's CreateError reason for EC2's error."""
+    """Return Karpenter's CreateError reason for an EC2 error."""
     if code in DENIED:
         return "Unauthorized"
     for prefix, part, reason in _REASONS:
@@ -190,7 +193,7 @@ def _override_of(request: LaunchRequest, part: Mapping[str, Any], instance_type:
 
 
 def _about(request: LaunchRequest, error: Mapping[str, Any]) -> tuple[OfferingKey | None, str]:
-    """Return the pool and the subnet that an error names, as far as it does."""
+    """Return the pool and the subnet that an error names. The pool may be None, the subnet empty."""
     override = _override_of(request, error, "")
     if not override.instance_type or not override.zone:
         return None, override.subnet_id

@@ -1,4 +1,4 @@
-"""CreateFleet for one cluster: equal requests in one call, answers dealt out to the claims."""
+"""CreateFleet for one cluster: equal requests share a call, whose instances are distributed to their claims."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from nodesmith.model.ec2.launches import (
 )
 
 _ENOUGH_THROTTLED = 2
-"""Throttled calls of a batch after which the rest is not tried: each would be throttled as well."""
+"""Throttled calls after which the rest of a batch is skipped, because those would be throttled as well."""
 
 Calls = Sequence[Sequence[LaunchRequest]]
 Parallel = Callable[
@@ -44,14 +44,14 @@ Parallel = Callable[
 
 @dataclass(slots=True)
 class _Batch:
-    """The calls of one `launch`. Threads may count at once: one throttled call more or less does not matter."""
+    """The calls of one `launch`. Threads count without a lock, because being off by one does not matter."""
 
     throttled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class FleetCalls:
-    """What CreateFleet needs. `looked_up` finds the living instances that a request's claim or fleet has already."""
+    """CreateFleet calls of one cluster. `looked_up` returns the instances that a claim or fleet already has."""
 
     client: Callable[[str], Any]
     cluster: str
@@ -62,9 +62,9 @@ class FleetCalls:
     def launch(
         self, requests: Sequence[LaunchRequest], parallel: Parallel, *, repeated: bool = False
     ) -> list[LaunchOutcome]:
-        """Return an outcome for each request, in their order. Never raises for what EC2 answers.
+        """Return an outcome for each request, in order. Never raises for an error that EC2 returns.
 
-        `repeated` says that an earlier call for the same requests may have been answered.
+        `repeated` is True if EC2 may already have answered an earlier call for the same requests.
         """
         calls: dict[str, list[LaunchRequest]] = {}
         for request in requests:
@@ -78,7 +78,7 @@ class FleetCalls:
         """Make one call for requests that share it."""
         first = alike[0]
         if batch.throttled >= _ENOUGH_THROTTLED:
-            why = "not asked for: EC2 throttled others at the same time"
+            why = "not requested: EC2 throttled other calls of the same batch"
             return [Deferred(r.claim, "RequestLimitExceeded", why, nothing_begun=True) for r in alike]
         if self.templates.refusal(first):
             return [refused for r in alike if (refused := self.templates.refusal(r))]
@@ -99,16 +99,16 @@ class FleetCalls:
     def _outcomes(
         self, alike: Sequence[LaunchRequest], answer: Mapping[str, Any], *, repeated: bool
     ) -> list[LaunchOutcome]:
-        """Deal out an answer."""
+        """Return the outcomes of requests that share a response."""
         first, errors = alike[0], fleet_errors(alike[0], answer)
         instances: Sequence[Instance] = fleet_instances(first, answer, self.templates.images, self.now())
         names_nothing = not instances and not errors
         if names_nothing or not all(instance.image_id for instance in instances):
-            # An answer repeated for a known client token may name nothing, and a template made by an earlier process
-            # hides its image: the instances themselves know.
+            # A repeated response for a known client token may be empty, and the image of a template that another
+            # process created is unknown. DescribeInstances has both.
             instances = self._described(first, instances)
         if names_nothing and not instances and repeated:
-            why = "EC2 repeated its answer without an instance or an error"
+            why = "EC2 repeated its response without an instance or an error"
             return [Unfulfilled(request.claim, "UnfulfillableCapacity", why) for request in alike]
         return [self._outcome(request, instances, errors) for request in alike]
 
@@ -121,9 +121,10 @@ class FleetCalls:
         return Launched(request.claim, instance, shortfalls(errors), subnet_shortfalls(errors))
 
     def _described(self, request: LaunchRequest, told: Sequence[Instance]) -> Sequence[Instance]:
-        """Return the instances that an answer tells of as EC2 describes them, where it shows them already.
+        """Return the instances in a response, with the details that EC2 already shows.
 
-        Where the answer tells of none, those that EC2 shows, if it shows all.
+        If the response names none, return the instances that EC2 shows. A shared fleet's are returned only if all of
+        them are shown.
         """
         try:
             found = self.looked_up(request)
@@ -135,7 +136,7 @@ class FleetCalls:
         return found if not request.share or len(found) == request.share.size else ()
 
     def _forgetting(self, request: LaunchRequest, outcome: LaunchOutcome) -> LaunchOutcome:
-        """Stop believing in launch templates that EC2 does not know."""
+        """Return the outcome. If EC2 does not know a launch template, first forget the request's templates."""
         if isinstance(outcome, TemplateMissing):
             self.templates.forget(request)
         return outcome

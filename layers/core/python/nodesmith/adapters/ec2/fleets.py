@@ -1,4 +1,4 @@
-"""CreateFleet, type instant: what EC2 is asked for one claim, or for several with equal requests."""
+"""CreateFleet, type instant: arguments for one claim, or for several claims with equal requests."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _MARKETS = {
     "capacity-block": "capacity-block",
     "interruptible": "reserved-capacity",
 }
-"""DefaultTargetCapacityType by kind of reservation"""
+"""DefaultTargetCapacityType by type of reservation"""
 
 
 def fleet_request(request: LaunchRequest, cluster: str) -> dict[str, Any]:
-    """Return CreateFleet's arguments. The same claim or fleet always asks under the same client token."""
+    """Return CreateFleet's arguments. The same claim or fleet always has the same client token."""
     configs: dict[str, list[dict[str, str]]] = {}
     for override in request.overrides:
         configs.setdefault(override.template, []).append(
@@ -33,7 +33,7 @@ def fleet_request(request: LaunchRequest, cluster: str) -> dict[str, Any]:
         "ClientToken": client_token(cluster, request.call),
         "LaunchTemplateConfigs": [
             {
-                # A template's name is the hash of its content: what somebody else may have added is not asked for.
+                # A template's name is the hash of its content, so use version 1 and no version that was added later.
                 "LaunchTemplateSpecification": {"LaunchTemplateName": name, "Version": "1"},
                 "Overrides": overrides,
             }
@@ -52,7 +52,7 @@ def fleet_request(request: LaunchRequest, cluster: str) -> dict[str, Any]:
 
 
 def _tags(request: LaunchRequest) -> dict[str, str]:
-    """Return the tags of everything that the call makes: a claim's own only where it is the claim's alone."""
+    """Return the tags of all resources that the call creates. Calls that claims share omit a claim's own tags."""
     if request.share is None:
         return dict(request.tags)
     own = claim_tags(request.claim, request.tags)
@@ -61,7 +61,7 @@ def _tags(request: LaunchRequest) -> dict[str, str]:
 
 
 def _strategy(request: LaunchRequest) -> dict[str, Any]:
-    """Return how EC2 chooses among the overrides. A capacity block takes no strategy, as in Karpenter."""
+    """Return the options that select among overrides. As in Karpenter, a capacity block has no strategy."""
     if request.capacity_type == SPOT:
         return {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized"}}
     match request.reservations:
@@ -75,5 +75,5 @@ def _strategy(request: LaunchRequest) -> dict[str, Any]:
 
 
 def client_token(cluster: str, call: str) -> str:
-    """Return the idempotency token of a call: 64 ASCII characters, EC2's limit, unlike any other cluster's."""
+    """Return the idempotency token of a call, unique to the cluster: 64 ASCII characters, EC2's limit."""
     return hashlib.sha256(f"{cluster}/{call}".encode()).hexdigest()

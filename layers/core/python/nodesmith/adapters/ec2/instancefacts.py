@@ -1,4 +1,4 @@
-"""EC2's description of an instance type, reduced to the facts that capacity and labels need."""
+"""Facts about instance types that capacity and labels need, extracted from DescribeInstanceTypes."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
 from nodesmith.model.ec2.catalog import Accelerator, InstanceFacts, NeuronDevice
 
 KUBERNETES_ARCH = {"x86_64": "amd64", "arm64": "arm64"}
-"""EC2's word for an architecture → Kubernetes', of those that nodes can have."""
+"""Kubernetes' name by EC2's name of the architectures that nodes can have."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedLimits:
-    """Facts by instance type that DescribeInstanceTypes does not tell."""
+    """Facts by instance type that DescribeInstanceTypes does not return."""
 
     network_bandwidth_mbps: Mapping[str, int]
     branch_interfaces: Mapping[str, int]
 
 
 def instance_facts(described: Mapping[str, Any], limits: PublishedLimits) -> InstanceFacts | None:
-    """Read one entry of DescribeInstanceTypes; None for a type that Kubernetes nodes cannot use.
+    """Return the facts of one DescribeInstanceTypes entry, or None if Kubernetes nodes cannot use the type.
 
-    Usable are types with HVM virtualisation and an x86_64 or arm64 processor. Raises Rejected, naming the type, when
-    EC2 leaves out a fact that labels or capacity need.
+    Usable types have HVM virtualisation and an x86_64 or arm64 processor. Raises Rejected, naming the type, if EC2
+    omits a fact that labels or capacity need.
     """
     try:
         return _facts(described, limits)
     except KeyError as missing:
         name = described.get("InstanceType", "?")
-        raise Rejected(f"InstanceType/{name}: EC2 does not say {missing.args[0]}") from missing
+        raise Rejected(f"InstanceType/{name}: EC2 did not return {missing.args[0]}") from missing
 
 
 def _facts(described: Mapping[str, Any], limits: PublishedLimits) -> InstanceFacts | None:
@@ -74,7 +74,7 @@ def _facts(described: Mapping[str, Any], limits: PublishedLimits) -> InstanceFac
 
 
 def _default_card(network: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Only the default card's interfaces carry pods; a type without cards counts as one card."""
+    """Return the default card, whose interfaces alone carry pods. A type without cards counts as one card."""
     index = network.get("DefaultNetworkCardIndex", 0)
     cards = (c for c in network.get("NetworkCards", ()) if c["NetworkCardIndex"] == index)
     return next(cards, network)

@@ -1,4 +1,4 @@
-"""EC2's instances as they are described, and their end."""
+"""EC2 instances: describing and terminating them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from nodesmith.model.karpenter.instancetags import (
 )
 
 _FILTER_VALUES = 190
-"""EC2 takes 200 values a call, those of all its filters together: the rest is for the filters beside this one."""
+"""EC2 accepts 200 values per call across all filters. The remaining 10 are for the other filters of a call."""
 _TEMPLATE_ID_TAG = "aws:ec2launchtemplate:id"
-"""EC2 puts it on whatever it launches from a template."""
+"""EC2 adds this tag to instances that it launches from a template."""
 
 Filter = dict[str, Any]
 
 
 def where(name: str, *values: str) -> Filter:
-    """Write one filter of a describe call: any of the values will do."""
+    """Return a filter of a describe call that matches any of the values."""
     return {"Name": name, "Values": list(values)}
 
 
@@ -38,20 +38,20 @@ LIVING = where("instance-state-name", "pending", "running", "stopping", "stopped
 
 
 def ours(cluster: str) -> list[Filter]:
-    """Return the filters that find what is a cluster's and made by us."""
+    """Return the filters that match a cluster's resources that nodesmith created."""
     tags = {CLUSTER_TAG: cluster, MANAGED_BY_TAG: cluster, owned_tag(cluster): "owned"}
     return [where(f"tag:{key}", value) for key, value in tags.items()]
 
 
 def parts(values: Collection[str]) -> Iterator[list[str]]:
-    """Yield the values in order, as many at a time as a filter takes beside others."""
+    """Yield the distinct values, sorted, in batches that fit into one filter next to other filters."""
     ordered = sorted(set(values))
     for start in range(0, len(ordered), _FILTER_VALUES):
         yield ordered[start : start + _FILTER_VALUES]
 
 
 def described(ec2: Any, *filters: Filter) -> Iterator[Instance]:
-    """Yield the instances that all filters let through. Raises Transient."""
+    """Yield the instances that match all filters. Raises Transient."""
     with transient_errors("ec2:DescribeInstances"):
         asked = {"Filters": list(filters), "PaginationConfig": {"PageSize": 1000}}
         for reservation in rows(ec2, "describe_instances", "Reservations", **asked):
@@ -59,9 +59,10 @@ def described(ec2: Any, *filters: Filter) -> Iterator[Instance]:
 
 
 def terminate(ec2: Any, instances: Collection[str]) -> None:
-    """Terminate instances by id; one that EC2 does not know any more is fine.
+    """Terminate instances by id. Instances that EC2 no longer knows are ignored.
 
-    Raises Transient, when all have been tried, for one that EC2 will not end: protected, or without our tags.
+    After all have been tried, raises Transient if EC2 refuses to terminate one because it is protected or lacks our
+    tags.
     """
     ids = sorted(set(instances))
     if not ids:
@@ -78,7 +79,7 @@ def terminate(ec2: Any, instances: Collection[str]) -> None:
 
 
 def _terminate_singly(ec2: Any, ids: Sequence[str]) -> None:
-    """EC2 refuses the whole call for one id that it does not know, or will not end."""
+    """Terminate instances one by one, since EC2 rejects a whole call for a single unknown or protected instance."""
     with Failures() as failures:
         for one in ids:
             with failures.of():
@@ -86,7 +87,10 @@ def _terminate_singly(ec2: Any, ids: Sequence[str]) -> None:
 
 
 def _capacity_type(found: Mapping[str, Any]) -> str:
-    """Only an instance that may run in its reservation alone is reserved: an open one takes in whoever fits."""
+    """Return the capacity type. An instance is reserved only if it must run in a reservation.
+
+    Open reservations also take in matching on-demand instances.
+    """
     if found.get("InstanceLifecycle") == SPOT:
         return SPOT
     preference = (found.get("CapacityReservationSpecification") or {}).get("CapacityReservationPreference")

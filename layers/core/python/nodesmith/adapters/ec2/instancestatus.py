@@ -1,4 +1,4 @@
-"""What EC2's own state says of instances: what no event tells, and notices that were lost on their way."""
+"""Notices derived from EC2's own state of instances, for facts without an event and for lost events."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from nodesmith.model.karpenter.instancetags import MANAGED_BY_TAG
 
 _PAGE = {"PageSize": 1000}
 _MARKED = ("marked-for-stop", "marked-for-termination")
-"""Status codes of spot requests whose instance has been warned."""
+"""Status codes of spot requests whose instance has received an interruption warning."""
 _CHANGES = ("instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop")
 _CHECKS = {"instance-status.status": "InstanceStatus", "system-status.status": "SystemStatus"}
-"""EC2's own checks, of the instance and of the machine under it: the filter of each, and its part of the answer."""
+"""EC2's status checks of the instance and of its host: response field by filter."""
 EVENT_CHECK = "EventStatus"
-"""Karpenter's word for what AWS has scheduled for an instance"""
+"""Karpenter's name for events that AWS has scheduled for an instance"""
 IMPAIRED_FOR = timedelta(minutes=2)
-"""How long a check must have failed: EC2 checks every minute, and one failure may be a slow answer."""
+"""How long a check must have failed. EC2 checks every minute, and a single failure may be a slow response."""
 _OVER = ("[Completed]", "[Canceled]")
-"""How the description of an event begins that no longer stands."""
+"""Prefixes of the description of an event that is no longer pending."""
 
 
 def told(ec2: Any, cluster: str, instances: Collection[str], now: datetime) -> list[Notice]:
-    """Return all that stands against these instances (by id) of a cluster (by name). Raises Transient."""
+    """Return all current notices for these instance ids of the cluster with this name. Raises Transient."""
     return [
         *_stopped(ec2, instances, now),
         *_warnings(ec2, cluster, instances),
@@ -47,19 +47,19 @@ def _stopped(ec2: Any, instances: Collection[str], now: datetime) -> Iterator[No
 
 
 def _warnings(ec2: Any, cluster: str, instances: Collection[str]) -> Iterator[Notice]:
-    """Yield the warnings of spot instances. The requests of others in the account are not read."""
+    """Yield the spot interruption warnings. Spot requests that this cluster did not make are not read."""
     for request in marked_requests(ec2, where(f"tag:{MANAGED_BY_TAG}", cluster)):
         if request.get("InstanceId") in instances:
             status = request["Status"]
             until = _utc(status["UpdateTime"]) + WARNING
-            why = f"EC2 takes the instance at {format_time(until)}: its spot request is {status['Code']}"
+            why = f"EC2 reclaims the instance at {format_time(until)}: its spot request is {status['Code']}"
             yield Notice(Fate.SPOT, request["InstanceId"], until, why)
 
 
 def marked_requests(ec2: Any, *filters: Filter) -> Iterator[Mapping[str, Any]]:
-    """Yield the spot requests that all filters let through and whose instance has been warned. Raises Transient.
+    """Yield the spot requests that match all filters and whose instance has been warned. Raises Transient.
 
-    A request stays active until its instance has gone. It carries the tags that our launch template puts on spot
+    A request stays active until its instance is gone. It carries the tags that our launch template sets on spot
     requests.
     """
     asked = [where("state", "active"), where("status-code", *_MARKED), *filters]
@@ -69,7 +69,7 @@ def marked_requests(ec2: Any, *filters: Filter) -> Iterator[Mapping[str, Any]]:
 
 
 def _scheduled_changes(ec2: Any, instances: Collection[str]) -> Iterator[Notice]:
-    """Yield what AWS has scheduled for instances and has neither done nor called off."""
+    """Yield notices for events that AWS has scheduled and neither completed nor canceled."""
     for status in _statuses(ec2, instances, where("event.code", *_CHANGES)):
         standing = [e for e in status.get("Events", ()) if not e.get("Description", "").startswith(_OVER)]
         if standing:
@@ -77,13 +77,13 @@ def _scheduled_changes(ec2: Any, instances: Collection[str]) -> Iterator[Notice]
 
 
 def _impaired(ec2: Any, instances: Collection[str], now: datetime) -> Iterator[Notice]:
-    """Yield the instances that fail EC2's checks; they have as long as a warning would leave them."""
+    """Yield notices for instances that fail EC2's status checks. Their deadline is that of a spot warning."""
     for check, part in _CHECKS.items():
         for status in _statuses(ec2, instances, where(check, "impaired")):
             failed = [d for d in (status.get(part) or {}).get("Details", ()) if d.get("Status") == "failed"]
             since = min((_utc(d["ImpairedSince"]) for d in failed if d.get("ImpairedSince")), default=None)
             if since is not None and now - since >= IMPAIRED_FOR:
-                why = f"the instance fails EC2's check of {part} since {format_time(since)}"
+                why = f"the instance has failed EC2's {part} check since {format_time(since)}"
                 yield Notice(Fate.IMPAIRED, status["InstanceId"], now + WARNING, why, check=part)
 
 

@@ -1,4 +1,4 @@
-"""EC2's launch templates, as far as this process has made them."""
+"""EC2 launch templates that this process has created."""
 
 from __future__ import annotations
 
@@ -16,26 +16,29 @@ from nodesmith.model.karpenter.instancetags import tag_list
 
 _EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
 _TRUSTED = timedelta(minutes=30)
-"""How long a template is believed to be there: less than garbage collection leaves one that nobody uses."""
+"""How long a template is assumed to exist. Garbage collection keeps unused templates for longer."""
 
 
 class Templates:
-    """Made templates are remembered with their images, and those that EC2 will not have with its reason."""
+    """Creates launch templates and remembers their images, and EC2's reason for those that it rejected."""
 
     def __init__(self, client: Callable[[str], Any], now: Callable[[], datetime]) -> None:
         self.images: dict[str, str] = {}
-        """by name of a template that was there when it was last made"""
+        """image id by name of each template that was created or found to exist"""
         self._client = client
         self._now = now
         self._made_at: dict[str, datetime] = {}
         self._refused: dict[str, tuple[str, str]] = {}
 
     def is_known(self, name: str) -> bool:
-        """Return whether a template has lately been made, or found to be there."""
+        """Return whether a template was recently created or found to exist."""
         return name in self.images and self._now() - self._made_at[name] < _TRUSTED
 
     def create(self, template: LaunchTemplate) -> Transient | None:
-        """Make a template; one of its name is one of its content. Gives what to raise when it is to be tried again."""
+        """Create a template. Return the Transient to raise if it must be retried, else None.
+
+        A template of the same name has the same content, so an existing one counts as created.
+        """
         tags = [{"ResourceType": "launch-template", "Tags": tag_list(template.tags)}]
         try:
             self._client("ec2").create_launch_template(
@@ -56,12 +59,12 @@ class Templates:
         return None
 
     def refusal(self, request: LaunchRequest) -> Refused | None:
-        """Return the answer to a request that names a template EC2 will not have."""
+        """Return the outcome of a request that names a template that EC2 rejected, or None if it names none."""
         refused = (self._refused.get(override.template) for override in request.overrides)
         reason = next((found for found in refused if found), None)
         return Refused(request.claim, *reason) if reason else None
 
     def forget(self, request: LaunchRequest) -> None:
-        """Stop believing in a request's templates, because EC2 does not know one of them."""
+        """Forget a request's templates, because EC2 does not know one of them."""
         for override in request.overrides:
             self.images.pop(override.template, None)

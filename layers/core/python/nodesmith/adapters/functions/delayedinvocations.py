@@ -1,4 +1,4 @@
-"""SQS: invocations that wait. Lambda hands them to dispatch when their time has come."""
+"""SQS: delayed invocations. Lambda passes them to the dispatch function when their delay has passed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _MISSING = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotEx
 
 
 class SqsDelayedInvocations:
-    """The region's queue. `client` gives boto3's client of a service, here of `sqs`."""
+    """The region's queue of delayed invocations. `client` returns the boto3 client of a service, here `sqs`."""
 
     def __init__(self, client: Callable[[str], Any], url: str) -> None:
         self._client, self._url = client, url
 
     def put(self, invocation: DelayedInvocation, delay_seconds: int) -> None:
-        """Have a function invoked after a delay; one beyond what SQS can hold (15 min) becomes that.
+        """Invoke a function after a delay, which is capped at 15 minutes, the longest that SQS supports.
 
-        Raises Transient, or Rejected where the queue does not exist.
+        Raises Transient, or Rejected if the queue does not exist.
         """
         delay = min(max(0, delay_seconds), LONGEST_DELAY_SECONDS)
         missing = f"the queue {self._url} does not exist"

@@ -1,4 +1,4 @@
-"""Hints: a concern's function is invoked at once, or after a while."""
+"""Hints: invocations of a concern's function, at once or after a delay."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from nodesmith.settings import function_vpc
 
 
 class LambdaHints:
-    """Wakes the concerns of clusters whose API server functions reach from one VPC; from none where that is empty.
+    """Sends hints to the concerns of clusters.
 
-    Without `delayed` it sends no hint after a delay.
+    `reached_from` names the VPC in which functions reach the clusters' API servers; it is empty if they need none.
+    Without `delayed`, hints cannot have a delay.
     """
 
     def __init__(
@@ -25,14 +26,14 @@ class LambdaHints:
         self._reached_from = reached_from
 
     def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
-        """Send a hint, at once or after a delay of at most 15 minutes: it only says "look".
+        """Send a hint, at once or after a delay of at most 15 minutes. A hint only tells the concern to look again.
 
-        Raises Transient, or Rejected where the function or the queue does not exist.
+        Raises Transient, or Rejected if the function or the queue does not exist.
         """
         vpc, payload = function_vpc(concern, self._reached_from), hints_payload([hint])
         if delay_seconds <= 0:
             self._invocations.invoke(concern, vpc, payload)
         elif self._delayed is None:
-            raise Rejected(f"hint for {concern}: there is no queue in which it could wait")
+            raise Rejected(f"hint for {concern}: no queue is configured for delayed hints")
         else:
             self._delayed.put(DelayedInvocation(concern, vpc, payload), delay_seconds)

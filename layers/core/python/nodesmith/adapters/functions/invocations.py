@@ -1,4 +1,4 @@
-"""Lambda: functions of the deployment are invoked asynchronously, at once."""
+"""Lambda: asynchronous invocations of the deployment's functions."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ _MISSING = frozenset({"ResourceNotFoundException"})
 
 
 class LambdaInvocations:
-    """Invokes functions by their alias. `client` gives boto3's client of a service, here of `lambda`."""
+    """Invokes functions by their alias. `client` returns the boto3 client of a service, here `lambda`."""
 
     def __init__(self, client: Callable[[str], Any]) -> None:
         self._client = client
 
     def invoke(self, concern: Concern, vpc: str, payload: Mapping[str, Any], alias: str = ALIAS) -> None:
-        """Have a concern's function run once with this event, in a VPC where `vpc` names one.
+        """Invoke a concern's function once with this event.
 
-        Lambda keeps the event until the function has run, and runs it again where its process dies. Raises Transient,
-        or Rejected where there is no such function.
+        `vpc` names the VPC that the function runs in, or is empty for the function outside any VPC.
+
+        Lambda keeps the event until the function has run, and retries if the process dies. Raises Transient, or
+        Rejected if the function or the alias does not exist.
         """
         name = function_name(concern, vpc)
         body = json.dumps(payload, separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""Ticks: each cluster's concern is invoked by itself, so that no cluster waits for another."""
+"""Ticks: one invocation for each cluster and concern, so that no cluster waits for another."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _AT_ONCE = 8
 
 
 class LambdaTicks:
-    """The functions of all concerns, with the VPCs'."""
+    """Sends ticks to the functions of all concerns, including those in VPCs."""
 
     def __init__(self, invocations: LambdaInvocations) -> None:
         self._invocations = invocations
 
     def send(self, concern: Concern, clusters: Sequence[Registration]) -> None:
-        """Send each of these clusters a hint.
+        """Send a hint for each of these clusters.
 
-        Once all have been tried, raises Transient where one could not be sent, or else Rejected for a VPC that is not
-        deployed.
+        After all have been tried, raises Transient if one could not be sent, or else Rejected if the functions of a VPC
+        are not deployed.
         """
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             errors = [
@@ -35,7 +35,7 @@ class LambdaTicks:
             raise errors[0]
 
     def wake(self, concern: Concern) -> None:
-        """Invoke a function of the region with a tick. Raises Transient, and Rejected where it is not deployed."""
+        """Invoke a function of the region with a tick. Raises Transient, or Rejected if it is not deployed."""
         self._invocations.invoke(concern, "", {"why": "tick"})
 
     def _send(self, concern: Concern, cluster: Registration) -> Transient | Rejected | None:

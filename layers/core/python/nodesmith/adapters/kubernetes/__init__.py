@@ -1,1 +1,1 @@
-"""A Kubernetes API server, spoken to by HTTP."""
+"""A Kubernetes API server, accessed over HTTP."""

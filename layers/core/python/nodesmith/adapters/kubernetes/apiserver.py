@@ -1,7 +1,7 @@
-"""HTTP with a Kubernetes API server: the official client's connections and authentication, the API's own JSON.
+"""HTTP requests to a Kubernetes API server, with the official client's connections and authentication, and raw JSON.
 
-Raw JSON because the generated models are ten times slower to read, and drop fields that they do not know. The client is
-imported with the first call: that takes a seventh of a second, and most looks at a quiet cluster call nothing.
+The official client's generated models are ten times slower to read and drop unknown fields. The client is imported on
+the first call, because the import takes a seventh of a second and most runs for a quiet cluster make no call.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ Manifest: TypeAlias = Mapping[str, Any]
 Body: TypeAlias = Manifest | Sequence[Manifest]
 Method: TypeAlias = Literal["GET", "POST", "PATCH", "DELETE"]
 PAGE_SIZE = 100
-"""Objects a page. With the usual 500, listing 5,000 pods of 7 KB took the forwarder 133 MiB, with this 92."""
+"""Objects per page. Listing 5,000 pods of 7 KB took the forwarder 92 MiB, and 133 MiB with the usual 500."""
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 30.0
-_CONNECTIONS = 32  # the forwarder watches each kind on one of its own
+_CONNECTIONS = 32  # the forwarder watches each kind on its own connection
 _PATIENCE_SECONDS = 2.0
-"""A function that waits longer is paid for it: its messages come back within seconds."""
+"""Waiting longer would only add function cost, since its messages return within seconds."""
 _PLAIN = "application/json"
 _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _RETRIED_4XX = frozenset({401, 403, 408, 429})
 
 
 class Expired(Transient):
-    """The resourceVersion is older than what the API server remembers: list again."""
+    """The resourceVersion is older than the API server's history, so the caller must list again."""
 
 
 class Unfit(Rejected):
-    """What is asked does not go with what the object has become."""
+    """The request does not fit the current state of the object."""
 
 
 class NotServed(Transient):
-    """The API server does not know the kind: its CRD is not installed (yet)."""
+    """The API server does not serve the kind, because its CRD is not installed (yet)."""
 
 
 class ApiServer:
     """One API server. Every method may raise Transient, Rejected or Conflict; see `failure`.
 
-    `client` is called once, before the first request, where it is a function. What the server says will pass is waited
-    for, up to `patience_seconds` a request.
+    If `client` is a function, it is called once, before the first request. Failures that the server declares temporary
+    are retried for up to `patience_seconds` per request.
     """
 
     def __init__(
@@ -66,41 +66,43 @@ class ApiServer:
 
     @property
     def _client(self) -> ApiClient:
-        """Return the client; of threads that come first one makes it."""
+        """Return the client. The first thread that needs it creates it."""
         with self._lock:
             if callable(self._made):
                 self._made = self._made()
             return self._made
 
     def get(self, path: str, *, read_seconds: float = _READ_SECONDS) -> dict[str, Any] | None:
-        """Read one object; None when it is not there."""
+        """Return an object, or None if it does not exist."""
         return self._call("GET", path, read_seconds=read_seconds)
 
     def create(self, path: str, manifest: Manifest) -> dict[str, Any]:
-        """Create an object. Raises Conflict where one of that name exists, NotServed where its kind does not."""
+        """Create an object and return it. Raises Conflict if its name exists, NotServed if its kind is unknown."""
         created = self._call("POST", path, manifest, "application/json")
         if created is None:
             raise NotServed(
-                f"POST {path}: the API server does not know this kind, install its CRD", "NotFound"
+                f"POST {path}: the API server does not know this kind; install its CRD", "NotFound"
             )
         return created
 
     def patch(self, path: str, patch: Manifest) -> dict[str, Any] | None:
-        """Merge into an object (RFC 7396); None when it is not there. Raises Conflict if its resourceVersion moved."""
+        """Apply a merge patch (RFC 7396) and return the object, or None if it does not exist.
+
+        Raises Conflict if the object no longer has the resourceVersion that the patch names.
+        """
         return self._call("PATCH", path, patch, "application/merge-patch+json")
 
     def patch_if(self, path: str, operations: Sequence[Manifest], *, read_seconds: float) -> None:
-        """Apply a JSON patch (RFC 6902), blind: of the object nothing but its metadata is sent back.
+        """Apply a JSON patch (RFC 6902). The server returns only the object's metadata.
 
-        One that is not there is fine. Raises Unfit where a `test` among the operations fails.
+        A missing object is ignored. Raises Unfit if a `test` operation fails.
         """
         self._call("PATCH", path, operations, "application/json-patch+json", read_seconds, _METADATA_ONLY)
 
     def delete(self, path: str, uid: str = "", *, orphan: bool = False) -> dict[str, Any] | None:
-        """Delete an object; gives what it was while finalizers hold it, else a Status; None when it is not there.
+        """Delete an object. Return the object while finalizers hold it, else a Status; None if it does not exist.
 
-        With `orphan` the objects that it owns stay, without it as their owner. Raises Conflict where the object of
-        that name is not the one with `uid`.
+        With `orphan`, objects that it owns stay and lose it as owner. Raises Conflict if the object's uid is not `uid`.
         """
         options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
         if orphan:
@@ -110,17 +112,17 @@ class ApiServer:
     def ask(
         self, method: Method, path: str, body: Manifest, *, read_seconds: float
     ) -> tuple[int, dict[str, Any]]:
-        """Send a request of which a refusal is an answer too; gives the HTTP status and what was said.
+        """Send a request and return the HTTP status and the decoded body, without raising for an error status.
 
-        What it does not know what to do about, the caller gives to `failure`.
+        The caller passes error statuses that it does not handle to `failure`.
         """
         status, content = self._exchange(method, path, body, _PLAIN, read_seconds)
         return status, read_status(content)
 
     def pages(self, path: str, selector: str = "") -> Iterator[dict[str, Any]]:
-        """List objects, page by page, as Kubernetes' lists. Raises Expired when the listing took too long.
+        """Yield a listing page by page, as Kubernetes list objects. Raises Expired if the listing took too long.
 
-        `selector` is a query of `fieldSelector` or `labelSelector`, quoted; empty lists all.
+        `selector` is a URL-encoded `fieldSelector` or `labelSelector` query. An empty one lists all objects.
         """
         token = ""
         while True:
@@ -135,7 +137,7 @@ class ApiServer:
                 return
 
     def stream(self, path: str, query: str, *, read_seconds: float) -> Iterator[bytes]:
-        """Open a response that goes on (a watch) and give its lines, until it ends or is silent for `read_seconds`."""
+        """Open a streaming response (a watch). Return its lines until it ends or is silent for `read_seconds`."""
         try:
             response = self._request("GET", f"{path}?{query}", None, "", read_seconds)
             if response.status == 404:
@@ -208,11 +210,11 @@ class ApiServer:
 
 
 def failure(status: int, said: Manifest, what: str) -> NodesmithError:
-    """Return what to do about a refusal.
+    """Return the error to raise for an HTTP error status.
 
-    409 Conflict, 410 Expired, 422 Unfit, what may pass Transient, the rest Rejected.
+    409 is Conflict, 410 Expired and 422 Unfit. A status that may pass is Transient. All others are Rejected.
 
-    Missing rights (401, 403) may pass, for somebody will grant them; the server's message names them.
+    Missing permissions (401, 403) are Transient, because they may be granted. The server's message names them.
     """
     reason, message = str(said.get("reason") or ""), str(said.get("message") or "")
     text = f"{what}: {status} {reason}: {message}"
@@ -232,7 +234,7 @@ def _what(method: Method, path: str) -> str:
 
 
 def read_status(content: bytes) -> dict[str, Any]:
-    """Read a Status; what a proxy says in other ways becomes its message."""
+    """Return a Status object. Any other body, such as a proxy's, becomes its message."""
     try:
         said = json.loads(content)
     except ValueError:
@@ -259,13 +261,17 @@ def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def connect(endpoint: str, ca_bundle: str, token: Callable[[], str]) -> ApiClient:
-    """Return a client; `ca_bundle` is base64 PEM (empty: the system's), `token` is asked before every request."""
+    """Return a client.
+
+    `ca_bundle` is base64-encoded PEM; if it is empty, the system's certificates apply. `token` is called before every
+    request.
+    """
     from kubernetes.client import Configuration
 
     from nodesmith.adapters.kubernetes.apiclient import api_client
 
     configuration = Configuration(host=endpoint.rstrip("/"))
-    configuration.retries = False  # who calls decides, with a back-off
+    configuration.retries = False  # the caller decides on retries, with a back-off
     configuration.connection_pool_maxsize = _CONNECTIONS
     if ca_bundle:
         configuration.ca_cert_data = base64.b64decode(ca_bundle).decode()

@@ -1,7 +1,7 @@
-"""The Cluster port on a real API server: NodeClaims, node registration, conditions and events.
+"""The Cluster port on an API server: NodeClaims, node registration, conditions and events.
 
-Every write is read, compare, merge-patch with the resourceVersion that was read: what is already so is not written, and
-what somebody changed meanwhile is looked at again.
+Each write reads the object, compares it, and sends a merge patch with the resourceVersion that it read. Nothing is
+written if there is no difference. If the object has changed meanwhile, it is read again.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ class ApiCluster:
         self._metrics = metrics or Metrics()
 
     def nodepools_and_nodeclasses(self) -> Todays:
-        """List NodePools, EC2NodeClasses, Provisioners and AWSNodeTemplates; a kind that is not installed has none."""
+        """Return NodePools, EC2NodeClasses, Provisioners and AWSNodeTemplates. Kinds not installed have no objects."""
         kinds = NODEPOOLS, NODECLASSES, PROVISIONERS, NODE_TEMPLATES
         return todays(observed([read_all(self._server, kind) for kind in kinds]))
 
     def nodeclaim(self, name: str) -> Manifest | None:
-        """Read a NodeClaim as a snapshot holds it."""
+        """Return a NodeClaim as a snapshot holds it, or None if it does not exist."""
         there = self._server.get(object_path("NodeClaim", name))
         return None if there is None else reduce_custom(there)
 
     def apply_nodeclaim(self, manifest: Manifest, *, create: bool = True) -> None:
-        """Create the claim, or bring labels, annotations and finalizers of the one there up to date; then its status.
+        """Create a claim, or update labels, annotations and finalizers of an existing one; then update its status.
 
-        Its spec is immutable, and therefore written at creation only.
+        The spec is immutable, so it is written only on creation. Without `create`, a missing claim is ignored.
         """
         name = manifest["metadata"]["name"]
         there: Manifest | None = self._server.get(object_path("NodeClaim", name))
@@ -78,13 +78,13 @@ class ApiCluster:
             self._bring_status("NodeClaim", name, manifest["status"], there)
 
     def delete_nodeclaim(self, name: str) -> None:
-        """Delete the claim and lift our finalizer: whoever asks has finished with its instance."""
+        """Delete a claim and remove our finalizer. The caller has already terminated its instance."""
         path = object_path("NodeClaim", name)
         if self._server.delete(path) is not None:
             self._bring("NodeClaim", name, _released)
 
     def request_deletion(self, kind: str, name: str, provider_id: str = "") -> None:
-        """Delete a NodeClaim or Node that our finalizer holds, and put it on before where somebody has taken it off."""
+        """Delete a NodeClaim or Node that our finalizer holds. If the finalizer is missing, add it first."""
 
         def held(there: Manifest) -> Manifest | None:
             is_another = kind == "Node" and not is_of(there, provider_id)
@@ -97,7 +97,7 @@ class ApiCluster:
             self._delete(kind, there)
 
     def release_node(self, name: str, provider_id: str) -> Sequence[str]:
-        """Delete a Node whose instance we have finished with, and lift our finalizer; return those of others."""
+        """Delete the Node of a terminated instance and remove our finalizer. Return the remaining finalizers."""
         there = self._server.get(object_path("Node", name))
         if there is None or not is_left_of(there, provider_id):
             return ()
@@ -113,46 +113,52 @@ class ApiCluster:
         return tuple(map(str, left["metadata"].get("finalizers") or ())) if left is not None else ()
 
     def register_node(self, name: str, patch: NodePatch) -> bool:
-        """Bring a Node in line with its claim in one write; False when it is gone, or its name another's by now."""
+        """Patch a Node to match its claim, in one write.
+
+        Return False if the Node is gone or a Node of another instance has its name.
+        """
         owner = self._server.get(object_path("NodeClaim", patch.owner)) if patch.owner else None
         return self._bring("Node", name, lambda there: patched_node(there, patch, owner)) is not None
 
     def evict(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
-        """Evict pods as far as their disruption budgets allow; gives what became of each, by namespace/name."""
+        """Evict pods as far as their disruption budgets allow. Return the outcomes by namespace/name."""
         return evict(self._server, pods, answered=self._count_eviction)
 
     def _count_eviction(self, status: int) -> None:
         code = (
             "200" if status < 400 else str(status)
-        )  # Karpenter's word for what the API server answers with 201
+        )  # Karpenter's label value, although the API server returns 201
         self._metrics.count("pods_eviction_requests_total", code=code)
 
     def delete_pods(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
-        """Delete pods whatever their disruption budgets say; gives what became of each, by namespace/name."""
+        """Delete pods regardless of their disruption budgets. Return the outcomes by namespace/name."""
         return delete(self._server, pods)
 
     def nominate(self, node: str, pods: Sequence[str]) -> None:
-        """Nominate pods (namespace/name) for a Node, but those gone, bound or nominated already."""
+        """Nominate pods (namespace/name) for a Node. Pods that are gone, bound or already nominated are skipped."""
         nominate(self._server, node, pods)
 
     def clear_nominations(self, node: str, pods: Sequence[str]) -> None:
-        """Clear the nominations of pods (namespace/name) for a Node; those bound or nominated otherwise are left."""
+        """Clear the nominations of pods (namespace/name) for a Node.
+
+        Pods that are bound or nominated for another Node are skipped.
+        """
         clear_nominations(self._server, node, pods)
 
     def merge_status(self, kind: str, name: str, status: Manifest) -> None:
-        """Merge into an object's status, conditions by type; gone is fine."""
+        """Merge `status` into an object's status, and conditions by type. A missing object is ignored."""
         self._bring_status(kind, name, status)
 
     def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
-        """Merge annotations into a NodePool's or EC2NodeClass's; gone is fine."""
+        """Merge annotations into those of a NodePool or EC2NodeClass. A missing object is ignored."""
         self._bring(kind, name, lambda there: _with_metadata(there, {"annotations": annotations}))
 
     def karpenter_runs(self) -> bool:
-        """Whether a Karpenter controller of the cluster holds its leader election's lease."""
+        """Return whether a Karpenter controller of the cluster holds the lease of its leader election."""
         return karpenter_runs(self._server, self._clock())
 
     def release_nodeclass(self, name: str) -> None:
-        """Lift Karpenter's finalizer from an EC2NodeClass that is being deleted; any other is left as it is."""
+        """Remove Karpenter's finalizer from an EC2NodeClass if it is being deleted."""
 
         def released(there: Manifest) -> Manifest | None:
             is_deleted = there["metadata"].get("deletionTimestamp")
@@ -161,7 +167,7 @@ class ApiCluster:
         self._bring("EC2NodeClass", name, released)
 
     def publish(self, events: Sequence[ObjectEvent]) -> None:
-        """Publish Events, several at once; the same one again moves its time."""
+        """Publish Events, several at once. Repeating an Event updates its time."""
         publish(self._server, events, self._clock())
 
     def _create(self, kind: str, manifest: Manifest) -> Manifest | None:
@@ -169,10 +175,10 @@ class ApiCluster:
         try:
             return self._server.create(PATHS[kind], body)
         except Conflict:
-            return None  # somebody was first, with the same name and therefore the same claim
+            return None  # created by another run meanwhile: the same name means the same claim
 
     def _delete(self, kind: str, there: Manifest) -> None:
-        with suppress(Conflict):  # it is another object of that name by now
+        with suppress(Conflict):  # another object has this name by now
             self._server.delete(object_path(kind, there["metadata"]["name"]), there["metadata"]["uid"])
 
     def _bring_status(self, kind: str, name: str, status: Manifest, there: Manifest | None = None) -> None:
@@ -189,9 +195,10 @@ class ApiCluster:
         subresource: str = "",
         there: Manifest | None = None,
     ) -> Manifest | None:
-        """Turn an object into what `wanted` makes of it; None when it is not there, or `wanted` has no use for it.
+        """Update an object to what `wanted` returns, and return the result.
 
-        `there` is the object as it has just been read, if it has.
+        Return None if the object does not exist or `wanted` returns None. `there` is the object if it has just been
+        read.
         """
         path = object_path(kind, name)
         for _ in range(_ATTEMPTS):
@@ -210,7 +217,7 @@ class ApiCluster:
                 return self._server.patch(path + subresource, patch)
             except Conflict:
                 there = None
-        raise Transient(f"{kind}/{name}: changed under each of {_ATTEMPTS} attempts to write it", "Conflict")
+        raise Transient(f"{kind}/{name}: changed during each of {_ATTEMPTS} attempts to write it", "Conflict")
 
 
 def _released(there: Manifest) -> Manifest:

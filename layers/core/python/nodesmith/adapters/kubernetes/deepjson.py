@@ -1,7 +1,8 @@
-"""JSON from an API server, which lets people nest ten times deeper than the parser of Python 3.13 and before follows.
+"""Parsing JSON that is nested too deeply for Python.
 
-Only free-form fields (`spec.kubelet` of an EC2NodeClass) can be that deep, and none that means anything is. One such
-object must not hide all the others in its list or watch.
+API servers accept objects nested ten times deeper than the parser of Python 3.13 and earlier supports. Only free-form
+fields (`spec.kubelet` of an EC2NodeClass) can be that deep, and no meaningful value is. One such object must not hide
+the other objects in its list or watch.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import re
 from typing import Any
 
 DEEPEST_LEVEL = 100
-"""What is nested deeper than this, in a text that is too deep to be read whole, is read as null."""
+"""In a text that is too deep to parse, values nested deeper than this become null."""
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 
 
 def read_json(text: bytes) -> Any:
-    """Read a text. Raises ValueError where it is not JSON."""
+    """Return the value of a JSON text, with values that are too deep as null. Raises ValueError if it is not JSON."""
     try:
         return json.loads(text)
     except RecursionError:

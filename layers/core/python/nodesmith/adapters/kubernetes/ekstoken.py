@@ -1,7 +1,7 @@
-"""Bearer tokens for EKS: a presigned question "who am I?" that the API server asks STS for us.
+"""Bearer tokens for EKS: a presigned GetCallerIdentity request that the API server sends to STS.
 
-Format (aws-iam-authenticator): `k8s-aws-v1.` and the unpadded base64url of a presigned regional GetCallerIdentity URL
-that signs the header `x-k8s-aws-id`, the cluster's name. Valid for 15 minutes from its signature.
+Format (aws-iam-authenticator): `k8s-aws-v1.` followed by the unpadded base64url of a presigned URL of the regional
+endpoint. The signature covers the header `x-k8s-aws-id`, the cluster's name. A token is valid for 15 minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _URL_EXPIRES_SECONDS = 60
 
 
 def eks_token(credentials: Credentials, cluster: str, region: str) -> str:
-    """Sign a token now."""
+    """Return a new token."""
     suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
     request = AWSRequest(
         method="GET",
@@ -34,7 +34,7 @@ def eks_token(credentials: Credentials, cluster: str, region: str) -> str:
 
 
 class EksToken:
-    """A token that is signed anew before it runs out."""
+    """A callable that returns a token and renews it before it expires."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Events: the same one again moves its time, as long as the API server remembers it (an hour)."""
+"""Publishing Events. A repeated Event updates the time of the existing one while that exists (for an hour)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from nodesmith.model.kubernetes.messages import shortened
 
 _EVENTS = "/api/v1/namespaces/{namespace}/events"
 _CLUSTER_SCOPED_EVENTS = "default"  # the namespace of events about cluster-scoped objects
-_LONGEST_NAME_PART = 200  # names have 253 characters at most, an event's is its object's and a digest
+_LONGEST_NAME_PART = 200  # a name, at most 253 characters, is the object's name and a digest
 
 
 def publish(server: ApiServer, events: Sequence[ObjectEvent], now: datetime) -> None:
-    """Publish Events, several at once. Raises Transient for those that two rounds have left."""
+    """Publish Events, several at once. Raises Transient if some remain unpublished after two rounds."""
     for_each(events, lambda event: _publish(server, event, now), "Events not published")
 
 
 def _publish(server: ApiServer, event: ObjectEvent, now: datetime) -> None:
-    """Publish one Event. In a namespace that is being deleted there are none any more, and nobody reads them."""
+    """Publish one Event. It is dropped if its namespace is being deleted, which rejects new Events."""
     written = _manifest(event, event.uid or _uid(server, event), format_time(now))
     path = _EVENTS.format(namespace=quote(written["metadata"]["namespace"], safe=""))
     status, said = server.ask("POST", path, written, read_seconds=READ_SECONDS)

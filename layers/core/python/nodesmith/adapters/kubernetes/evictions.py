@@ -1,14 +1,17 @@
-"""Making pods leave a node: evictions, which disruption budgets may refuse, and deletions, which they may not.
+"""Removing pods from a node: evictions, which disruption budgets may refuse, and deletions, which they may not.
 
-Each pod is read first, for a snapshot may be old: a StatefulSet's pod has the same name on its next node. The uid that
-was read is the precondition, so nobody else is met between the reading and the write.
+Each pod is read first, because a snapshot may be outdated: a StatefulSet's pod has the same name on its next node. The
+uid that was read is a precondition of the write, so no other pod of that name is affected.
 
-An API server counts each eviction in the budget's status, and one that finds another's count there sleeps half a second
-before it counts again. So of one budget one eviction is asked for at a time, and its pods do not stand in a row, in
-the way of others. The budget's own controller counts too, so some wait all the same, and many are asked for at once.
-After a second, and as soon as half of the budgets are through, no other eviction begins: the next round of those would
-wait for the rest, and the next look sees by then what has become of all.
-As two runs may do the same, each begins somewhere else, and finds the other's part done.
+The API server counts each eviction in the budget's status. If that update conflicts with another one, it sleeps half a
+second before it retries. Therefore only one eviction per budget is in progress at a time, and pods of one budget are
+not adjacent in the order, so that they do not block others. The disruption controller updates the status too, so some
+requests still wait; that is why many are sent in parallel.
+
+After a second, and once half of the budgets are done, no further eviction begins. More of them would have to wait for
+the slow budgets, and the next run sees the outcome of all.
+
+Two runs may evict the same pods at once, so each starts at a random pod and finds the other run's part done.
 """
 
 from __future__ import annotations
@@ -40,10 +43,10 @@ from nodesmith.model.kubernetes.evictions import (
 
 Request: TypeAlias = tuple[Method, str, Mapping[str, Any]]
 _AT_ONCE = 32
-"""As many as there are connections kept open."""
+"""Parallel requests: as many as the client keeps connections."""
 _PATIENCE_SECONDS = 1.0
-"""How long after the first of them evictions begin in any case."""
-_SEVERAL = "more than one PodDisruptionBudget"  # the API server has no reason for it, only this message
+"""How long after the start evictions may begin in any case."""
+_SEVERAL = "more than one PodDisruptionBudget"  # the API server sends this message without a reason
 _DENIALS = ("denied the request", "denied request")  # of admission webhooks, and of admission policies
 
 
@@ -57,10 +60,10 @@ def evict(
     patience_seconds: float = _PATIENCE_SECONDS,
     answered: Callable[[int], None] = _unheard,
 ) -> dict[str, Eviction]:
-    """Evict pods; gives what became of each, in order: those that would keep the next look waiting are Postponed.
+    """Evict pods and return their outcomes in order. Pods that would delay the next run are Postponed.
 
-    `answered` is told the HTTP status of each request, from any thread. Raises Transient for those that two rounds have
-    left.
+    `answered` is called with the HTTP status of each request, from any thread. Raises Transient if pods remain after
+    two rounds.
     """
 
     def request(pod: str, options: Manifest) -> Request:
@@ -73,7 +76,7 @@ def evict(
 
 
 def delete(server: ApiServer, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
-    """Delete pods; gives what became of each, in order. Raises Transient for those that two rounds have left."""
+    """Delete pods and return their outcomes in order. Raises Transient if pods remain after two rounds."""
 
     def request(pod: str, options: Manifest) -> Request:
         return "DELETE", pod_path(pod), {"apiVersion": "v1", "kind": "DeleteOptions", **options}
@@ -83,7 +86,7 @@ def delete(server: ApiServer, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
 
 @dataclass(slots=True)
 class _Lane:
-    """The evictions that count for one budget, one at a time: how many there are, who was asked, who has an answer."""
+    """The evictions of one budget, one at a time: their number, the pods requested, and the pods answered."""
 
     size: int
     turn: Lock = field(default_factory=Lock)
@@ -136,7 +139,10 @@ def _all(
 
 
 def _mixed(pods: Sequence[PodOnNode]) -> list[PodOnNode]:
-    """Begin with a pod that is drawn; then comes one of each budget, and all that have none, then a second of each."""
+    """Return pods in an order that starts at a random pod and alternates between budgets.
+
+    One pod of each budget and all pods without a budget come first, then a second pod of each budget, and so on.
+    """
     first = randrange(len(pods)) if pods else 0  # noqa: S311
     met: Counter[str] = Counter()
 
@@ -162,23 +168,23 @@ def _end(
 
 
 def runs_on(pod: Manifest, node: str) -> bool:
-    """Return whether a pod is bound to a node and has not ended."""
+    """Return whether a pod is bound to `node` and has not terminated."""
     ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     return not ended and pod["spec"].get("nodeName") == node
 
 
 def ends_by(pod: Manifest, grace_seconds: int | None) -> bool:
-    """Return whether a pod is ending already, and with no more than this grace; None is any."""
+    """Return whether a pod is already terminating within `grace_seconds`. None accepts any grace period."""
     if not pod["metadata"].get("deletionTimestamp"):
         return False
     return grace_seconds is None or (pod["metadata"].get("deletionGracePeriodSeconds") or 0) <= grace_seconds
 
 
 def _refusal(status: int, said: Manifest, what: str) -> Eviction:
-    """Read what the API server says instead. Raises Transient for what may pass."""
+    """Return the outcome for an error response. Raises Transient for errors that may pass."""
     message = str(said.get("message") or "")
     if status in (404, 409):
-        return Gone()  # or another pod by that name: the uid was not its own
+        return Gone()  # or another pod has this name: its uid differs
     details = said.get("details") or {}
     causes = (cause for cause in details.get("causes") or () if cause.get("reason") == "DisruptionBudget")
     why = [str(cause.get("message") or "") for cause in causes]

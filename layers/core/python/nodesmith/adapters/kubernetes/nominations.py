@@ -1,8 +1,8 @@
-"""Nominating pods for a node, and taking that back: one conditional write a pod.
+"""Nominating pods for a node and clearing nominations, with one conditional write per pod.
 
-kube-scheduler tries the node in `status.nominatedNodeName` first, and holds its room there against pods of equal or
-lower priority (KEP-5278). The write needs no reading before: it says itself that it is only for a pod without a node
-and without a nomination, so kube-scheduler's own, made by preemption, stays whenever it comes.
+kube-scheduler tries the node in `status.nominatedNodeName` first, and reserves the pod's resources there against pods
+of equal or lower priority (KEP-5278). The write needs no prior read: it applies only to a pod without a node and
+without a nomination. So a nomination that kube-scheduler makes by preemption always stays.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _NOT_BOUND: Manifest = {"op": "test", "path": "/spec/nodeName", "value": None}
 
 
 def nominate(server: ApiServer, node: str, pods: Sequence[str]) -> None:
-    """Nominate pods (namespace/name) for a node. Raises Transient for those that two rounds have left."""
+    """Nominate pods (namespace/name) for a node. Raises Transient if pods remain after two rounds."""
     add = {"op": "add", "path": _PATH, "value": node}
     _write(server, (_NOT_BOUND, _stands(None), add), pods, f"pods not nominated for Node {node}")
 
 
 def clear_nominations(server: ApiServer, node: str, pods: Sequence[str]) -> None:
-    """Clear nominations of pods (namespace/name) for a node. Raises Transient for those that two rounds have left."""
+    """Clear nominations of pods (namespace/name) for a node. Raises Transient if pods remain after two rounds."""
     remove = {"op": "remove", "path": _PATH}
     _write(server, (_NOT_BOUND, _stands(node), remove), pods, f"nominations for Node {node} not cleared")
 
@@ -39,6 +39,6 @@ def _write(server: ApiServer, operations: Sequence[Manifest], pods: Sequence[str
         try:
             server.patch_if(pod_path(pod, "status"), operations, read_seconds=READ_SECONDS)
         except (Unfit, Conflict):
-            return  # bound, or nominated otherwise, meanwhile
+            return  # bound or nominated for another node meanwhile
 
     for_each(pods, write, failed)

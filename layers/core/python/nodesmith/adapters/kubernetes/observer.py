@@ -1,4 +1,4 @@
-"""Reading a whole cluster off its API server, for when no forwarder does."""
+"""Reading a complete cluster from its API server, for use without a forwarder."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _ATTEMPTS = 3
 
 
 class Observer:
-    """Lists what the forwarder would watch. Pages are reduced as they come, so memory stays small."""
+    """Lists the objects that the forwarder would watch. Pages are reduced as they arrive, to keep memory use low."""
 
     def __init__(self, server: ApiServer) -> None:
         self._server = server
 
     def observe(self) -> Observed:
-        """Read everything; a custom kind that is not installed has no objects. Raises Transient."""
+        """Return all objects. A custom kind that is not installed has none. Raises Transient."""
         return observed([read_all(self._server, kind) for kind in WATCHED])
 
 
 def read_all(server: ApiServer, kind: WatchedKind) -> Mirror:
-    """List all objects of one kind; a custom kind that is not installed has none. Raises Transient."""
+    """Return all objects of one kind. A custom kind that is not installed has none. Raises Transient."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return _listed(server, kind)

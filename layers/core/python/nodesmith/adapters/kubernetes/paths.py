@@ -1,4 +1,4 @@
-"""Where the API server keeps what we write, which is what we watch. Names come from outside, and are no paths."""
+"""API paths of the kinds that nodesmith watches and writes. Names are untrusted, so they are URL-encoded."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from urllib.parse import quote
 from nodesmith.observation.mirror import WATCHED
 
 PATHS = {each.kind: each.path for each in WATCHED}
-"""By kind, where all its objects are."""
+"""The collection path by kind."""
 
 
 def object_path(kind: str, name: str) -> str:
-    """Return the path of an object; a pod's name is `namespace/name`."""
+    """Return the path of an object. The name of a pod is `namespace/name`."""
     return pod_path(name) if kind == "Pod" else f"{PATHS[kind]}/{quote(name, safe='')}"
 
 

@@ -1,4 +1,4 @@
-"""One small write for each of many: several at once, and a second time for those that fail for now."""
+"""Parallel small writes for many items, with a second attempt for transient failures."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TypeVar
 from nodesmith.errors import Transient
 
 READ_SECONDS = 5.0
-"""How long one write is waited for: others wait behind it."""
+"""Read timeout of one write, short because others wait for it."""
 _AT_ONCE = 8
-_ROUNDS = 2  # in the first a frozen function may find that its connections have died
+_ROUNDS = 2  # in the first, connections may be dead because the function was frozen
 
 Item = TypeVar("Item", bound=Hashable)
 Answer = TypeVar("Answer")
@@ -20,9 +20,9 @@ Answer = TypeVar("Answer")
 def for_each(
     items: Sequence[Item], write: Callable[[Item], Answer], failed: str, at_once: int = _AT_ONCE
 ) -> dict[Item, Answer]:
-    """Write for each item, a pod's `namespace/name` mostly; gives the answers, in the same order.
+    """Call `write` for each distinct item, mostly a pod's `namespace/name`, and return the results in order.
 
-    Raises Transient for those that two rounds have left, with what `failed`, such as `pods not evicted`.
+    Raises Transient if items remain after two rounds. `failed` describes them in its message: `pods not evicted`.
     """
     answers: dict[Item, Answer] = {}
     left = list(dict.fromkeys(items))
@@ -43,7 +43,7 @@ def _round(
     threads: Executor,
     most_failures: int,
 ) -> Transient | None:
-    """Try each once, but no more after so many failures; give the first of them."""
+    """Try each item once and return the first failure, if any. Stop after `most_failures` failures."""
     errors: list[Transient] = []
 
     def attempt(item: Item) -> None:

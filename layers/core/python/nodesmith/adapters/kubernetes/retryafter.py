@@ -1,8 +1,8 @@
-"""Requests to an API server, sent again where it says that what stands in their way will pass.
+"""Retrying requests to an API server that declares a failure temporary.
 
-It says so by a Retry-After header, with 429 or a status of 500 and more: client-go repeats those, writes too. Also
-waited for without the header are a 503, and a kind whose watch cache is being filled ("storage is (re)initializing").
-A 429 without it is no such word: thus an eviction is refused that a disruption budget does not allow.
+It does so with a Retry-After header on a 429 or a 5xx, which client-go retries as well, including writes. Without the
+header, a 503 is retried, and so is a kind whose watch cache is being filled ("storage is (re)initializing"). A 429
+without the header is not temporary: it is how a disruption budget refuses an eviction.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ _INITIALIZING = b"storage is (re)initializing"
 
 
 def send_patiently(send: Callable[[], Any], patience_seconds: float) -> Any:
-    """Return the client's response to a request: the last one after `patience_seconds` of what passes.
+    """Return the response to a request, retrying temporary failures for up to `patience_seconds`.
 
-    `send` sends it once, and what it raises is raised. A wait that would outlast the patience is not begun.
+    `send` sends the request once; its errors propagate. If the next wait would exceed the limit, the last response is
+    returned at once.
     """
     until, pause = monotonic() + patience_seconds, _FIRST_PAUSE_SECONDS
     while True:
@@ -28,13 +29,13 @@ def send_patiently(send: Callable[[], Any], patience_seconds: float) -> Any:
         wait = max(pause, _asked_seconds(response))
         if monotonic() + wait > until:
             return response
-        response.read()  # so that its connection can be used again
+        response.read()  # so that the connection can be reused
         sleep(wait)
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
 
 def passes(response: Any) -> bool:
-    """Return whether the server says of a refusal that it will pass."""
+    """Return whether a response is a failure that the server declares temporary."""
     if response.status != 429 and response.status < 500:
         return False
     is_said = response.status == 503 or _asked_seconds(response) > 0
@@ -42,6 +43,6 @@ def passes(response: Any) -> bool:
 
 
 def _asked_seconds(response: Any) -> float:
-    """Return what Retry-After says; 0 where it says nothing, or names a date, which no API server does."""
+    """Return the seconds in Retry-After, or 0 if it is missing or a date, which no API server sends."""
     told = str(response.getheader("Retry-After") or "")
     return float(told) if told.isascii() and told.isdigit() else 0.0

@@ -1,4 +1,4 @@
-"""What an object must become, from what it is and what is wanted: pure, and nothing where nothing is to be written."""
+"""Pure functions that compute an object's new state, and the patch to it, from the current and the wanted state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Manifest = Mapping[str, Any]
 
 
 def merged_status(current: Manifest, wanted: Manifest, now: datetime) -> dict[str, Any]:
-    """Return the status with the wanted fields in place of their like, and conditions merged by type."""
+    """Return the current status with wanted fields replaced and conditions merged by type."""
     merged = {**current, **wanted}
     if "conditions" in wanted:
         merged["conditions"] = merged_conditions(current.get("conditions") or (), wanted["conditions"], now)
@@ -27,13 +27,14 @@ def merged_status(current: Manifest, wanted: Manifest, now: datetime) -> dict[st
 def merged_conditions(
     current: Iterable[Manifest], wanted: Iterable[Manifest], now: datetime
 ) -> list[Manifest]:
-    """Return the conditions, those of other writers kept; lastTransitionTime moves only with the status.
+    """Return the merged conditions. Those of other writers are kept.
 
-    They are in the order in which they came to be what they are, Ready last, as in Karpenter's objects.
+    Conditions are sorted by lastTransitionTime, with Ready last, as in Karpenter's objects. lastTransitionTime changes
+    only with the status. If the status changes and the wanted condition has its own lastTransitionTime, that is used.
 
-    A wanted condition may bring its own lastTransitionTime, which counts when the status does change. The API demands a
-    message, if an empty one, and a reason: one that has nothing to say repeats its type, as Karpenter's do. Those that
-    are shown only while they hold are taken off when they are wanted to be False. What has been launched stays so.
+    The API requires a message, which may be empty, and a reason, which defaults to the type, as in Karpenter.
+    Conditions that are shown only while they are true are removed if wanted as False. Once Launched is true, it stays
+    true.
     """
     by_type = {str(condition["type"]): dict(condition) for condition in current}
     for condition in wanted:
@@ -58,9 +59,9 @@ def merged_conditions(
 def patched_node(
     node: Manifest, patch: NodePatch, nodeclaim: Manifest | None = None
 ) -> dict[str, Any] | None:
-    """Return a Node with everything that `patch` asks for, None where another is meant.
+    """Return a Node with `patch` applied, or None if the patch is meant for another Node.
 
-    `nodeclaim` is the object that `patch` names as owner, if it is there. Other taints, owners and labels stay.
+    `nodeclaim` is the object that `patch` names as owner, if it exists. Other taints, owners and labels stay.
     """
     metadata, spec = node["metadata"], node.get("spec") or {}
     if not is_of(node, patch.provider_id):
@@ -81,7 +82,7 @@ def patched_node(
 
 
 def _owned(metadata: Manifest, nodeclaim: Manifest | None) -> Manifest:
-    """Return a Node's metadata with a NodeClaim as owner, in place of an earlier object of that name."""
+    """Return a Node's metadata with a NodeClaim as owner. It replaces an earlier NodeClaim of that name."""
     if nodeclaim is None:
         return metadata
     name, uid = nodeclaim["metadata"]["name"], nodeclaim["metadata"]["uid"]
@@ -102,7 +103,7 @@ def _cordoned(spec: Manifest, patch: NodePatch) -> Manifest:
 
 
 def with_finalizers(metadata: Manifest, wanted: Iterable[str]) -> dict[str, Any]:
-    """Return metadata with the wanted finalizers as well; what is being deleted takes no new ones."""
+    """Return metadata with the wanted finalizers added, unless the object is being deleted."""
     there = list(metadata.get("finalizers") or ())
     missing = [finalizer for finalizer in wanted if finalizer not in there]
     if not missing or metadata.get("deletionTimestamp"):
@@ -111,7 +112,7 @@ def with_finalizers(metadata: Manifest, wanted: Iterable[str]) -> dict[str, Any]
 
 
 def without_finalizer(obj: Manifest, finalizer: str) -> dict[str, Any]:
-    """Return an object that this finalizer does not hold; others stay."""
+    """Return an object without this finalizer. Other finalizers stay."""
     there = obj["metadata"].get("finalizers") or []
     if finalizer not in there:
         return dict(obj)
@@ -120,9 +121,9 @@ def without_finalizer(obj: Manifest, finalizer: str) -> dict[str, Any]:
 
 
 def is_of(node: Manifest, provider_id: str) -> bool:
-    """Return whether a Node is that of an instance; an empty provider id is any.
+    """Return whether a Node belongs to an instance. An empty `provider_id` matches any Node.
 
-    One that was restored without a provider id is its claim's by name: see `Node.is_restored`.
+    A Node that was restored without a provider id belongs to its claim by name: see `Node.is_restored`.
     """
     own = _provider_id(node)
     is_restored = not own and (node["metadata"].get("labels") or {}).get(REGISTERED) == "true"
@@ -130,7 +131,7 @@ def is_of(node: Manifest, provider_id: str) -> bool:
 
 
 def is_left_of(node: Manifest, provider_id: str) -> bool:
-    """Return whether a Node is what an instance has left; an empty provider id is that of a Node that has none."""
+    """Return whether a Node is left over from an instance. An empty `provider_id` matches only Nodes without one."""
     return is_of(node, provider_id) and bool(provider_id or not _provider_id(node))
 
 
@@ -147,7 +148,7 @@ def _taints(current: Iterable[Manifest], patch: NodePatch) -> list[Manifest]:
 
 
 def difference(current: Manifest, wanted: Manifest) -> dict[str, Any]:
-    """Return the JSON merge patch (RFC 7396) that turns `current` into `wanted`, empty when they are equal."""
+    """Return the JSON merge patch (RFC 7396) from `current` to `wanted`, empty if they are equal."""
     patch: dict[str, Any] = {key: None for key in current if key not in wanted}
     for key, value in wanted.items():
         known = current.get(key)

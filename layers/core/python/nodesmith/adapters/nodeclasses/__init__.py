@@ -1,1 +1,1 @@
-"""What an EC2NodeClass's selectors and names resolve to in this account."""
+"""Resolution of an EC2NodeClass's selectors and names to resources of this account."""

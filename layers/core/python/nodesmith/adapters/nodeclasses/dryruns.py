@@ -1,7 +1,7 @@
-"""Dry runs: whether EC2 lets nodes of an EC2NodeClass be launched, asked without launching any.
+"""Dry runs: checks whether EC2 permits launching nodes of an EC2NodeClass, without launching any.
 
-As Karpenter does: a launch template is made, and CreateFleet and RunInstances are asked with DryRun. What EC2 denies is
-a condition; any other answer says nothing of the EC2NodeClass, for the type that is asked with may not be sold there.
+As in Karpenter, a launch template is created, and CreateFleet and RunInstances are called with DryRun. A denial becomes
+a condition. Other errors say nothing about the EC2NodeClass, because the instance type may not be sold there.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.settings import DRY_RUN_NODEPOOL
 
 BELIEVED = timedelta(minutes=30)
-"""How long an answer counts for the same EC2NodeClass, resolved the same way; as with Karpenter."""
+"""How long a result is valid for the same EC2NodeClass with the same resolution, as in Karpenter."""
 _TYPES = {"amd64": "m5.large", "arm64": "m6g.large"}
-"""The types asked with, by architecture of the image; Karpenter's fallbacks."""
+"""The instance types of dry runs by image architecture: Karpenter's fallbacks."""
 _MAX_PODS = 29
 
 
 class DryRuns:
-    """Asks EC2, and keeps what it said: nothing where it allows all, else the reason and the message."""
+    """Runs dry runs and caches the results: None if EC2 permits all calls, else the reason and the message."""
 
     def __init__(self, client: Callable[[str], Any], cluster: str, now: Callable[[], datetime]) -> None:
         self._client = client
@@ -43,7 +43,7 @@ class DryRuns:
         self._said: dict[str, tuple[object, datetime, tuple[str, str] | None]] = {}
 
     def check(self, nodeclass: EC2NodeClass, status: NodeClassStatus, cluster: ClusterInfo) -> None:
-        """Raise Unresolved for what EC2 denies, Transient where it could not be asked."""
+        """Raise Unresolved if EC2 denies a call, Transient if EC2 could not be reached."""
         ids = (
             status.instance_profile,
             *(image.id for image in status.images),
@@ -78,7 +78,7 @@ class DryRuns:
         overrides = tuple(Override(template.name, _TYPES[arch], s.zone, s.id, 0.0) for s in status.subnets)
         ec2 = self._client("ec2")
         fleet = fleet_request(LaunchRequest(claim.name, ON_DEMAND, overrides, tags), self._cluster)
-        del fleet["ClientToken"]  # a dry run is no use of it
+        del fleet["ClientToken"]  # a dry run must not use up the token
         return (
             _denied("CreateLaunchTemplate", lambda: _create(ec2, template))
             or _denied("CreateFleet", lambda: ec2.create_fleet(**fleet, DryRun=True))
@@ -88,7 +88,7 @@ class DryRuns:
     def _runs(
         self, template: LaunchTemplate, tags: Mapping[str, str], overrides: tuple[Override, ...]
     ) -> tuple[str, str] | None:
-        """Ask for each subnet until one is allowed; what counts otherwise is the answer for the first."""
+        """Try each subnet and return None once one is permitted. Otherwise return the first denial."""
         first: tuple[str, str] | None = None
         ec2 = self._client("ec2")
         for override in overrides:

@@ -1,6 +1,6 @@
-"""AMI aliases (`al2023@latest`): the SSM parameters behind them, and what each image needs of an instance type.
+"""AMI aliases (`al2023@latest`): their SSM parameters, and each image's requirements on instance types.
 
-Paths: those under which EKS, Bottlerocket and Windows publish their images.
+The parameter paths are those under which EKS, Bottlerocket and Windows publish their images.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LAST_AL2, _FIRST_WINDOWS_2025 = (1, 32), (1, 35)
 
 @dataclass(frozen=True, slots=True)
 class ImageParameter:
-    """An SSM parameter that holds an image id, and the requirement sets that this image serves."""
+    """An SSM parameter that holds an image id, with the requirement sets that this image serves."""
 
     path: str
     serves: tuple[Requirements, ...]
@@ -47,7 +47,7 @@ def alias_parameters(alias: str, kubernetes: str) -> tuple[ImageParameter, ...]:
         )
     if family == "windows2025" and release < _FIRST_WINDOWS_2025:
         raise Unresolved(
-            "UnsupportedAlias", f"alias {alias}: it is built from Kubernetes 1.35 on, found {kubernetes}"
+            "UnsupportedAlias", f"alias {alias}: requires Kubernetes 1.35 or later, found {kubernetes}"
         )
     match family:
         case "al2023":
@@ -105,7 +105,7 @@ def _windows(kubernetes: str, year: str) -> ImageParameter:
 
 
 def arch_requirement(arch: str) -> Requirement:
-    """Require an architecture by Kubernetes' name."""
+    """Return the requirement of an architecture, given by its Kubernetes name."""
     return requirement(ARCH, "In", [arch])
 
 

@@ -1,4 +1,4 @@
-"""Machine images behind an EC2NodeClass's amiSelectorTerms."""
+"""Machine images that an EC2NodeClass's amiSelectorTerms select."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_PARAMETER = frozenset({"ParameterNotFound", "ParameterVersionNotFound", "Val
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """An image with what decides between it and others that serve the same types."""
+    """An image with the creation date that ranks it among images for the same instance types."""
 
     image: Image
     created: str
@@ -36,7 +36,7 @@ def images(
 ) -> tuple[Image, ...]:
     """Return the images that any term selects, newest first, one for each set of requirements. Raises Unresolved.
 
-    Of several with equal requirements the one that is not deprecated is kept, then the newest, then the greatest name.
+    Among images with equal requirements, one that is not deprecated wins, then the newest, then the greatest name.
     """
     serves = _served_by_alias(client, terms, kubernetes)
     ids = {*serves, *_named_ids(client, terms)}
@@ -76,7 +76,7 @@ def _named_ids(client: Callable[[str], Any], terms: Iterable[AMISelectorTerm]) -
 
 
 def _parameter(client: Callable[[str], Any], name: str) -> str:
-    """A parameter that is not there holds nothing: the condition names the term."""
+    """Return a parameter's value, or an empty string if it does not exist. The condition then names the term."""
     try:
         return str(client("ssm").get_parameter(Name=name)["Parameter"]["Value"])
     except ClientError as error:
@@ -133,7 +133,7 @@ def _nothing_found(terms: Sequence[AMISelectorTerm], kubernetes: str) -> str:
     shown = "; ".join(map(term_text, terms))
     alias = any(term.alias for term in terms)
     remedy = (
-        f"for Kubernetes {kubernetes} there is no such release: try @latest"
+        f"no such release exists for Kubernetes {kubernetes}: try @latest"
         if alias
         else "check id, name, owner and tags, and that the image is available in this region"
     )

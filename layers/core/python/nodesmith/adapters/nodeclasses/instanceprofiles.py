@@ -1,4 +1,4 @@
-"""The instance profile that gives nodes their role: taken as named, or made from the role and kept."""
+"""The instance profiles that nodesmith creates from the role of an EC2NodeClass."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from nodesmith.settings import PROFILE_HASH_LENGTH
 
 
 def profile_name(nodeclass: EC2NodeClass, cluster: str, region: str) -> str:
-    """Name the profile of a NodeClass's role. A changed role is another profile: nodes of the old one keep theirs."""
+    """Return the name of the profile for a NodeClass's role.
+
+    Another role has another profile, so that existing nodes keep theirs.
+    """
     identity = "\0".join((region, cluster, nodeclass.uid or nodeclass.name, _bare(nodeclass.role)))
     return f"{cluster}_{hashlib.sha256(identity.encode()).hexdigest()[:PROFILE_HASH_LENGTH]}"
 
 
 def profile_path(cluster: str, region: str) -> str:
-    """Return the path under which all profiles of a cluster are, one folder per EC2NodeClass, by its uid."""
+    """Return the IAM path of all profiles of a cluster. Each EC2NodeClass has a subpath named after its uid."""
     return f"/nodesmith/{region}/{cluster}/"
 
 
 def ensure_profile(iam: Any, nodeclass: EC2NodeClass, cluster: str, region: str) -> str:
-    """Return the name of a profile that holds the NodeClass's role, made and tagged if need be. Idempotent.
+    """Create a tagged profile that holds the NodeClass's role, if it does not exist, and return its name.
 
-    Raises Unresolved for a role that does not exist, or that we may not use.
+    Raises Unresolved if the role does not exist or nodesmith may not use it.
     """
     name, role = profile_name(nodeclass, cluster, region), _bare(nodeclass.role)
     if not role:
@@ -42,9 +45,7 @@ def ensure_profile(iam: Any, nodeclass: EC2NodeClass, cluster: str, region: str)
     except ClientError as error:
         code = error_code(error)
         if code in DENIED:
-            remedy = (
-                "let nodesmith's role make instance profiles and pass this role, or set spec.instanceProfile"
-            )
+            remedy = "let nodesmith's role create instance profiles and pass this role, or set spec.instanceProfile"
             raise Unresolved("Unauthorized", f"role {role}: {error_message(error)}: {remedy}") from error
         if code in {"NoSuchEntity", "ValidationError"}:
             remedy = "name an IAM role of this account"
@@ -52,14 +53,14 @@ def ensure_profile(iam: Any, nodeclass: EC2NodeClass, cluster: str, region: str)
                 "RoleNotFound", f"spec.role {nodeclass.role!r}: {error_message(error)}: {remedy}"
             ) from error
         if code == "LimitExceeded":
-            # Somebody beside us has just put the role in: a profile holds one.
+            # Another run has just added the role. A profile holds only one.
             return name
         raise
     return name
 
 
 def _role_in(iam: Any, name: str, nodeclass: EC2NodeClass, cluster: str, region: str) -> str:
-    """The role that the profile holds, empty when it is new."""
+    """Return the role that the profile holds. Create the profile if it does not exist; it holds no role yet."""
     try:
         profile = iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
     except ClientError as error:
@@ -87,5 +88,5 @@ def _create(iam: Any, name: str, nodeclass: EC2NodeClass, cluster: str, region: 
 
 
 def _bare(role: str) -> str:
-    """IAM takes and gives role names without their path."""
+    """Return a role name without its path, as IAM accepts and returns it."""
     return role.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""Subnets and security groups behind an EC2NodeClass's selectors."""
+"""Subnets and security groups that an EC2NodeClass's selectors select."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Filter = dict[str, Any]
 
 
 def subnets(ec2: Any, terms: Sequence[SubnetSelectorTerm]) -> tuple[Subnet, ...]:
-    """Return the subnets that any term selects, those with most free addresses first. Raises Unresolved."""
+    """Return the subnets that any term selects, ordered by free addresses, most first. Raises Unresolved."""
     queries = [*_by_id("subnet-id", terms), *(tag_filters(term.tags) for term in terms if not term.id)]
     found = {
         raw["SubnetId"]: Subnet(
@@ -35,7 +35,7 @@ def subnets(ec2: Any, terms: Sequence[SubnetSelectorTerm]) -> tuple[Subnet, ...]
 
 
 def security_groups(ec2: Any, terms: Sequence[SecurityGroupSelectorTerm]) -> tuple[SecurityGroup, ...]:
-    """Return the security groups that any term selects, by id. Raises Unresolved."""
+    """Return the security groups that any term selects, ordered by id. Raises Unresolved."""
     names = sorted({term.name for term in terms if term.name and not term.id})
     queries = [
         *_by_id("group-id", terms),
@@ -56,7 +56,7 @@ def security_groups(ec2: Any, terms: Sequence[SecurityGroupSelectorTerm]) -> tup
 
 
 def tag_filters(tags: Mapping[str, str]) -> list[Filter]:
-    """Write a term's tags as filters that must all match; `*` asks for the key alone."""
+    """Return filters for a term's tags, all of which must match. The value `*` matches any value of the key."""
     return [
         {"Name": "tag-key", "Values": [key]}
         if tags[key] == "*"
@@ -66,7 +66,7 @@ def tag_filters(tags: Mapping[str, str]) -> list[Filter]:
 
 
 def term_text(term: Any) -> str:
-    """Write a selector term for people: `id subnet-1`, `tags karpenter.sh/discovery=express`."""
+    """Return a selector term as readable text: `id subnet-1`, `tags karpenter.sh/discovery=express`."""
     fields = ("alias", "id", "name", "owner", "ssm_parameter")
     words = [
         f"{field.replace('_', ' ')} {getattr(term, field)}" for field in fields if getattr(term, field, "")
@@ -77,7 +77,7 @@ def term_text(term: Any) -> str:
 
 
 def _by_id(name: str, terms: Iterable[Any]) -> list[list[Filter]]:
-    """One query for all ids. As a filter: an id that does not exist is then no error, only not there."""
+    """Return one query for all ids. It uses a filter, with which unknown ids are not an error."""
     ids = sorted({term.id for term in terms if term.id})
     return [[{"Name": name, "Values": ids}]] if ids else []
 

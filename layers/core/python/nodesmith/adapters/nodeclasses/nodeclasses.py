@@ -1,4 +1,4 @@
-"""What an EC2NodeClass resolves to in this account, and its conditions, by Karpenter's names and reasons."""
+"""Resolution of an EC2NodeClass in this account, with conditions by Karpenter's types and reasons."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def resolve(
     now: datetime,
     dry_runs: DryRuns,
 ) -> NodeClassStatus:
-    """Resolve a NodeClass. Whatever its author wrote, the answer is a status; raises Transient for AWS's troubles."""
+    """Resolve a NodeClass to a status, which reports invalid fields as conditions. Raises Transient."""
     conditions: list[StatusCondition] = []
 
     def step(kind: str, find: Callable[[], T], said: str = "") -> T | None:
@@ -82,7 +82,7 @@ def _attempt(kind: str, find: Callable[[], T], now: datetime, said: str) -> tupl
     except Unresolved as obstacle:
         return None, _failing(kind, obstacle.reason, obstacle.message, now)
     except (ClientError, ParamValidationError) as error:
-        # AWS rejects what the NodeClass says (a malformed owner), or what our role may do: both are news to people.
+        # AWS rejects a value of the NodeClass (a malformed owner) or denies a permission. Users need to see both.
         code = error_code(error)
         return None, _failing(kind, code or "AWSError", f"{code}: {error_message(error)}", now)
 
@@ -92,7 +92,7 @@ def _failing(kind: str, reason: str, message: str, now: datetime) -> StatusCondi
 
 
 def _with_role(nodeclass: EC2NodeClass, default: str) -> tuple[EC2NodeClass, str]:
-    """Return a NodeClass that names no role with the default one, and what its status says of that."""
+    """Return the NodeClass, with the default role if it names none, and the condition's message about that."""
     if nodeclass.role or nodeclass.instance_profile or not default:
         return nodeclass, ""
     return replace(

@@ -1,4 +1,4 @@
-"""Capacity reservations behind an EC2NodeClass's selectors: On-Demand Capacity Reservations and Capacity Blocks."""
+"""Capacity reservations that an EC2NodeClass selects: On-Demand Capacity Reservations and Capacity Blocks."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from nodesmith.model.nodeclasses.status import CapacityReservation
 CAPACITY_BLOCK = "capacity-block"
 _NO_SUCH_ID = frozenset({"InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed"})
 BLOCK_ENDS_EARLY = timedelta(minutes=40)
-"""EC2 begins to end the instances of a block half an hour before its end; Karpenter drains ten minutes earlier."""
+"""EC2 starts terminating a block's instances 30 minutes before its end. Karpenter drains ten minutes earlier."""
 
 
 def capacity_reservations(
     ec2: Any, terms: Sequence[CapacityReservationSelectorTerm], now: datetime
 ) -> tuple[CapacityReservation, ...]:
-    """Return the active reservations that any term selects, by id; none is no error, for they come and go."""
+    """Return the active reservations that any term selects, ordered by id.
+
+    There may be none, which is not an error, because reservations come and go.
+    """
     selected = [*_named(ec2, terms), *_filtered(ec2, terms)]
     found = {
         raw["CapacityReservationId"]: _reservation(raw, now)
@@ -34,7 +37,7 @@ def capacity_reservations(
 
 
 def _named(ec2: Any, terms: Iterable[CapacityReservationSelectorTerm]) -> Iterator[Mapping[str, Any]]:
-    """Describe each id by itself: EC2 has no filter for ids, and one unknown id fails the whole call."""
+    """Yield the reservations named by id, one call each: EC2 has no filter for ids, and an unknown id is an error."""
     for id_ in sorted({term.id for term in terms if term.id}):
         try:
             answer = ec2.describe_capacity_reservations(CapacityReservationIds=[id_])

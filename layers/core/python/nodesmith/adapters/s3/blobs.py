@@ -1,4 +1,4 @@
-"""Blobs on S3."""
+"""Blobs in S3."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 LARGEST_OBJECT_BYTES = 64 * 2**20
-"""What nodesmith writes itself has a few MiB; more than this would not fit into a function's memory."""
+"""Objects that nodesmith writes have a few MiB. A larger object would not fit into a function's memory."""
 _WRONG = frozenset({"NoSuchBucket", "InvalidBucketName"})
 _MISSING = frozenset({"NoSuchKey", "AccessDenied"})
-"""What S3 says of an object that is not there: the second to who may read it, but not list the bucket."""
+"""Error codes for an object that does not exist. S3 returns AccessDenied to callers that may not list the bucket."""
 _NOT_MODIFIED = "304"
 _OUTDATED = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey"})
 
 
 class S3Blobs:
-    """The objects of one bucket, whose own defaults encrypt them."""
+    """The objects of one bucket. The bucket's default encryption applies."""
 
     def __init__(self, client: S3Client, bucket: str) -> None:
         self._client = client
         self._bucket = bucket
 
     def get(self, key: str) -> bytes | None:
-        """Read an object, None when there is none.
+        """Return the content of an object, or None if it does not exist.
 
-        Raises Transient, or Rejected where the bucket is missing or the object larger than anything we write.
+        Raises Transient, or Rejected if the bucket does not exist or the object exceeds `LARGEST_OBJECT_BYTES`.
         """
         try:
             return self._content(
@@ -46,7 +46,11 @@ class S3Blobs:
             raise Transient(f"reading s3://{self._bucket}/{key}: {error}") from error
 
     def read(self, key: str, known: str = NONE_THERE, largest_bytes: int = LARGEST_OBJECT_BYTES) -> Version:
-        """Read an object unless it is still the version `known`. Raises Transient, or Rejected as `get` does."""
+        """Read an object unless it is still at version `known`.
+
+        The data is None if the version has not changed or the object does not exist. Raises Transient, or Rejected if
+        the bucket does not exist or the object exceeds `largest_bytes`.
+        """
         unless: Any = {"IfNoneMatch": known} if known else {}
         try:
             answer = self._client.get_object(Bucket=self._bucket, Key=key, **unless)
@@ -62,9 +66,9 @@ class S3Blobs:
             raise Transient(f"reading s3://{self._bucket}/{key}: {error}") from error
 
     def replace(self, key: str, data: bytes, known: str) -> str:
-        """Write an object that is still the version `known`; return its new one.
+        """Write an object that is still at version `known`, and return its new version.
 
-        Raises Conflict where it is another, Transient, or Rejected where the bucket is missing.
+        Raises Conflict if it is at another version, Transient, or Rejected if the bucket does not exist.
         """
         condition: Any = {"IfMatch": known} if known else {"IfNoneMatch": "*"}
         try:
@@ -77,7 +81,7 @@ class S3Blobs:
             raise Transient(f"writing s3://{self._bucket}/{key}: {error}") from error
 
     def put(self, key: str, data: bytes) -> None:
-        """Write an object. Raises Transient, or Rejected where the bucket is missing."""
+        """Write an object. Raises Transient, or Rejected if the bucket does not exist."""
         try:
             self._client.put_object(Bucket=self._bucket, Key=key, Body=data)
         except ClientError as error:
@@ -88,14 +92,12 @@ class S3Blobs:
     def _content(self, answer: Any, key: str, largest_bytes: int) -> bytes:
         if answer["ContentLength"] > largest_bytes:
             answer["Body"].close()
-            raise Rejected(
-                f"s3://{self._bucket}/{key}: {answer['ContentLength']} bytes, refused to read them"
-            )
+            raise Rejected(f"s3://{self._bucket}/{key}: {answer['ContentLength']} bytes are too many to read")
         content: bytes = answer["Body"].read()
         return content
 
     def _failure(self, error: ClientError, key: str) -> Transient | Rejected:
-        """Everything but a wrong bucket may pass, a missing permission included: somebody will grant it."""
+        """Return Rejected for a wrong bucket, else Transient: even a missing permission may still be granted."""
         code = error_code(error)
         if code in _WRONG:
             return Rejected(f"bucket {self._bucket!r}: {code}, set BUCKET_NAME to a bucket that exists")

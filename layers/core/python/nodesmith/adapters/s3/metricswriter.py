@@ -1,7 +1,7 @@
-"""A function's metrics, added to the object by which they reach the forwarder.
+"""Writer of a function's metrics to the S3 object that the forwarder reads.
 
-Each concern has an object of its own, and of its runs few go on at once: each adds what it has to what is there, on
-the condition that nobody else has meanwhile. Processes come and go; what is in the object stays, so counters only grow.
+Each concern has its own object, and few of its runs overlap. Each run adds its metrics to the object with a write that
+is conditional on the version it read. The object outlives processes, so counters only grow.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from nodesmith.model.metrics.series import SOON
 from nodesmith.ports.blobs import NONE_THERE, VersionedBlobs
 
 TRIES = 4
-"""At one write: so often may another run of the concern have been first"""
+"""Attempts per write. Each may lose to another run of the concern."""
 LOOK_AGAIN = timedelta(minutes=2)
-"""What a gauge shows is compared with what the object held so lately: another process may have written since."""
+"""How old the last-read object may be for comparing gauges with it. Another process may have written since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class _Known:
 
 
 class MetricsWriter:
-    """Writes what `metrics` takes in to one object. `writer` names this process.
+    """Writes the values that `metrics` records to one object. `writer` identifies this process.
 
-    What could not be written waits for the next time, and so does what may wait: several runs share a write.
+    Values that could not be written, or that are not urgent, wait for a later run, so several runs share a write.
     """
 
     def __init__(
@@ -41,15 +41,18 @@ class MetricsWriter:
         self._blobs, self._key, self._metrics, self._clock, self._writer = blobs, key, metrics, clock, writer
         self._known: _Known | None = None
         self._waiting = Recorded()
-        """What the next write adds; once it was tried, exactly this, until it is known what has become of it"""
+        """Values that the next write adds. Once a write was tried, they stay fixed until its outcome is known."""
         self._is_tried = False
         self._is_left = False
-        """that a write was due and has not come to its end"""
+        """whether a write was due and has not completed"""
         self._number = 1
         self._tried_at: datetime | None = None
 
     def write(self) -> None:
-        """Write what is due. Raises Transient, or Rejected where the bucket is missing: then the next time."""
+        """Write the values that are due.
+
+        Raises Transient, or Rejected if the bucket does not exist. The values are then kept for the next call.
+        """
         now = self._clock()
         if not self._is_due(now):
             return
@@ -61,7 +64,7 @@ class MetricsWriter:
         self._waiting, self._is_tried, self._is_left = Recorded(), False, False
 
     def _is_due(self, now: datetime) -> bool:
-        """Return whether to write: what is left of a write that failed is tried again soon, but not with each run."""
+        """Return whether a write is due. A failed write is retried soon, but not with each run."""
         patience = SOON if self._is_left else self._metrics.patience
         if patience is None:
             return False
@@ -70,7 +73,7 @@ class MetricsWriter:
         return is_due
 
     def _is_news(self, now: datetime) -> bool:
-        """Leave out gauges that show what the object says already; tell whether anything is left."""
+        """Drop gauges whose values the object already has, and return whether anything is left to write."""
         known = self._known
         if known is None or (self._waiting.gauges and now - known.at >= LOOK_AGAIN):
             known = self._read(now)
@@ -83,7 +86,7 @@ class MetricsWriter:
         for _ in range(TRIES):
             known = self._known or self._read(now)
             if known.content.writers.get(self._writer, 0) >= self._number:
-                break  # the write whose answer was lost had come through
+                break  # the write whose response was lost had succeeded
             content = _with(known.content, self._waiting, self._writer, self._number)
             self._known, self._is_tried = None, True
             try:
@@ -93,7 +96,7 @@ class MetricsWriter:
             self._known = _Known(tag, content, now)
             break
         else:
-            raise Transient(f"{self._key}: others wrote it {TRIES} times meanwhile")
+            raise Transient(f"{self._key}: other writers won {TRIES} times in a row")
         self._number += 1
 
     def _read(self, now: datetime) -> _Known:
@@ -107,7 +110,7 @@ class MetricsWriter:
 
 
 def _content(data: bytes | None) -> MetricsObject:
-    """Return what an object holds; nothing where it cannot be read: its counters begin anew."""
+    """Return the content of an object. If it cannot be read, it is empty, and its counters restart."""
     if data is None:
         return MetricsObject()
     try:
@@ -117,7 +120,10 @@ def _content(data: bytes | None) -> MetricsObject:
 
 
 def _with(content: MetricsObject, news: Recorded, writer: str, number: int) -> MetricsObject:
-    """Return the content with what is new; of too many series (each NodePool has some) all but these begin anew."""
+    """Return the content with `news` added.
+
+    If that exceeds `MOST_SERIES` series (each NodePool adds some), return `news` alone, so all series restart.
+    """
     sum_ = content.recorded.copy()
     sum_.add(news)
     if sum_.size > MOST_SERIES:

@@ -1,1 +1,1 @@
-"""What Kubernetes calls API machinery: labels and selectors, quantities, times, and what is wrong with an object."""
+"""Kubernetes' API machinery: labels and selectors, quantities, times, and problems of objects."""

@@ -1,4 +1,4 @@
-"""Cron as disruption budgets write it: five fields or a macro, in UTC or by the clock of another time zone."""
+"""Cron schedules of disruption budgets: five fields or a macro, in UTC or another time zone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
     ("day of the week", 0, 6, _WEEKDAYS),
 )
 _LENGTHS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-"""of the months, in a leap year"""
+"""days of each month in a leap year"""
 _ANY = frozenset({"*", "?", "*/1", "?/1"})
 _LONGEST_STEP = 999
 _LONGEST_GAP = timedelta(days=8 * 366)
@@ -34,11 +34,11 @@ MACROS = {
 
 
 class CronError(ValueError):
-    """A text that is no schedule. The message says which field is wrong and what it may hold."""
+    """A text that is not a schedule. The message names the wrong field and what the field may contain."""
 
 
 class Cron(NamedTuple):
-    """The moments of a schedule. Where both kinds of day are restricted, either one is enough."""
+    """A parsed schedule. If both the days of the month and the weekdays are restricted, a match of either is enough."""
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -60,13 +60,13 @@ def parse_cron(text: str) -> Cron:
     )
     any_day, any_weekday = (not _ANY.isdisjoint(parts[place].split(",")) for place in (2, 4))
     if any_weekday and min(days) > max(_LENGTHS[month - 1] for month in months):
-        raise CronError(f"never comes: no month that it names has a day {min(days)}")
+        raise CronError(f"never matches: none of its months has a day {min(days)}")
     return Cron(minutes, hours, days, months, weekdays, any_day, any_weekday)
 
 
 @lru_cache(maxsize=256)
 def is_schedule(text: str) -> bool:
-    """Return whether a text can be read as a schedule."""
+    """Return whether a text is a valid schedule."""
     try:
         return bool(parse_cron(text))
     except CronError:
@@ -76,9 +76,9 @@ def is_schedule(text: str) -> bool:
 def last_hit(schedule: Cron, after: datetime, until: datetime, zone: tzinfo = UTC) -> datetime | None:
     """Return the newest moment of a schedule that is later than `after` and not later than `until`, in UTC.
 
-    The schedule goes by the clock of `zone`. What the clock shows twice when summer ends is the first of both; what it
-    leaves out when summer begins comes as much later as the clock is put forward.
-    Looks back for eight years at most: the longest that two 29ths of February are apart.
+    The schedule uses the local time of `zone`. A local time that occurs twice when daylight saving time ends means its
+    first occurrence. One that is skipped when daylight saving time begins shifts by as much as the clock is advanced.
+    The search goes back at most eight years: the longest interval between two 29ths of February.
     """
     after = max(after, until - _LONGEST_GAP)
     day, last = until.astimezone(zone).date(), after.astimezone(zone).date()

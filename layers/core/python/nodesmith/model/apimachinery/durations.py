@@ -1,4 +1,4 @@
-"""Durations as manifests write them: `720h`, `1h30m`, `Never`, and those of the kubelet, `1.5s`."""
+"""Durations in manifests: `720h`, `1h30m`, `Never`, and those of the kubelet, such as `1.5s`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNIT_SECONDS = {"h": 3600, "m": 60, "s": 1}
 _PART = re.compile(r"([0-9]+)([smh])", re.ASCII)
 NEVER = "Never"
 LONGEST_SECONDS = (2**63 - 1) // 10**9
-"""What Kubernetes can count, in nanoseconds: 292 years. More than that is that."""
+"""The longest duration that Kubernetes can represent in nanoseconds: 292 years. Longer ones are cut to it."""
 _MOST_DIGITS = 10
 _GO_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _GO_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6} | {
@@ -19,9 +19,9 @@ _MOST_GO_DIGITS = 19
 
 
 def duration_seconds(text: str | None) -> int | None:
-    """Return the length of `text`; None for `Never` and for None.
+    """Return the length of `text` in seconds; None for `Never` and for None.
 
-    Expects text that has passed its field's pattern; anything between the parts is not looked at.
+    Expects text that has passed its field's pattern. Anything between the parts is ignored.
     """
     if text is None or text == NEVER:
         return None
@@ -31,7 +31,7 @@ def duration_seconds(text: str | None) -> int | None:
 
 
 def nanoseconds(text: str) -> int:
-    """Return the length of a Go duration, rounded as Go's time.ParseDuration does; 0 for `Never`.
+    """Return the length of a Go duration in nanoseconds, rounded as in Go's time.ParseDuration; 0 for `Never`.
 
     Expects text that has passed its field's pattern.
     """
@@ -44,7 +44,7 @@ def nanoseconds(text: str) -> int:
 
 
 def _part_of(digits: str, unit: int) -> int:
-    """Return a decimal fraction of a unit: Go counts in float64, and only the digits that fit an int64."""
+    """Return a decimal fraction of a unit. Like Go, calculate in float64 and use only the digits that fit an int64."""
     number, scale = 0, 1.0
     for digit in digits:
         if number > _MOST_NANOSECONDS // 10:

@@ -1,4 +1,4 @@
-"""Mappings that can be hashed and shared."""
+"""Immutable mappings that can be hashed and shared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ V_co = TypeVar("V_co", covariant=True)
 
 
 class FrozenMap(Mapping[str, V_co]):
-    """A mapping that never changes; equal to one with the same items, hashable when its values are."""
+    """A mapping that never changes. It equals a mapping with the same items, and is hashable if its values are."""
 
     __slots__ = ("_items",)
     _items: Mapping[str, V_co]
@@ -46,7 +46,7 @@ def freeze(value: object) -> object:
 
 def thaw(value: object) -> object:
     """Return frozen data as plain dicts and lists again, ready for JSON."""
-    if type(value) in _PLAIN:  # most of what comes, and asking a Mapping's ABC is slow
+    if type(value) in _PLAIN:  # the most frequent case, and checks against the Mapping ABC are slow
         return value
     if isinstance(value, Mapping):
         return {key: thaw(item) for key, item in value.items()}

@@ -1,6 +1,6 @@
-"""Label keys that mean something to Kubernetes, Karpenter or EC2, and who may set which.
+"""Label keys with a meaning to Kubernetes, Karpenter or EC2, and the rules for setting them.
 
-Facts: the well-known and restricted keys of Karpenter v1 and its AWS provider.
+Source: the well-known and restricted keys of Karpenter v1 and its AWS provider.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ CAPACITY_TYPE = "karpenter.sh/capacity-type"
 REGISTERED = "karpenter.sh/registered"
 INITIALIZED = "karpenter.sh/initialized"
 PROVISIONER_NAME = "karpenter.sh/provisioner-name"
-"""What NODEPOOL was called; nodes of a NodePool that was a Provisioner carry both."""
+"""The former name of NODEPOOL. Nodes of a NodePool that was converted from a Provisioner carry both."""
 DO_NOT_SYNC_TAINTS = "karpenter.sh/do-not-sync-taints"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
 TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
 TERMINATION_FINALIZER = "karpenter.sh/termination"
 INSTANCE_PROFILE = "karpenter.k8s.aws/instance-profile-name"
-"""On NodeClaims, the instance profile that the instance was launched with."""
+"""On NodeClaims: the instance profile that the instance was launched with."""
 TAGGED = "karpenter.k8s.aws/tagged"
 CLUSTER_NAME_TAGGED = "compatibility.karpenter.k8s.aws/cluster-name-tagged"
-"""Both on NodeClaims, `true` once the instance carries all tags that name its NodeClaim, and its cluster."""
+"""TAGGED and CLUSTER_NAME_TAGGED are on NodeClaims, `true` once the instance has all tags of its claim and cluster."""
 NODECLASS_FINALIZER = "karpenter.k8s.aws/termination"
-"""What Karpenter holds EC2NodeClasses by; nodesmith puts it on none."""
+"""Karpenter's finalizer on EC2NodeClasses. nodesmith does not set it."""
 EXCLUDE_FROM_LOAD_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
 NODECLASS = "karpenter.k8s.aws/ec2nodeclass"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
@@ -38,14 +38,14 @@ ZONE = "topology.kubernetes.io/zone"
 ZONE_ID = "topology.k8s.aws/zone-id"
 REGION = "topology.kubernetes.io/region"
 EKS_CAPACITY_TYPE = "eks.amazonaws.com/capacityType"
-"""What managed node groups call CAPACITY_TYPE: pods that were written for them select by it."""
+"""The name of CAPACITY_TYPE in managed node groups. Pods that were written for these select by it."""
 
 SPOT = "spot"
 ON_DEMAND = "on-demand"
 RESERVED = "reserved"
 CAPACITY_TYPES = (RESERVED, SPOT, ON_DEMAND)
 EKS_CAPACITY_TYPES = {SPOT: "SPOT", ON_DEMAND: "ON_DEMAND", RESERVED: "ON_DEMAND"}
-"""Capacity type → EKS's word for it."""
+"""Capacity type → its name in EKS_CAPACITY_TYPE."""
 
 AWS_DOMAIN = "karpenter.k8s.aws"
 INSTANCE_FAMILY, INSTANCE_CPU = f"{AWS_DOMAIN}/instance-family", f"{AWS_DOMAIN}/instance-cpu"
@@ -62,12 +62,12 @@ AWS_KEYS = frozenset(
     ).split()
 )
 KWOK_KEYS = frozenset(f"karpenter.kwok.sh/instance-{name}" for name in ("cpu", "family", "memory", "size"))
-"""What types in the format of Karpenter's KWOK provider are labelled with."""
+"""Labels of instance types in the format of Karpenter's KWOK provider."""
 CORE_KEYS = frozenset({NODEPOOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD})
 WELL_KNOWN = CORE_KEYS | AWS_KEYS | KWOK_KEYS | {ZONE_ID, NODECLASS, EKS_CAPACITY_TYPE}
-"""Keys that a pod may constrain although no NodePool mentions them."""
+"""Keys that a pod may constrain even if no NodePool mentions them."""
 TYPE_KEYS = KWOK_KEYS | {REGION} | {key for key in AWS_KEYS if key.startswith(f"{AWS_DOMAIN}/instance-")}
-"""Well-known keys that a node has by its instance type or not at all."""
+"""Well-known keys that only the instance type of a node determines."""
 
 ALIASES = {
     "failure-domain.beta.kubernetes.io/zone": ZONE,
@@ -77,7 +77,7 @@ ALIASES = {
     "beta.kubernetes.io/instance-type": INSTANCE_TYPE,
     "topology.ebs.csi.aws.com/zone": ZONE,
 }
-"""Old key → the key of today; both mean the same."""
+"""Old key → current key with the same meaning."""
 
 LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 LONGEST_LABEL_VALUE = 63
@@ -87,12 +87,12 @@ _NODE_RESTRICTED_DOMAINS = ("kubernetes.io", "k8s.io", "node-restriction.kuberne
 
 
 def normalised(key: str) -> str:
-    """Return today's spelling of a label key."""
+    """Return the current spelling of a label key."""
     return ALIASES.get(key, key)
 
 
 def is_label_value(text: str) -> bool:
-    """Return whether a label can have this value. Not every API server asks that of the values in a node affinity."""
+    """Return whether a label can have this value. Not every API server checks this for values in a node affinity."""
     return len(text) <= LONGEST_LABEL_VALUE and _LABEL_VALUE.fullmatch(text) is not None
 
 
@@ -103,15 +103,15 @@ def in_domain(key: str, domain: str) -> bool:
 
 
 def restriction(key: str) -> str | None:
-    """Return why users may not constrain or set `key`, None when they may.
+    """Return the reason why users may not constrain or set `key`, None if they may.
 
-    Restricted are `kubernetes.io/hostname` and Karpenter's own domains but for their well-known keys.
+    Restricted keys are `kubernetes.io/hostname` and those in Karpenter's domains that are not well-known.
     """
     key = normalised(key)
     if key in WELL_KNOWN:
         return None
     if key == HOSTNAME:
-        return f"{HOSTNAME} is given by the node itself: leave it out"
+        return f"{HOSTNAME} is set by the node itself: leave it out"
     domain = next((d for d in _RESTRICTED_DOMAINS if in_domain(key, d)), None)
     if domain is None:
         return None
@@ -119,5 +119,5 @@ def restriction(key: str) -> str | None:
 
 
 def kubelet_may_set(key: str) -> bool:
-    """Return whether the kubelet's --node-labels may carry `key` (NodeRestriction forbids Kubernetes' own domains)."""
+    """Return whether the kubelet's --node-labels may contain `key` (NodeRestriction forbids Kubernetes' domains)."""
     return not any(in_domain(key, domain) for domain in _NODE_RESTRICTED_DOMAINS)

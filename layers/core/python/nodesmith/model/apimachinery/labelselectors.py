@@ -1,4 +1,4 @@
-"""Label selectors: which pods a constraint counts."""
+"""Label selectors, which determine the pods that a constraint counts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements, contradiction, requirement
 
 _NOTHING = Requirements.of(Requirement("", complement=True, gte=1, lte=0))
-"""No labels meet it."""
+"""No labels satisfy it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A parsed label selector. Selectors are compared by `key`, which is canonical."""
+    """A parsed label selector. `key` is a canonical form, for comparing selectors."""
 
     requirements: Requirements
     key: str
@@ -25,7 +25,7 @@ class Selector:
         return self.requirements.allow_labels(labels)
 
     def __str__(self) -> str:
-        """What it asks for, for messages: `app In [web]; tier Exists`."""
+        """Return the selector for messages: `app In [web]; tier Exists`."""
         return "; ".join(str(self.requirements[key]) for key in sorted(self.requirements)) or "any labels"
 
 
@@ -34,9 +34,10 @@ def parse_selector(
     also: Mapping[str, str] | None = None,
     unlike: Mapping[str, str] | None = None,
 ) -> Selector | None:
-    """Read a LabelSelector. None selects nothing. Raises ValueError on an unknown operator.
+    """Read a LabelSelector. Return None, which selects nothing, if `raw` is None.
 
-    `also` are labels that must match too (matchLabelKeys), `unlike` labels that must not (mismatchLabelKeys).
+    `also` are labels that must match too (matchLabelKeys), and `unlike` are labels that must not match
+    (mismatchLabelKeys). Raises ValueError for an unknown operator.
     """
     if raw is None:
         return None

@@ -1,4 +1,4 @@
-"""What is wrong with an object somebody wrote, said so that they can mend it."""
+"""Problems of user-supplied objects, reported so that their authors can fix them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One finding about one field. `fatal` ones make this object unusable, and never any other."""
+    """One problem of one field. A `fatal` problem makes its object unusable, but no other object."""
 
     object: str
     """Kind and name: `NodePool/default`."""
     field: str
     """Path in the manifest: `spec.template.spec.requirements[0].operator`."""
     found: str
-    """What is there, shortened for print."""
+    """The value of the field, shortened."""
     remedy: str
     """What would be right."""
     fatal: bool = True
@@ -28,22 +28,22 @@ class Problem:
 
 
 class Parsed(NamedTuple, Generic[T_co]):
-    """The outcome of reading a manifest: a value unless a problem is fatal, and all problems."""
+    """The outcome of reading a manifest: a value, or None if a problem is fatal, and all problems."""
 
     value: T_co | None
     problems: tuple[Problem, ...] = ()
 
     @property
     def fatal(self) -> tuple[Problem, ...]:
-        """The problems for which there is no value."""
+        """The problems that prevent a value."""
         return tuple(problem for problem in self.problems if problem.fatal)
 
 
 class ParseOnce(Generic[T_co]):
-    """Parses all manifests of a snapshot, each with `parse`; those it was given last are not parsed again.
+    """Parses all manifests of a snapshot, each with `parse`, and remembers the results of the last call.
 
-    A decision asks half a dozen times for the same, and so does the next one while nothing has changed. A snapshot
-    never changes, so the same tuple holds the same manifests.
+    A decision parses the same manifests half a dozen times, and so does the next decision while nothing has changed. A
+    snapshot never changes, so the same tuple always holds the same manifests.
     """
 
     def __init__(self, parse: Callable[[Mapping[str, object]], Parsed[T_co]]) -> None:
@@ -51,7 +51,7 @@ class ParseOnce(Generic[T_co]):
         self._last: tuple[tuple[Mapping[str, object], ...], tuple[Parsed[T_co], ...]] = (), ()
 
     def __call__(self, manifests: tuple[Mapping[str, object], ...]) -> tuple[Parsed[T_co], ...]:
-        """Return what each manifest says, in their order."""
+        """Return the parsed manifests in their order."""
         of, parsed = self._last
         if manifests is not of:
             parsed = tuple(map(self._parse, manifests))

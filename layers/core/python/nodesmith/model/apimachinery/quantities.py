@@ -1,4 +1,4 @@
-"""Quantities as Kubernetes parses them: exact, rounded up where a whole unit is asked for.
+"""Quantities as Kubernetes parses them: exact, and rounded up when converted to whole units.
 
 Grammar (apimachinery, resource.Quantity): a signed decimal number followed by a binary suffix (Ki … Ei), a decimal
 suffix (n u m k M G T P E) or a decimal exponent (e3, E-2). `1E` is an exa-unit, `1E3` an exponent.
@@ -36,7 +36,7 @@ _MAX_VALUE = 2**63 - 1  # Kubernetes caps every quantity at an int64
 
 
 class QuantityError(ValueError):
-    """Something that is no Kubernetes quantity. The message shows what was found and, as `remedy`, what to do."""
+    """A value that is not a Kubernetes quantity. The message shows the value and the `remedy`."""
 
     def __init__(self, found: str, remedy: str) -> None:
         super().__init__(f"{found} is not a quantity, {remedy}")
@@ -47,7 +47,7 @@ class QuantityError(ValueError):
 def parse_quantity(text: str) -> Fraction:
     """Return the exact value of `text` in base units (cores, bytes, counts).
 
-    Raises QuantityError, with the likely spelling where one suggests itself (`1gb` → `1G`).
+    Raises QuantityError, with a suggestion for common misspellings (`1gb` → `1G`).
     """
     match = _GRAMMAR.fullmatch(text) if len(text) <= LONGEST_QUANTITY else None
     if match is None:
@@ -57,9 +57,9 @@ def parse_quantity(text: str) -> Fraction:
 
 
 def whole_units(value: object, *, per_unit: int = 1) -> int:
-    """Return `value` (text or number, as in manifests) in whole units, rounded away from zero as Kubernetes does.
+    """Return `value` (text or number, as in manifests) in whole units, rounded away from zero as in Kubernetes.
 
-    `per_unit` is the number of wanted units in a base unit: 1000 for milli-cores. Raises QuantityError.
+    `per_unit` is the number of target units in a base unit: 1000 for milli-cores. Raises QuantityError.
     """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise QuantityError(f"a {type(value).__name__}", "write text such as '500m' or '2Gi'")
@@ -68,7 +68,7 @@ def whole_units(value: object, *, per_unit: int = 1) -> int:
     return _read(value if isinstance(value, str) else repr(value), per_unit)
 
 
-@lru_cache(maxsize=4096)  # a cluster writes the same few amounts again and again
+@lru_cache(maxsize=4096)  # the few amounts in a cluster recur again and again
 def _read(text: str, per_unit: int) -> int:
     return _rounded(parse_quantity(text) * per_unit)
 
@@ -84,7 +84,7 @@ def cpu_milli(value: object) -> int:
 
 
 def format_cpu(milli: int) -> str:
-    """Write milli-cores the canonical way: 1500 → `1500m`, 2000 → `2`."""
+    """Write milli-cores in canonical form: 1500 → `1500m`, 2000 → `2`."""
     return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
 
 

@@ -1,8 +1,8 @@
-"""The requirement algebra: which values a label may take, as sets that may be complements, with integer bounds.
+"""The requirement algebra: the values that a label may take, as sets or complements of sets, with integer bounds.
 
-In = the set; NotIn = the complement of the set; Exists = the complement of nothing; DoesNotExist = the empty set.
-Gt, Lt, Gte and Lte are complements with bounds. Semantics: Karpenter v1's pkg/scheduling, in which an intersection is
-again a requirement, so that NodePool, pod and instance type can be narrowed step by step.
+In = the set; NotIn = the complement of the set; Exists = the complement of the empty set; DoesNotExist = the empty set.
+Gt, Lt, Gte and Lte are complements with bounds. The semantics are those of Karpenter v1's pkg/scheduling, in which an
+intersection is again a requirement, so that NodePool, pod and instance type can be narrowed step by step.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Operator(StrEnum):
 class Requirement:
     """The values allowed for one label key.
 
-    `complement` turns `values` into the excluded ones; `gte`/`lte` bound integers and occur on complements only.
-    `min_values` is the number of distinct values that must stay possible (flexibility), None for no demand. `exists`
-    says of excluded values that the label must be there nevertheless (NotIn together with Exists).
+    If `complement` is True, `values` are the excluded values. `gte` and `lte` are integer bounds, and occur only on
+    complements. `min_values` is the number of distinct values that must stay possible (flexibility), None for any
+    number. `exists` is True if values are excluded but the label must be present (NotIn together with Exists).
     """
 
     key: str
@@ -49,19 +49,19 @@ class Requirement:
 
     @property
     def operator(self) -> Operator:
-        """The plain operator this amounts to (bounds read as Exists or NotIn)."""
+        """The equivalent plain operator. Bounds count as Exists or NotIn."""
         if self.complement:
             return Operator.NOT_IN if self.values else Operator.EXISTS
         return Operator.IN if self.values else Operator.DOES_NOT_EXIST
 
     @property
     def is_empty(self) -> bool:
-        """True where no value is allowed: the label must be absent."""
+        """True if no value is allowed: the label must be absent."""
         return not self.complement and not self.values
 
     @property
     def tolerates_absence(self) -> bool:
-        """True where a node without the label is acceptable (NotIn without bounds, DoesNotExist)."""
+        """True if a node without the label is acceptable (NotIn without bounds, DoesNotExist)."""
         excludes = self.complement and bool(self.values) and self.gte is None and self.lte is None
         return self.is_empty or (excludes and not self.exists)
 
@@ -78,7 +78,7 @@ class Requirement:
         return (self.gte is None or number >= self.gte) and (self.lte is None or number <= self.lte)
 
     def intersection(self, other: Requirement) -> Requirement:
-        """Return the requirement that allows exactly what both allow."""
+        """Return the requirement that allows exactly the values that both allow."""
         gte, lte = _tightest(self.gte, other.gte, max), _tightest(self.lte, other.lte, min)
         min_values = _tightest(self.min_values, other.min_values, max)
         if gte is not None and lte is not None and gte > lte:
@@ -94,7 +94,7 @@ class Requirement:
         return Requirement(self.key, allowed, min_values=min_values)
 
     def intersects(self, other: Requirement) -> bool:
-        """Return whether some value satisfies both."""
+        """Return whether any value satisfies both requirements."""
         if self.complement and other.complement:
             return not self.intersection(other).is_exhausted
         concrete, rest = (other, self) if self.complement else (self, other)
@@ -102,7 +102,7 @@ class Requirement:
 
     @property
     def is_exhausted(self) -> bool:
-        """True where no value is left that it allows: empty, or every integer within its bounds is excluded."""
+        """True if it allows no value: it is empty, or every integer within its bounds is excluded."""
         if not self.complement:
             return not self.values
         if self.gte is None or self.lte is None:
@@ -121,7 +121,7 @@ def requirement(
 ) -> Requirement:
     """Build a requirement from a manifest's key, operator and values; the key is normalised.
 
-    Raises ValueError on an unknown operator, or a bound that is not one non-negative integer.
+    Raises ValueError for an unknown operator, or for a bound that is not exactly one non-negative integer.
     """
     key, words = normalised(key), frozenset(values)
     match _operator(operator):
@@ -184,18 +184,18 @@ def _tightest(a: int | None, b: int | None, choose: Callable[[int, int], int]) -
 
 @dataclass(frozen=True, slots=True)
 class Requirements(Mapping[str, Requirement]):
-    """Requirements by key, at most one a key: two on the same key are their intersection."""
+    """Requirements by key, at most one for each key: those on the same key are intersected."""
 
     by_key: Mapping[str, Requirement]
 
     @classmethod
     def of(cls, *requirements: Requirement) -> Requirements:
-        """Collect requirements, intersecting those with equal keys."""
+        """Return a collection of requirements, with those on the same key intersected."""
         return cls({}).adding(*requirements)
 
     @classmethod
     def from_labels(cls, labels: Mapping[str, str]) -> Requirements:
-        """Read labels as requirements: each key must have its one value."""
+        """Return labels as requirements: each key must have exactly its value."""
         return cls.of(*(Requirement(normalised(k), frozenset((v,))) for k, v in labels.items()))
 
     def __getitem__(self, key: str) -> Requirement:
@@ -211,7 +211,7 @@ class Requirements(Mapping[str, Requirement]):
         return hash(frozenset(self.by_key.values()))
 
     def adding(self, *requirements: Requirement) -> Requirements:
-        """Return these requirements narrowed by more of them."""
+        """Return these requirements narrowed by further ones."""
         merged = dict(self.by_key)
         for new in requirements:
             known = merged.get(new.key)
@@ -220,7 +220,7 @@ class Requirements(Mapping[str, Requirement]):
 
     @property
     def settled(self) -> dict[str, str]:
-        """The values of the labels that these leave exactly one."""
+        """Label key → value for the keys that are left with exactly one value."""
         return {
             key: next(iter(one.values))
             for key, one in self.by_key.items()
@@ -236,7 +236,7 @@ class Requirements(Mapping[str, Requirement]):
         return self.first_refusal(labels) is None
 
     def first_refusal(self, labels: Mapping[str, str]) -> Requirement | None:
-        """Return the requirement (first by key) that a node with these labels does not satisfy, None when all hold."""
+        """Return the first requirement, by key, that a node with these labels does not satisfy, None if all hold."""
         for key in sorted(self.by_key):
             needed, value = self.by_key[key], labels.get(key)
             if not (needed.tolerates_absence if value is None else needed.allows(value)):
@@ -244,10 +244,10 @@ class Requirements(Mapping[str, Requirement]):
         return None
 
     def conflict(self, other: Requirements, *, undefined: frozenset[str] = WELL_KNOWN) -> Conflict | None:
-        """Return the first key (in order) on which `other` cannot be placed on these, None when compatible.
+        """Return the conflict of `other` with these requirements, the first by key, or None if they are compatible.
 
         A key that only `other` names must be in `undefined` (the well-known keys for new nodes, none for existing
-        ones) unless `other` accepts its absence. NotIn and DoesNotExist never clash with each other.
+        nodes) unless `other` accepts its absence. NotIn and DoesNotExist never conflict with each other.
         """
         for key in sorted(other.by_key):
             wanted, offered = other.by_key[key], self.by_key.get(key)
@@ -262,10 +262,10 @@ class Requirements(Mapping[str, Requirement]):
 
 
 def contradiction(parts: Sequence[Requirement]) -> str:
-    """Return the first key on which no node can meet all parts, empty where one can.
+    """Return the first key on which no node can satisfy all parts, empty if there is none.
 
-    An intersection without values left reads as DoesNotExist; that is right for step-by-step narrowing, but not for
-    what one object demands together: `In [a]` and `NotIn [a]` do not ask for a node without the label.
+    An intersection with no values left reads as DoesNotExist. That is right for step-by-step narrowing, but not for the
+    requirements of one object: `In [a]` and `NotIn [a]` do not ask for a node without the label.
     """
     whole = Requirements.of(*parts)
     clashing = (
@@ -278,9 +278,9 @@ def contradiction(parts: Sequence[Requirement]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Why requirements do not go together: the wanted one, what is offered for its key, and keys that would be known.
+    """Why requirements are incompatible: the wanted one, what is offered for its key, and the keys that are known.
 
-    Most are only asked for whether there are any: what it says is worked out when it is said.
+    Most callers only check whether there is a conflict, so the text is composed only when it is needed.
     """
 
     wanted: Requirement
@@ -289,11 +289,11 @@ class Conflict:
 
     def __str__(self) -> str:
         if self.offered is None and self.wanted.key == HOSTNAME:
-            return f"needs {self.wanted}, and no new node has that name"
+            return f"needs {self.wanted}, but no new node has that name"
         if self.offered is None:
             hint = did_you_mean(self.wanted.key, self.known)
             return f"label {self.wanted.key!r} does not have known values{hint}"
-        return f"needs {self.wanted}, offered is {self.offered}"
+        return f"needs {self.wanted}, but {self.offered} is offered"
 
 
 NO_REQUIREMENTS = Requirements({})

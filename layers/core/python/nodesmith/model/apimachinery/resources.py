@@ -1,6 +1,6 @@
-"""Amounts of resources: what a pod requests, what a node offers.
+"""Amounts of resources, such as the requests of a pod or the capacity of a node.
 
-Integers throughout: `cpu` in milli-cores, `memory` and `ephemeral-storage` in bytes, everything else in counts.
+All amounts are integers: `cpu` in milli-cores, `memory` and `ephemeral-storage` in bytes, everything else in counts.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _BYTES = frozenset({MEMORY, EPHEMERAL_STORAGE})
 
 @dataclass(frozen=True, slots=True)
 class Resources(Mapping[str, int]):
-    """A resource list. A resource it does not name reads as 0 through `of` and in arithmetic.
+    """A resource list. A resource that is not listed counts as 0 in `of` and in arithmetic.
 
-    Equal when all amounts are equal, a zero counting as absent; hashable, ordered by nothing.
+    Lists are equal if all amounts are equal; a zero counts as absent. They are hashable and have no order.
     """
 
     amounts: Mapping[str, int]
@@ -42,7 +42,7 @@ class Resources(Mapping[str, int]):
         return hash(frozenset(self.nonzero().items()))
 
     def of(self, name: str) -> int:
-        """Return the amount of `name`, 0 where it is not listed."""
+        """Return the amount of `name`, 0 if it is not listed."""
         return self.amounts.get(name, 0)
 
     @property
@@ -82,7 +82,7 @@ NOTHING = Resources({})
 
 
 def total(parts: Iterator[Resources] | list[Resources] | tuple[Resources, ...]) -> Resources:
-    """Sum resource lists."""
+    """Return the sum of resource lists."""
     sums: dict[str, int] = {}
     for part in parts:
         for name, amount in part.amounts.items():
@@ -101,12 +101,12 @@ def parse_resources(quantities: Mapping[str, object] | None) -> Resources:
 
 
 def format_amount(name: str, amount: int) -> str:
-    """Write an amount as Kubernetes writes it."""
+    """Write an amount in Kubernetes' format."""
     if name == CPU:
         return format_cpu(amount)
     return format_bytes(amount) if name in _BYTES or name.startswith("hugepages-") else str(amount)
 
 
 def format_resources(resources: Resources) -> dict[str, str]:
-    """Write a resource list as a manifest's, names sorted."""
+    """Write a resource list as in a manifest, with sorted names."""
     return {name: format_amount(name, resources[name]) for name in sorted(resources)}

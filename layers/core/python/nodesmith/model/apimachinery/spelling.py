@@ -1,4 +1,4 @@
-"""Words that were spelt nearly right."""
+"""Suggestions for misspelt words."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from difflib import get_close_matches
 
 _LONGEST_TYPO = 100
 _NEAR = 0.75
-"""the share of letters that agree, from which on somebody may have meant it"""
+"""the minimum similarity of a suggestion, as in difflib"""
 
 
 def meant(word: str, known: Iterable[str], most: int = 1) -> list[str]:
-    """Return those of `known` that are nearest to a word, none where none is near."""
+    """Return the words in `known` that are closest to `word`, at most `most` of them; empty if none is close."""
     if len(word) > _LONGEST_TYPO:
         return []
     alike = [each for each in sorted(known) if each.lower() == word.lower()]
@@ -19,5 +19,5 @@ def meant(word: str, known: Iterable[str], most: int = 1) -> list[str]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `, did you mean 'x'?` for the closest of `known`, or nothing."""
+    """Return `, did you mean 'x'?` for the closest word in `known`, empty if none is close."""
     return "".join(f", did you mean {each!r}?" for each in meant(word, known))

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Effect(StrEnum):
-    """What a taint does to pods that do not tolerate it."""
+    """The effect of a taint on pods that do not tolerate it."""
 
     NO_SCHEDULE = "NoSchedule"
     PREFER_NO_SCHEDULE = "PreferNoSchedule"
@@ -28,15 +28,15 @@ class Taint:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Key and effect: a node holds at most one taint of each such pair."""
+        """Key and effect. A node has at most one taint with each such pair."""
         return self.key, self.effect
 
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A toleration. Empty key with Exists tolerates all; empty effect matches every effect.
+    """A toleration. An empty key with Exists tolerates every taint; an empty effect matches every effect.
 
-    `operator` is Equal, Exists, or Gt / Lt (taint value as an integer above or below `value`).
+    `operator` is Equal, Exists, or Gt or Lt (the taint's value is an integer above or below `value`).
     """
 
     key: str = ""
@@ -45,7 +45,7 @@ class Toleration:
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Return whether the taint does not hinder a pod with this toleration."""
+        """Return whether a pod with this toleration tolerates the taint."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -61,7 +61,7 @@ class Toleration:
                 return False
 
     def covers(self, other: Toleration) -> bool:
-        """Return whether it tolerates whatever the other does, as far as that shows from how they are written."""
+        """Return whether it tolerates every taint that `other` tolerates, judged by their fields alone."""
         if self.effect not in {"", other.effect}:
             return False
         if self.operator == "Exists":
@@ -77,7 +77,7 @@ class Toleration:
 
 
 def common(some: Sequence[Toleration], others: Sequence[Toleration]) -> tuple[Toleration, ...]:
-    """Return what both tolerate."""
+    """Return the tolerations that both lists cover."""
     found = [one for one in some if any(other.covers(one) for other in others)]
     found += [other for other in others if other not in found and any(one.covers(other) for one in some)]
     return tuple(found)
@@ -97,16 +97,16 @@ _EPHEMERAL = frozenset(
 
 
 def is_ephemeral(taint: Taint) -> bool:
-    """Return whether a starting node sheds this taint by itself (Karpenter's known ephemeral taints)."""
+    """Return whether this taint goes away while a node starts (Karpenter's known ephemeral taints)."""
     return taint.identity in _EPHEMERAL or taint.key.startswith("readiness.k8s.io/")
 
 
 def first_untolerated(
     taints: Iterable[Taint], tolerations: Iterable[Toleration], *, soft: bool = False
 ) -> Taint | None:
-    """Return the first taint that no toleration covers.
+    """Return the first taint that no toleration tolerates, None if there is none.
 
-    PreferNoSchedule hinders nobody, unless `soft` ones count too.
+    PreferNoSchedule taints count only if `soft` is True.
     """
     tolerations = tuple(tolerations)
     asked = (taint for taint in taints if soft or taint.effect != Effect.PREFER_NO_SCHEDULE)

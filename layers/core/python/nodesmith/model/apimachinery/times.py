@@ -1,4 +1,4 @@
-"""Times as Kubernetes writes them: RFC 3339 in UTC, whole seconds."""
+"""Times in Kubernetes' format: RFC 3339 in UTC, whole seconds."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 
 def parse_time(text: str) -> datetime:
-    """Read an RFC 3339 time; one without a zone is UTC. Raises ValueError."""
+    """Return an RFC 3339 time in UTC. A time without a zone is taken as UTC. Raises ValueError."""
     moment = datetime.fromisoformat(text)
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def is_time(text: str) -> bool:
-    """Return whether a text is a time with its zone."""
+    """Return whether a text is a time with a zone."""
     try:
         return datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
@@ -20,5 +20,5 @@ def is_time(text: str) -> bool:
 
 
 def format_time(moment: datetime) -> str:
-    """Write a time as Kubernetes does: `2026-11-21T07:28:05Z`."""
+    """Write a time in Kubernetes' format: `2026-11-21T07:28:05Z`."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

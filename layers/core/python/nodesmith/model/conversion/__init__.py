@@ -1,7 +1,7 @@
-"""Manifests of every age → karpenter.sh/v1: one place for what comes from files and what comes from a cluster.
+"""Conversion of manifests of all API versions to karpenter.sh/v1, for objects from files and from clusters alike.
 
-`converting` takes whole sets of objects, since one of today may be made of two of yesterday. Each old kind has its
-module with the table of its fields; `labelkeys` knows old and mistaken label keys and values, `pods` what of them
-workloads use. The converter moves, and says so; whether a value is right is judged where v1 is read. Nothing raises,
-whatever JSON or YAML it is given, and an object of today that needs nothing is handed back as it is.
+`converting` takes whole sets of objects, since one current object may be made from two old ones. Each old kind has a
+module with a table of its fields. `labelkeys` has old and mistaken label keys and values, and `pods` applies them to
+workloads. The conversion moves fields and reports each move; values are validated when v1 is read. Nothing raises,
+whatever the JSON or YAML, and an object that needs no conversion is returned unchanged.
 """

@@ -1,4 +1,4 @@
-"""What became of a field: the report of a conversion, one entry a finding."""
+"""The report of a conversion: what happened to each field."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any, NamedTuple
 
 
 class Fate(StrEnum):
-    """What became of a field, from harmless to hopeless."""
+    """What happened to a field, from harmless to fatal."""
 
     MOVED = "moved"
-    """means the same today, in another place or spelling"""
+    """has the same meaning in another place or spelling"""
     ADDED = "added"
-    """was understood without saying, and has to be said today"""
+    """was implied, and must be stated today"""
     REPAIRED = "repaired"
-    """was wrong, and what was meant is beyond doubt"""
+    """was wrong, but its intended meaning is certain"""
     ALTERED = "altered"
     """carried over, but does not work exactly as it did"""
     DROPPED = "dropped"
     """has no effect"""
     REFUSED = "refused"
-    """has to be decided by whoever wrote it; the object is of no use until then"""
+    """needs a decision by the author; the object cannot be used until then"""
 
 
 QUIET = frozenset({Fate.MOVED, Fate.ADDED})
-"""Fates that change nothing for the pods."""
+"""Fates that do not affect pods."""
 
 
 class Change(NamedTuple):
-    """One finding. `number` is the place of the object in what was given, `field` a path in it."""
+    """One finding. `number` is the index of the object in the input, and `field` is a path in that object."""
 
     number: int
     object: str
@@ -41,7 +41,7 @@ class Change(NamedTuple):
 
     @property
     def is_quiet(self) -> bool:
-        """True where nobody needs to know before the nodes come."""
+        """True if the change does not affect pods and needs no attention."""
         return self.fate in QUIET
 
     def __str__(self) -> str:
@@ -49,22 +49,22 @@ class Change(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a field of an object of today comes from."""
+    """Where a field of a converted object comes from: the index of the input object, and a path in it."""
 
     number: int
     field: str
 
 
 class Converted(NamedTuple):
-    """An object of today. `number` is the given object that it comes from first, `origins` say so field by field."""
+    """A converted object. `number` is the index of the main input object; `origins` has the origin of each field."""
 
     number: int
     manifest: Mapping[str, Any]
     origins: Mapping[str, Origin] = {}
-    """By field of `manifest`; what is not named, nor inside of what is, stands where it stood."""
+    """Field of `manifest` → origin. Fields that are neither listed nor inside a listed one have not moved."""
 
     def origin(self, field: str) -> Origin | None:
-        """Return where a field was, or the nearest field that it is in; None for what was added."""
+        """Return the origin of a field, derived from the closest listed field around it; None if it was added."""
         ends = [at for at in range(len(field), 0, -1) if at == len(field) or field[at] in ".["]
         for end in ends:
             known = self.origins.get(field[:end])
@@ -74,7 +74,7 @@ class Converted(NamedTuple):
 
 
 class Conversion(NamedTuple):
-    """All objects, old ones in their form of today, in the order given; and everything worth saying."""
+    """All objects in the order of the input, with old ones converted, and all changes."""
 
     objects: tuple[Converted, ...]
     changes: tuple[Change, ...] = ()

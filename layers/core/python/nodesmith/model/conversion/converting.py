@@ -1,4 +1,4 @@
-"""Whole sets of objects → v1: what belongs together is converted together."""
+"""Convert whole sets of objects to v1, so that objects that belong together are converted together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = {
     (CORE, "NodeClaim"): "NodeClaim",
     (AWS, "EC2NodeClass"): "EC2NodeClass",
 }
-"""Group and kind → what it is called today."""
+"""Group and kind → current kind."""
 OLD_VERSIONS = frozenset(
     {f"{CORE}/v1alpha5", f"{AWS}/v1alpha1", f"{CORE}/v1beta1", f"{AWS}/v1beta1", f"{CORE}/v1", f"{AWS}/v1"}
 )
@@ -34,7 +34,7 @@ class _Drafts(NamedTuple):
 
 
 def is_converted(manifest: Mapping[str, Any]) -> bool:
-    """Return whether an object is of a kind and version that is read as one of today."""
+    """Return whether an object has a kind and version of Karpenter that can be converted."""
     group, _, _ = str(manifest.get("apiVersion")).partition("/")
     return (group, manifest.get("kind")) in KINDS and manifest.get("apiVersion") in OLD_VERSIONS
 
@@ -42,10 +42,10 @@ def is_converted(manifest: Mapping[str, Any]) -> bool:
 def convert(
     manifests: Sequence[Mapping[str, Any]], around: Surroundings = UNKNOWN, *, workloads: bool = False
 ) -> Conversion:
-    """Return every object as it is written today; with `workloads`, with today's label keys in pods as well.
+    """Return every object in its current form. With `workloads`, label keys in workloads are converted as well.
 
-    An object of a kind or version that is none of Karpenter's stays as it is, as does one that cannot be read, for
-    whoever reads v1 to refuse. Where two become one of the same kind and name, that of today holds.
+    An object whose kind or version is not Karpenter's stays as it is. So does an object that cannot be read, which the
+    v1 parser then refuses. If an old and a current object would have the same kind and name, the current one wins.
     """
     olds = [Old(number, manifest) for number, manifest in enumerate(manifests)]
     drafts = _Drafts({}, {}, {})
@@ -78,7 +78,7 @@ def _begin(old: Old, drafts: _Drafts, around: Surroundings, workloads: bool) -> 
 
 
 def _finish_provisioners(olds: Sequence[Old], drafts: _Drafts, around: Surroundings) -> None:
-    """Make the EC2NodeClasses of Provisioners once all others have their names."""
+    """Create the EC2NodeClasses of Provisioners, after all others so that their names do not collide."""
     taken = {each.name for made in drafts.classes.values() for each in made}
     for old in olds:
         if old.number in drafts.pools and old.manifest.get("kind") == "Provisioner":
@@ -90,13 +90,13 @@ def _finish_provisioners(olds: Sequence[Old], drafts: _Drafts, around: Surroundi
 
 
 def _attach(drafts: _Drafts) -> list[Draft]:
-    """Return the further EC2NodeClasses that disagreeing pools need."""
+    """Return the additional EC2NodeClasses for NodePools with different kubelet settings."""
     named = {draft.name: (draft, kubelet) for draft, kubelet in drafts.pools.values()}
     return attach_kubelets(named, [each for made in drafts.classes.values() for each in made])
 
 
 def _without_doubles(olds: Sequence[Old], drafts: _Drafts, made: Sequence[Draft]) -> Iterator[Converted]:
-    """Yield the objects in order, each followed by those made from it; an old one yields to one of today."""
+    """Yield the objects in order, each followed by those made from it, without old ones that a current one replaces."""
     today = {
         (str(old.manifest.get("kind")), old.name)
         for old in olds
@@ -111,14 +111,14 @@ def _without_doubles(olds: Sequence[Old], drafts: _Drafts, made: Sequence[Draft]
             yield Converted(old.number, old.manifest)
         for draft in found:
             if old.manifest.get("kind") != draft.kind and (draft.kind, draft.name) in today:
-                why = f"has no effect: {draft.kind}/{draft.name} is there as well, and holds"
+                why = f"has no effect: {draft.kind}/{draft.name} exists as well and takes precedence"
                 old.note(Fate.DROPPED, "metadata.name", why)
                 continue
             yield draft.converted()
 
 
 def _with_settings(around: Surroundings, olds: Sequence[Old]) -> Surroundings:
-    """Read the instance profile off the settings of an old installation, where they are among the objects."""
+    """Return `around` with the default instance profile of an old installation's settings, if these are in `olds`."""
     for old in olds:
         if (
             old.manifest.get("kind") == "ConfigMap"
@@ -132,5 +132,5 @@ def _with_settings(around: Surroundings, olds: Sequence[Old]) -> Surroundings:
 
 
 def loud(changes: Sequence[Change]) -> tuple[Change, ...]:
-    """Return what somebody should hear of before nodes come."""
+    """Return the changes that need attention."""
     return tuple(change for change in changes if not change.is_quiet)

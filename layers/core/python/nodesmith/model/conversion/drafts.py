@@ -1,4 +1,4 @@
-"""An old object as it is taken apart, and an object of today as it is put together."""
+"""The two sides of a conversion: the old object, and the draft of the new one."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def entries(value: object) -> Mapping[str, Any]:
-    """Return a map's entries with text for keys; none for what is no map."""
+    """Return a map's entries with keys as text; empty if `value` is not a map."""
     if not isinstance(value, Mapping):
         return {}
     return value if all(isinstance(key, str) for key in value) else {str(k): v for k, v in value.items()}
 
 
 def items(value: object) -> list[Any]:
-    """Return a list's items; none for what is no list."""
+    """Return a list's items; empty if `value` is not a list."""
     return value if isinstance(value, list) else []
 
 
 class Old:
-    """An object as given, and what is found while it is taken apart."""
+    """An input object, and the changes that its conversion reports."""
 
     def __init__(self, number: int, manifest: Mapping[str, Any]) -> None:
         self.number = number
@@ -40,18 +40,18 @@ class Old:
         self.changes: list[Change] = []
 
     def get(self, field: str) -> Any:
-        """Return the value of a dotted field, None where there is none."""
+        """Return the value of a dotted field, None if it is absent."""
         value: Any = self.manifest
         for step in field.split("."):
             value = entries(value).get(step)
         return value
 
     def note(self, fate: Fate, field: str, why: str) -> None:
-        """Add to the report."""
+        """Report a change."""
         self.changes.append(Change(self.number, self.object, field, fate, why))
 
     def refuse_unknown(self, inside: str, known: tuple[str, ...]) -> None:
-        """Say which fields inside of this one nobody ever knew; they have no effect."""
+        """Report the fields inside `inside` that no version ever had, and that have no effect."""
         value = self.get(inside)
         if value is not None and not isinstance(value, Mapping):
             self.note(Fate.REFUSED, inside, "must be a map")
@@ -62,10 +62,10 @@ class Old:
 
 
 class Draft:
-    """An object of today as it is put together, each field with where it comes from."""
+    """A new object under construction, with the origin of each field."""
 
     def __init__(self, old: Old, kind: str, api_version: str, name: str = "") -> None:
-        """Begin with the metadata of the old object, or with a name of its own and how often that has changed."""
+        """Start with the metadata of the old object, or with only its generation if `name` is given."""
         self.old = old
         self.kind = kind
         metadata = _metadata(old, same=old.manifest.get("kind") == kind)
@@ -76,7 +76,7 @@ class Draft:
 
     @classmethod
     def of(cls, old: Old, api_version: str) -> Draft:
-        """Begin with all of an object whose kind is that of today; maps may be changed, lists are the old one's."""
+        """Start with a copy of an object whose kind is current. Maps are copied, but lists are shared with `old`."""
         draft = cls(old, str(old.manifest.get("kind")), api_version)
         spec = {"spec": _unshared(old.manifest["spec"])} if "spec" in old.manifest else {}
         metadata = draft.body["metadata"]
@@ -91,38 +91,38 @@ class Draft:
 
     @property
     def name(self) -> str:
-        """The name that it will have."""
+        """The name of the new object."""
         return str(self.body["metadata"].get("name") or "")
 
     def get(self, field: str) -> Any:
-        """Return what is at a dotted field by now, None for nothing."""
+        """Return the current value of a dotted field, None if it is absent."""
         value: Any = self.body
         for step in field.split("."):
             value = value.get(step) if isinstance(value, Mapping) else None
         return value
 
     def put(self, target: str, value: object, field: str = "", old: Old | None = None) -> None:
-        """Set a dotted field, `field` being where it was in the old object; without one it is added."""
+        """Set a dotted field. `field` is its path in the old object, empty if it is added."""
         place, last = self._place(target)
         place[last] = value
         self.origins[target] = Origin((old or self.old).number, field)
 
     def rename(self, field: str, keys: Mapping[str, str]) -> None:
-        """Tell which keys (today's → old) of a map that was put have another name."""
+        """Record the origins of renamed keys (current → old) in a map that was put."""
         number = self.old.number
         self.origins |= {
             at(field, new): Origin(number, at(field, old)) for new, old in keys.items() if new != old
         }
 
     def take(self, field: str) -> Any:
-        """Take a dotted field out and give it, None where there is none."""
+        """Remove a dotted field and return its value, None if it is absent."""
         if self.get(field) is None:
             return None
         place, last = self._place(field)
         return place.pop(last)
 
     def _place(self, field: str) -> tuple[dict[str, Any], str]:
-        """Return the map that holds a field, made where there is none."""
+        """Return the map that contains a field, created if necessary, and the field's last name."""
         *path, last = field.split(".")
         place = self.body
         for step in path:
@@ -132,7 +132,7 @@ class Draft:
         return place, last
 
     def carry(self, field: str, target: str) -> None:
-        """Take a field over as it is, and report where it went."""
+        """Copy a field unchanged from the old object, and report its new place."""
         value = self.old.get(field)
         if value is not None:
             self.put(target, value, field)
@@ -140,26 +140,26 @@ class Draft:
                 self.old.note(Fate.MOVED, field, f"is {target} of the {self.kind}")
 
     def add(self, target: str, value: object, why: str) -> None:
-        """Say what was understood without saying."""
+        """Set a field that was implied, and report it."""
         self.put(target, value)
         self.old.note(Fate.ADDED, target, why)
 
     def refuse(self, target: str, field: str, why: str) -> None:
-        """Report why there is no `target`, or none that is of use: that it lacks is then no news."""
+        """Report why there is no usable `target`, so that readers do not report the missing field again."""
         self.origins[target] = Origin(self.old.number, field)
         self.old.note(Fate.REFUSED, field, why)
 
     def converted(self) -> Converted:
-        """Return the object; the one that was given where nothing came of it."""
+        """Return the object, or the input object if the conversion changed nothing."""
         body = self.old.manifest if self.body == self.old.manifest else self.body
         return Converted(self.old.number, body, self.origins)
 
 
 def _metadata(old: Old, *, same: bool) -> dict[str, Any]:
-    """Keep the metadata but for what kubectl wrote down of the old form.
+    """Return the metadata without kubectl's record of the old form.
 
-    For another kind, what makes it that very object is left out too: nothing may be
-    owned by an object that is not there, or written to it.
+    For another kind, the fields that identify the old object are left out too: nothing may be owned by, or written to,
+    an object that does not exist.
     """
     metadata = {n: v for n, v in old.metadata.items() if same or n not in _IDENTITY}
     annotations = entries(metadata.get("annotations"))
@@ -171,7 +171,7 @@ def _metadata(old: Old, *, same: bool) -> dict[str, Any]:
 
 
 def _unshared(value: Any) -> Any:
-    """Copy the maps that are not inside of lists."""
+    """Return a copy of all maps that are not inside lists."""
     if not isinstance(value, Mapping):
         return value
     return {key: _unshared(inner) for key, inner in value.items()}

@@ -1,4 +1,4 @@
-"""amiFamily of old → images of today: by alias where the family chose them, by terms where the user did."""
+"""Convert amiFamily to amiSelectorTerms: to an alias if the family chose the images, else the user's own terms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nodesmith.model.conversion.drafts import Draft, entries
 from nodesmith.model.schema.selectors import ALIAS_FAMILIES
 
 ALIAS_VERSION = "compatibility.karpenter.k8s.aws/v1-alias-version"
-"""Annotation of an EC2NodeClass of v1beta1: the version of the images to use."""
+"""Annotation of a v1beta1 EC2NodeClass with the version of the images to use."""
 _LAST_AL2 = (1, 32)
 _ALIASES = {family: alias for alias, family in ALIAS_FAMILIES.items()}
 _FAMILIES = (*_ALIASES, "Custom", "Ubuntu")
@@ -23,9 +23,9 @@ _SSM = "/aws/service/canonical/ubuntu/eks/22.04/VERSION/stable/current/ARCH/hvm/
 
 
 def choose_images(draft: Draft, kubernetes: str) -> None:
-    """Settle amiFamily and, where nothing is selected, the alias that stands for the family's own images.
+    """Set amiFamily and, if no images are selected, the alias of the family's own images.
 
-    `kubernetes` is the cluster's version, such as `1.31`; empty for one that is not known, taken to be new.
+    `kubernetes` is the cluster's version, such as `1.31`, empty if unknown. An unknown version is taken to be new.
     """
     family = _family(draft)
     selected = draft.get(_TERMS)
@@ -60,8 +60,8 @@ def _alias(draft: Draft, family: str | None, kubernetes: str) -> None:
         name, version = "al2023", ""
         what = "is AL2" if family else "is missing, and AL2 was the default"
         why = (
-            f"{what}: no image of it is made for Kubernetes 1.33 and later, so nodes get Amazon Linux 2023. "
-            "Check user data and whatever relies on cgroup v1 or yum"
+            f"{what}: there are no AL2 images for Kubernetes 1.33 and later, so nodes get Amazon Linux 2023. "
+            "Check user data and anything that relies on cgroup v1 or yum"
         )
         draft.old.note(Fate.ALTERED, _FAMILY, why)
     else:
@@ -78,27 +78,28 @@ def _has_al2(kubernetes: str) -> bool:
 
 
 def _ubuntu(draft: Draft, selected: Any) -> None:
-    """Ubuntu is no family today: its user data is AL2's, its root device another, its images must be selected."""
+    """Convert Ubuntu, which is no longer a family: it uses AL2's user data and its own root device.
+
+    Its images must be selected.
+    """
     draft.put(_FAMILY, "AL2", _FAMILY)
-    draft.old.note(Fate.ALTERED, _FAMILY, "is Ubuntu, which takes user data as AL2 does")
+    draft.old.note(Fate.ALTERED, _FAMILY, "is Ubuntu, which uses user data in the format of AL2")
     if draft.get("spec.blockDeviceMappings") is None:
         draft.add("spec.blockDeviceMappings", [_UBUNTU_ROOT], "was Ubuntu's root volume by default")
     if selected is None:
-        draft.refuse(_TERMS, _FAMILY, f"is Ubuntu, and nothing selects its images: add {_selector(draft)}")
+        draft.refuse(_TERMS, _FAMILY, f"is Ubuntu, but nothing selects its images: add {_selector(draft)}")
 
 
 def _selector(draft: Draft) -> str:
-    """Return how images are selected, where the object is of its age and today."""
+    """Return advice on how to select images, in the object's own version and in v1."""
     today = f"amiSelectorTerms, for instance with an ssmParameter such as {_SSM}"
     if draft.old.manifest.get("kind") == draft.kind:
         return today
-    return (
-        f"amiSelector, such as {{aws::owners: ACCOUNT, aws::name: NAME-*}}, or once it is converted {today}"
-    )
+    return f"amiSelector, such as {{aws::owners: ACCOUNT, aws::name: NAME-*}}, or after conversion {today}"
 
 
 def _family(draft: Draft) -> Any:
-    """Return the family as it is spelled."""
+    """Return the family in its correct spelling."""
     given = draft.old.get(_FAMILY)
     if not isinstance(given, str) or given in _FAMILIES:
         return given

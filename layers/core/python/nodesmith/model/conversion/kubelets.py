@@ -1,4 +1,4 @@
-"""The kubelet's settings, which NodePools had and EC2NodeClasses have: classes are split where pools disagree."""
+"""Move kubelet settings from NodePools to EC2NodeClasses, which are split if their NodePools' settings differ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REF = "spec.template.spec.nodeClassRef.name"
 
 
 class KubeletOf(NamedTuple):
-    """What a pool says of the kubelet, and where."""
+    """A NodePool's kubelet settings, and the field that contains them."""
 
     old: Old
     field: str
@@ -23,9 +23,10 @@ class KubeletOf(NamedTuple):
 
 
 def attach_kubelets(pools: Mapping[str, tuple[Draft, KubeletOf | None]], classes: list[Draft]) -> list[Draft]:
-    """Return the EC2NodeClasses with what pools say of the kubelet; further ones where pools of one class disagree.
+    """Put NodePools' kubelet settings into their EC2NodeClasses, and return the additional EC2NodeClasses this needs.
 
-    `pools` are all that there are, by name; one that says something is pointed to the class that says so today.
+    An additional EC2NodeClass is created if the settings of the NodePools that share one differ. `pools` are all
+    NodePools by name; each one with settings is pointed to the EC2NodeClass that has them.
     """
     by_name = {each.name: each for each in classes}
     made: list[Draft] = []
@@ -35,7 +36,7 @@ def attach_kubelets(pools: Mapping[str, tuple[Draft, KubeletOf | None]], classes
         if found is None:
             for _, kubelet in sharing:
                 if kubelet:
-                    why = f"belongs to EC2NodeClass {class_name!r} today, which is not there: convert both together"
+                    why = f"belongs in EC2NodeClass {class_name!r} today, which is missing: convert both together"
                     kubelet.old.note(Fate.DROPPED, kubelet.field, why)
             continue
         made += _split(found, sharing, set(by_name) | {each.name for each in made})
@@ -43,7 +44,7 @@ def attach_kubelets(pools: Mapping[str, tuple[Draft, KubeletOf | None]], classes
 
 
 def _split(nodeclass: Draft, sharing: list[tuple[Draft, KubeletOf | None]], taken: set[str]) -> list[Draft]:
-    """Let the class itself have what the first pool says where all say the same, else one class for each saying."""
+    """Put the settings into the EC2NodeClass itself if all NodePools agree, else into a copy for each variant."""
     variants = [(draft, kubelet, _settings(kubelet)) for draft, kubelet in sharing]
     agreed = (
         all(settings == variants[0][2] for _, _, settings in variants)
@@ -66,14 +67,14 @@ def _split(nodeclass: Draft, sharing: list[tuple[Draft, KubeletOf | None]], take
 
 
 def _settings(kubelet: KubeletOf | None) -> Any:
-    """Return the settings without the container runtime; the same object where it is not in them."""
+    """Return the settings without the container runtime; the same object if it is not set."""
     if kubelet is None or not isinstance(kubelet.value, Mapping):
         return kubelet.value if kubelet else None
     given = entries(kubelet.value)
     known = tuple(KUBELET.fields)
     for name in given:
         if name == _RUNTIME:
-            why = "has no effect: containerd is the only runtime there is"
+            why = "has no effect: the container runtime is always containerd"
             kubelet.old.note(Fate.DROPPED, f"{kubelet.field}.{name}", why)
         elif name not in known and (hint := did_you_mean(name, known)):
             kubelet.old.note(

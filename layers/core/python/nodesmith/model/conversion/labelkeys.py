@@ -1,6 +1,6 @@
-"""Label keys and values of old, and those that people write by mistake: what each is read as today.
+"""Old and mistaken label keys and values, and what each is read as.
 
-Facts: the keys of Karpenter 0.4 to 0.37, of EKS managed node groups and EKS Auto Mode, and of what blog posts show.
+Sources: the keys of Karpenter 0.4 to 0.37, of EKS managed node groups and EKS Auto Mode, and of blog posts.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ MISTAKEN: Mapping[str, str] = {
     "node.k8s.aws/capacity-type": CAPACITY_TYPE,
     "eks.amazonaws.com/capacityType": CAPACITY_TYPE,
 }
-"""Keys that no node of Karpenter's has, and what was meant."""
+"""Key that no node of Karpenter has → the intended key."""
 RENAMED: Mapping[str, str] = {**ALIASES, PROVISIONER_NAME: NODEPOOL}
-"""Keys that were right once."""
+"""Key that was once right → its current name."""
 WITHOUT_EQUIVALENT: Mapping[str, str] = {
-    f"{AWS_DOMAIN}/instance-pods": "how many pods a node takes is no label of it; maxPods bounds it",
+    f"{AWS_DOMAIN}/instance-pods": "the number of pods of a node has no label; maxPods limits it",
     f"{AWS_DOMAIN}/instance-ami-id": "images are chosen by the EC2NodeClass, in amiSelectorTerms",
     f"{AWS_DOMAIN}/instance-accelerator-memory": "accelerators are chosen by their name or count",
 }
@@ -57,21 +57,21 @@ _VALUES: Mapping[str, Mapping[str, str]] = {
     ARCH: {"x86-64": "amd64", "amd64": "amd64", "x64": "amd64", "aarch64": "arm64", "arm64": "arm64"},
     OS: {"linux": "linux", "windows": "windows"},
 }
-"""Every value that such a key has today, by every spelling that has been seen, in lower case with dashes."""
+"""Key → known spelling of a value, in lower case with dashes → current value."""
 
 
 class Reading(NamedTuple):
-    """What a key and its values are read as; `why` is empty where they are right, or unknown and left as they are."""
+    """What a key and its values are read as. `why` is empty if they are right, or unknown and left unchanged."""
 
     key: str
     values: tuple[str, ...]
     why: str = ""
     renamed: bool = False
-    """True where all that is amiss is a key that was right once."""
+    """True if the only change is from a key that was once right."""
 
 
 def read_label(key: str, values: tuple[str, ...]) -> Reading:
-    """Read a label key with the values that it is to have or not to have."""
+    """Read a label key with the values that it must or must not have."""
     known = MISTAKEN.get(key) or RENAMED.get(key, key)
     wanted = tuple(_value(known, value) for value in values)
     if known in _COUNTS and values and all(map(_is_category, values)):
@@ -91,13 +91,15 @@ def _value(key: str, value: str) -> str:
 
 
 def _is_category(value: str) -> bool:
-    """Tell a category (c, hpc) from a number, a family, which has one in it, and a size, which is longer."""
+    """Return whether a value is a category (c, hpc), and not a number, a family (with a digit) or a size (longer)."""
     return _CATEGORIES.fullmatch(value) is not None
 
 
 def unknown_key(key: str) -> str:
-    """Return what to do instead of a key of AWS's domains that no node has; empty for all other keys."""
+    """Return advice for a key in AWS's domains that no node has, empty for all other keys."""
     hint = WITHOUT_EQUIVALENT.get(key, "")
     if key.startswith(_AUTO_MODE) and key not in MISTAKEN:
-        hint = f"EKS Auto Mode has it, and nothing here is like it{did_you_mean(key, frozenset(MISTAKEN))}"
+        hint = (
+            f"it belongs to EKS Auto Mode and has no equivalent here{did_you_mean(key, frozenset(MISTAKEN))}"
+        )
     return f"no node has this label: {hint}" if hint and key not in AWS_KEYS else ""

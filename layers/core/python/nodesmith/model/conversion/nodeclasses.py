@@ -1,4 +1,4 @@
-"""EC2NodeClass of karpenter.k8s.aws/v1beta1, or of v1 with what is of v1beta1 in it → v1."""
+"""Convert an EC2NodeClass of karpenter.k8s.aws/v1beta1, or of v1 with v1beta1 fields, to v1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TERMS = "spec.amiSelectorTerms"
 
 
 def nodeclass(old: Old, kubernetes: str) -> Draft:
-    """Convert an EC2NodeClass. `kubernetes` is the cluster's version, empty where nobody knows."""
+    """Convert an EC2NodeClass. `kubernetes` is the cluster's version, empty if unknown."""
     draft = Draft.of(old, EC2_NODE_CLASS[1])
     is_old = old.manifest.get("apiVersion") not in {EC2_NODE_CLASS[1], None}
     family = draft.get("spec.amiFamily")

@@ -1,7 +1,7 @@
-"""NodePool and NodeClaim of karpenter.sh/v1beta1, or of v1 with what is of v1beta1 in them → v1.
+"""Convert NodePools and NodeClaims of karpenter.sh/v1beta1, or of v1 with v1beta1 fields, to v1.
 
-A cluster keeps both versions of a kind in one object, so they are told apart by what is in it: a field that only
-v1beta1 knew is carried over wherever it is found.
+A cluster stores both versions of a kind as one object, so the content distinguishes them: a field that only v1beta1 had
+is converted wherever it is found.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TODAYS_KIND = {"AWSNodeTemplate": "EC2NodeClass"}
 
 
 def nodepool(old: Old) -> tuple[Draft, KubeletOf | None]:
-    """Convert a NodePool; what it says of the kubelet is the EC2NodeClass's today."""
+    """Convert a NodePool. Return its kubelet settings separately, since they now belong in the EC2NodeClass."""
     draft = Draft.of(old, API_VERSION)
     _requirements(draft, f"{_TEMPLATE}.requirements")
     if draft.get(_LABELS) is not None:
@@ -41,12 +41,12 @@ def nodepool(old: Old) -> tuple[Draft, KubeletOf | None]:
 
 
 def nodeclaim(old: Old) -> Draft:
-    """Convert a NodeClaim, which somebody made who had no NodePool."""
+    """Convert a NodeClaim that a user created without a NodePool."""
     draft = Draft.of(old, API_VERSION)
     _requirements(draft, "spec.requirements")
     _nodeclass_ref(draft, "spec.nodeClassRef")
     if draft.take("spec.kubelet") is not None:
-        why = "has no effect: the EC2NodeClass says how the kubelet runs"
+        why = "has no effect: the EC2NodeClass has the kubelet settings"
         old.note(Fate.DROPPED, "spec.kubelet", why)
     return draft
 
@@ -59,7 +59,7 @@ def _requirements(draft: Draft, field: str) -> None:
 
 
 def _nodeclass_ref(draft: Draft, field: str) -> None:
-    """Name the group, which is what stood before the version; kinds were optional and of AWS."""
+    """Set the group, which was part of the apiVersion, and the kind, which was optional and defaulted to AWS's."""
     given = draft.get(field)
     if not isinstance(given, Mapping):
         return
@@ -74,7 +74,7 @@ def _nodeclass_ref(draft: Draft, field: str) -> None:
         return
     for name, value in (("group", EC2_NODE_CLASS[1].partition("/")[0]), ("kind", EC2_NODE_CLASS[0])):
         if draft.get(f"{field}.{name}") is None:
-            draft.add(f"{field}.{name}", value, f"was {value} where it was not given")
+            draft.add(f"{field}.{name}", value, f"was {value} by default")
 
 
 def _limits(draft: Draft) -> None:
@@ -87,12 +87,12 @@ def _limits(draft: Draft) -> None:
 
 
 def _expire(draft: Draft) -> None:
-    """Carry disruption.expireAfter over; the field of today holds where somebody has set it."""
+    """Move disruption.expireAfter, unless its current field has been set as well, which then takes precedence."""
     target, age = f"{_TEMPLATE}.expireAfter", draft.take(_OLD_EXPIRY)
     if age is None:
         return
     if draft.get(target) not in (None, EXPIRE_AFTER.default, age):
-        why = f"has no effect: {target} is given as well, and holds"
+        why = f"has no effect: {target} is set as well and takes precedence"
         draft.old.note(Fate.DROPPED, _OLD_EXPIRY, why)
         return
     draft.put(target, age, _OLD_EXPIRY)
@@ -108,13 +108,16 @@ def _consolidate(draft: Draft) -> None:
         draft.old.note(*_old_policy(draft.old.manifest))
     has_no_time = isinstance(draft.get("spec.disruption"), Mapping) and draft.get(_AFTER) is None
     if is_old and has_no_time and draft.get(_POLICY) in (None, _UNDERUTILIZED):
-        draft.add(_AFTER, "0s", "was at once, and has to be said today")
+        draft.add(_AFTER, "0s", "was 0s by default, and must be set today")
 
 
 def _old_policy(manifest: Mapping[str, Any]) -> tuple[Fate, str, str]:
-    """An object of a cluster is shown as v1 whichever version it was written in; a file says which it means."""
+    """Return the change for WhenUnderutilized.
+
+    A cluster shows an object as v1 whatever version it was written in, whereas a file states its version.
+    """
     is_of_a_cluster = "uid" in entries(manifest.get("metadata"))
     if manifest.get("apiVersion") != API_VERSION or is_of_a_cluster:
         return Fate.MOVED, _POLICY, f"is {_UNDERUTILIZED} today"
-    why = f"is WhenUnderutilized, which v1 does not know and Karpenter refuses there: write {_UNDERUTILIZED}"
+    why = f"is WhenUnderutilized, which v1 does not have and Karpenter refuses: write {_UNDERUTILIZED}"
     return Fate.REPAIRED, _POLICY, why

@@ -1,4 +1,4 @@
-"""AWSNodeTemplate of karpenter.k8s.aws/v1alpha1, and the same inside of a Provisioner → EC2NodeClass."""
+"""Convert an AWSNodeTemplate of karpenter.k8s.aws/v1alpha1, or a Provisioner's `provider`, to an EC2NodeClass."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CARRIED = (
     "detailedMonitoring",
     "metadataOptions",
 )
-"""Fields that are called the same today."""
+"""Fields whose names have not changed."""
 FIELDS = (*CARRIED, "subnetSelector", "securityGroupSelector", "amiSelector", "amiFamily", "launchTemplate")
 _INLINE = ("apiVersion", "kind", "launchTemplateName")
 _DISCOVERY = "karpenter.sh/discovery"
@@ -29,16 +29,16 @@ _NODE_ROLES = "nodeRoles in cdk.json"
 
 
 class Surroundings(NamedTuple):
-    """What old objects left to the installation; empty where nobody knows."""
+    """Settings of the installation that old objects relied on; empty if unknown."""
 
     kubernetes: str = ""
     """The cluster's version, such as 1.31."""
     role: str = ""
-    """Of nodes whose object names none, nor an instance profile."""
+    """The role of nodes whose object names neither a role nor an instance profile."""
     instance_profile: str = ""
-    """The same; it is what installations had, and goes first."""
+    """The instance profile of such nodes, as old installations configured it. It takes precedence over `role`."""
     for_files: bool = False
-    """Whether the result is written as files: those must name a role, what functions read need not."""
+    """Whether the result is written to files, which must name a role. Objects that functions read need not."""
 
 
 UNKNOWN = Surroundings()
@@ -53,7 +53,7 @@ def nodeclass_of_template(old: Old, around: Surroundings) -> Draft:
 
 
 def nodeclass_of_provider(provisioner: Old, name: str, around: Surroundings) -> Draft:
-    """Convert what a Provisioner says of AWS in itself."""
+    """Convert the `provider` of a Provisioner."""
     inner = entries(provisioner.spec.get("provider"))
     old = Old(provisioner.number, {**provisioner.manifest, "spec": inner})
     draft = Draft(old, *EC2_NODE_CLASS, name)
@@ -75,7 +75,7 @@ def _inside(field: str) -> str:
 def _fill(draft: Draft, around: Surroundings) -> None:
     for name, what in (("subnetSelector", "subnets"), ("securityGroupSelector", "security groups")):
         if draft.old.spec.get(name) is None:
-            why = f"is missing: it says which {what} nodes get, by their tags or ids"
+            why = f"is missing: it selects the {what} of nodes by their tags or IDs"
             draft.refuse(f"spec.{name}Terms", f"spec.{name}", why)
         carry_selector(draft, f"spec.{name}", f"spec.{name}Terms")
     carry_images(draft)
@@ -86,22 +86,22 @@ def _fill(draft: Draft, around: Surroundings) -> None:
     _choose_role(draft, around)
     for name in ("launchTemplate", "launchTemplateName"):
         if draft.old.spec.get(name) is not None:
-            why = "has no equivalent: launch templates are made from the other fields, so say there what it says"
+            why = "has no equivalent: launch templates are created from the other fields, so move its settings there"
             draft.old.note(Fate.REFUSED, f"spec.{name}", why)
 
 
 def keep_hop_limit(draft: Draft) -> None:
-    """Let containers reach the metadata service where they could: the default was 2 hops and is 1."""
+    """Keep the metadata service reachable for containers: the default was 2 hops and is now 1."""
     if draft.get("spec.metadataOptions") is None:
         draft.add(
-            "spec.metadataOptions", {"httpPutResponseHopLimit": 2}, "was 2 hops by default, which is 1 today"
+            "spec.metadataOptions", {"httpPutResponseHopLimit": 2}, "was 2 hops by default, and is 1 today"
         )
 
 
 def _choose_role(draft: Draft, around: Surroundings) -> None:
-    """Settle the nodes' role where nothing names one: as told, else the cluster's first node role.
+    """Set the nodes' role if the object names none: the one in `around`, else the cluster's first node role.
 
-    A file must name it, so there it is the role of Karpenter's getting-started guide.
+    A file must name a role, so there it is the role of Karpenter's getting-started guide.
     """
     if draft.get("spec.instanceProfile") is not None:
         return
@@ -119,12 +119,10 @@ def _choose_role(draft: Draft, around: Surroundings) -> None:
         )
     elif role := _guide_role(draft.get("spec.subnetSelectorTerms")):
         draft.put("spec.role", role)
-        taken = f"{why}: taken to be the role {role}, as Karpenter's guide names it. Check that it exists"
+        taken = f"{why}: assumed to be the role {role}, as in Karpenter's guide. Check that it exists"
         draft.old.note(Fate.ALTERED, field, taken)
     else:
-        remedy = (
-            "name it here, or a role with --role. Applied as it is, it gets the cluster's first node role"
-        )
+        remedy = "set it here, or set a role with --role. If applied as it is, nodes get the cluster's first node role"
         draft.old.note(Fate.REFUSED, field, f"{why}: {remedy}")
 
 

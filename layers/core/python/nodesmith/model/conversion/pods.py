@@ -1,4 +1,4 @@
-"""Workloads with the keys of today: selectors, affinity, spreads and annotations of pods."""
+"""Convert label keys in workloads: in selectors, affinity, spreads and annotations of pods."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ANNOTATIONS = {DO_NOT_EVICT: DO_NOT_DISRUPT, DO_NOT_CONSOLIDATE: DO_NOT_DISRUPT
 
 
 def workload(old: Old) -> Draft:
-    """Convert what makes pods, a pod, or a node."""
+    """Convert a workload, a pod or a node."""
     draft = Draft.of(old, str(old.manifest.get("apiVersion")))
     kind = str(old.manifest.get("kind"))
     if kind == "Node":
@@ -91,7 +91,7 @@ def _node_selector(draft: Draft, field: str) -> None:
 
 
 def _read(old: Old, key: str, values: tuple[str, ...], field: str) -> tuple[str, tuple[str, ...]]:
-    """Return today's key and values, of those keys that no node has today."""
+    """Return the current key and values if no node has the given key, else both unchanged."""
     if hint := unknown_key(key):
         old.note(Fate.REFUSED, field, hint)
     if key not in MISTAKEN and key not in RENAMED:
@@ -110,7 +110,7 @@ def _term_lists(draft: Draft, field: str) -> Iterator[tuple[str, list[Any]]]:
 
 
 def _term(old: Old, term: Any, field: str) -> Any:
-    """Convert a term, or one with a weight around it."""
+    """Convert a term, weighted or not."""
     if isinstance(entries(term).get("preference"), Mapping):
         inner = _term(old, term["preference"], f"{field}.preference")
         return term if inner is term["preference"] else {**term, "preference": inner}
@@ -132,7 +132,7 @@ def _expression(old: Old, given: Any, field: str) -> Any:
 
 
 def _toleration(old: Old, given: Any, field: str) -> Any:
-    """Convert a toleration of the taint by which Karpenter kept pods off a node that is to go."""
+    """Convert a toleration of the taint with which Karpenter kept pods off a node that must end."""
     if entries(given).get("key") != _DISRUPTING:
         return given
     old.note(Fate.MOVED, field, f"{_DISRUPTING} is {DISRUPTED.key} today, without a value")
@@ -141,7 +141,7 @@ def _toleration(old: Old, given: Any, field: str) -> Any:
 
 
 def _topology(old: Old, given: Any, field: str) -> Any:
-    """Convert the topology key of a spread or an affinity term, or of one with a weight around it."""
+    """Convert the topology key of a spread or an affinity term, weighted or not."""
     if isinstance(entries(given).get("podAffinityTerm"), Mapping):
         inner = _topology(old, given["podAffinityTerm"], f"{field}.podAffinityTerm")
         return given if inner is given["podAffinityTerm"] else {**given, "podAffinityTerm": inner}

@@ -1,4 +1,4 @@
-"""Provisioner of karpenter.sh/v1alpha5 → NodePool, and an EC2NodeClass where it says itself how nodes are built."""
+"""Convert a Provisioner of karpenter.sh/v1alpha5 to a NodePool, and its `provider`, if any, to an EC2NodeClass."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ CARRIED: Mapping[str, str] = {
     "spec.limits.resources": "spec.limits",
     "spec.weight": "spec.weight",
 }
-"""Field → where it is in a NodePool."""
+"""Field → its path in a NodePool."""
 FIELDS = (
     "annotations labels taints startupTaints requirements kubeletConfiguration provider providerRef "
     "ttlSecondsAfterEmpty ttlSecondsUntilExpired limits weight consolidation"
 ).split()
 _AFTER_EMPTY, _UNTIL_EXPIRED = "spec.ttlSecondsAfterEmpty", "spec.ttlSecondsUntilExpired"
-WITHOUT_BUDGETS = "expiration waits for no budgets today, set terminationGracePeriod to bound drains"
-"""What has changed about expiration since."""
+WITHOUT_BUDGETS = "expiration no longer waits for budgets; set terminationGracePeriod to limit drains"
+"""What has changed about expiration since v1beta1."""
 _BUDGETS = "10 % of the nodes at a time, which v1 has as its default budget"
 
 
 def nodepool_of(old: Old) -> Draft:
-    """Convert all but the AWS side of a Provisioner."""
+    """Convert a Provisioner except for its AWS settings."""
     draft = Draft(old, *NODE_POOL)
     annotations = entries(draft.body["metadata"].get("annotations"))
     draft.body["metadata"]["annotations"] = {**annotations, PROVISIONER: old.name}
@@ -62,12 +62,18 @@ def nodepool_of(old: Old) -> Draft:
 
 
 def aws_side(draft: Draft, name: str, around: Surroundings) -> Draft | None:
-    """Point a converted Provisioner to its EC2NodeClass; give that, called `name`, where the Provisioner holds it."""
+    """Set the nodeClassRef of a converted Provisioner.
+
+    Return the EC2NodeClass called `name` that is made from the Provisioner's `provider`, None if it has a reference or
+    neither.
+    """
     old, ref = draft.old, f"{_TEMPLATE}.nodeClassRef"
     referred, provider = entries(old.spec.get("providerRef")), old.spec.get("provider")
     old.refuse_unknown("spec.providerRef", ("apiVersion", "kind", "name"))
     if referred and provider is not None:
-        old.note(Fate.REFUSED, "spec.provider", "stands beside providerRef: leave out one of the two")
+        old.note(
+            Fate.REFUSED, "spec.provider", "cannot be combined with providerRef: leave out one of the two"
+        )
     if referred:
         draft.put(ref, _ref(referred.get("name")), "spec.providerRef")
         old.note(Fate.MOVED, "spec.providerRef", "is nodeClassRef of the template")
@@ -78,7 +84,7 @@ def aws_side(draft: Draft, name: str, around: Surroundings) -> Draft | None:
         )
         return None
     draft.put(ref, _ref(name), "spec.provider")
-    old.note(Fate.MOVED, "spec.provider", f"is EC2NodeClass/{name}, made from it")
+    old.note(Fate.MOVED, "spec.provider", f"is EC2NodeClass/{name}, created from it")
     return nodeclass_of_provider(old, name, around)
 
 
@@ -89,7 +95,7 @@ def _ref(name: object) -> dict[str, object]:
 
 
 def kubelet_of(old: Old) -> KubeletOf | None:
-    """Return what a Provisioner says of the kubelet, by either of its names."""
+    """Return the kubelet settings of a Provisioner, from either of the field's two names."""
     for name in ("kubeletConfiguration", "kubelet"):
         value = old.spec.get(name)
         if value is not None:
@@ -98,7 +104,7 @@ def kubelet_of(old: Old) -> KubeletOf | None:
 
 
 def _limits(draft: Draft) -> None:
-    """Take limits that were not put under `resources`, which nobody can have meant otherwise."""
+    """Convert limits that are not under `resources`, whose intended meaning is certain."""
     limits = entries(draft.old.get("spec.limits"))
     others = {name: amount for name, amount in limits.items() if name != "resources"}
     if others and "resources" not in limits:
@@ -111,7 +117,7 @@ def _limits(draft: Draft) -> None:
 def _expire(draft: Draft) -> None:
     target, age = f"{_TEMPLATE}.expireAfter", _seconds(draft.old, _UNTIL_EXPIRED)
     if age is None:
-        draft.add(target, NEVER, "was no limit by default, which is 720h today")
+        draft.add(target, NEVER, "was unlimited by default, and is 720h today")
         return
     draft.put(target, age, _UNTIL_EXPIRED)
     why = f"is {target}; {WITHOUT_BUDGETS}"
@@ -122,13 +128,15 @@ def _consolidate(draft: Draft) -> None:
     old, empty_for = draft.old, _seconds(draft.old, _AFTER_EMPTY)
     old.refuse_unknown("spec.consolidation", ("enabled",))
     enabled = entries(old.spec.get("consolidation")).get("enabled")
-    policy, field, why = "WhenEmpty", "", "was not given, so nodes were never taken away"
+    policy, field, why = "WhenEmpty", "", "was not set, so nodes were never removed"
     after: object = NEVER
     if enabled is True:
         policy, after, field = "WhenEmptyOrUnderutilized", "0s", "spec.consolidation"
         why = f"is consolidationPolicy {policy} with consolidateAfter 0s, {_BUDGETS}"
         if empty_for is not None:
-            old.note(Fate.REFUSED, _AFTER_EMPTY, "stands beside consolidation: leave out one of the two")
+            old.note(
+                Fate.REFUSED, _AFTER_EMPTY, "cannot be combined with consolidation: leave out one of the two"
+            )
     elif empty_for is not None:
         after, field = empty_for, _AFTER_EMPTY
         why = f"is consolidationPolicy WhenEmpty with consolidateAfter {after}, {_BUDGETS}"
@@ -141,7 +149,7 @@ def _consolidate(draft: Draft) -> None:
 
 
 def _seconds(old: Old, field: str) -> object:
-    """Return seconds as a duration, as a number in quotes too; what is none is refused."""
+    """Return seconds as a duration, even if the number is in quotes; None if unset. Any other value is refused."""
     given = old.get(field)
     if isinstance(given, str) and given.isdecimal() and given.isascii():
         old.note(Fate.REPAIRED, field, f"is text, and is read as the number {given}")

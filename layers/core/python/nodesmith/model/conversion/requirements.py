@@ -1,4 +1,4 @@
-"""Requirements of a NodePool or NodeClaim with today's keys and values, and the defaults that Provisioners had."""
+"""Convert the requirements of a NodePool or NodeClaim to current keys and values, and add a Provisioner's defaults."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _BOUNDS = frozenset({"Gt", "Lt", "Gte", "Lte"})
 
 
 def repaired_requirements(old: Old, given: Any, field: str, *, rename: bool) -> Any:
-    """Return requirements as they are read today; the same list where nothing is amiss.
+    """Return requirements with current keys and values, or the same list if they are already right.
 
-    `rename` says whether keys that were right once, and are still understood, are to be written in today's way.
+    `rename` is True to replace old keys that are still understood, too.
     """
     if not isinstance(given, list):
         return given
@@ -49,7 +49,7 @@ def _repaired(old: Old, item: Any, field: str, rename: bool) -> Any:
 
 
 def repaired_labels(old: Old, given: Any, field: str) -> Any:
-    """Return the labels of nodes with today's keys and values; the same map where nothing is amiss."""
+    """Return node labels with current keys and values, or the same map if they are already right."""
     new: dict[Any, Any] = {}
     for key, value in entries(given).items():
         reading = read_label(key, (value,)) if isinstance(value, str) and _may_mean(key) else None
@@ -66,7 +66,7 @@ def _may_mean(key: str) -> bool:
 
 
 def add_provisioner_defaults(draft: Draft) -> None:
-    """Say what a Provisioner's requirements were given where they did not speak of it."""
+    """Add the requirements that a Provisioner had by default for keys that it did not constrain."""
     given = draft.get("spec.template.spec.requirements")
     if given is not None and not isinstance(given, list):
         return
@@ -83,7 +83,7 @@ def add_provisioner_defaults(draft: Draft) -> None:
         draft.old.note(
             Fate.ADDED,
             "spec.requirements",
-            f"says nothing of {each['key']}: {each['operator']} {', '.join(each['values'])} was the default",
+            f"does not constrain {each['key']}: {each['operator']} {', '.join(each['values'])} was the default",
         )
     if defaults or given is None:
         field = "spec.requirements" if given is not None else ""

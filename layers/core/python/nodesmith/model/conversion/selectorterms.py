@@ -1,4 +1,4 @@
-"""Selectors of v1alpha1, one map of tags → terms of v1: the values of a key were alternatives, the keys were not."""
+"""Convert v1alpha1 selectors, one map of tags, to v1 terms. Values of a key were alternatives, but keys were not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_TERMS = 30
 
 
 def carry_selector(draft: Draft, field: str, target: str) -> None:
-    """Put the terms that a selector amounts to; what is no map of text stays what it is, for the reader to refuse."""
+    """Set the terms that a selector is equivalent to. A selector that is not a map of text is kept and refused."""
     given = draft.old.get(field)
     if given is None:
         return
@@ -33,7 +33,7 @@ def carry_selector(draft: Draft, field: str, target: str) -> None:
 
 
 def _of_text(draft: Draft, given: object, field: str) -> Mapping[str, str] | None:
-    """Return a selector with alternatives behind commas, those of a list too; None where it is of anything but text."""
+    """Return a selector with comma-separated alternatives, also for lists; None if it is not a map of text."""
     found: dict[str, str] = {}
     for key, value in entries(given).items():
         if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
@@ -80,16 +80,16 @@ def _by_id(
     if tags or len(special) > 1:
         others = ", ".join((*(name for name in special if name != "id"), *tags))
         draft.old.note(
-            Fate.REFUSED, field, f"has ids together with {others}: ids stand alone, drop the others"
+            Fate.REFUSED, field, f"combines ids with {others}: ids must be alone, so remove the others"
         )
     return [{"id": each} for each in dict.fromkeys(special["id"])]
 
 
 def carry_images(draft: Draft) -> None:
-    """Put the terms of an amiSelector; names without an owner mean images of this account and Amazon's, as today."""
+    """Set the terms of an amiSelector. A name without an owner selects images of this account and Amazon, as in v1."""
     field, target = "spec.amiSelector", "spec.amiSelectorTerms"
     carry_selector(draft, field, target)
     for key in entries(draft.old.get(field)):
         if key in WELL_KNOWN:
-            why = "was a requirement of the image as well, and is only a tag of it today"
+            why = "was also a requirement of the image, and is only a tag today"
             draft.old.note(Fate.ALTERED, f"{field}[{key}]", why)

@@ -1,1 +1,1 @@
-"""What EC2 sells, launches and says: the catalogue, instance types, launches, notices."""
+"""EC2's side of the model: the catalogue, instance types, launches and notices."""

@@ -1,11 +1,11 @@
-"""How many volumes a node can attach, as a resource: a pod asks for its volumes, a node offers its places for them.
+"""The number of volumes that a node can attach, as a resource: pods request their volumes, and nodes offer attachments.
 
-Of Amazon EBS it is known of each type. AWS's other drivers (EFS, FSx, S3) state no limit, and kube-scheduler knows none
-then; of any driver that does, `attachlimits` has what nodes tell.
+For Amazon EBS, the limit of each instance type is known. AWS's other drivers (EFS, FSx, S3) state no limit, so
+kube-scheduler applies none. For any other driver with a limit, `attachlimits` has the limits that nodes report.
 
-Sources: EC2's EbsInfo.MaximumEbsAttachments, which holds the root volume and, where the limit is shared, leaves out
-the NVMe disks and the first network interface; the EBS CSI driver's defaults, by which a node keeps as many places as
-it has volumes of its own, and 39 on Xen.
+Sources: EC2's EbsInfo.MaximumEbsAttachments, which includes the root volume and, if the limit is shared, excludes the
+NVMe disks and the first network interface; and the defaults of the EBS CSI driver, which reserves an attachment for
+each of the node's own volumes, and has a limit of 39 on Xen.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 
 EBS_DRIVER = "ebs.csi.aws.com"
 ATTACHABLE = "attachable-volumes-csi-"
-"""The resource of a driver: this, and its name."""
+"""The prefix of a driver's resource, followed by the driver's name."""
 ATTACHABLE_EBS = ATTACHABLE + EBS_DRIVER
 UNLIMITED = 2**31 - 1
-"""What a node offers where nobody states a limit."""
+"""The amount that a node offers if no limit is stated."""
 _XEN_LIMIT = 39
 _USUAL_LIMIT = 27
-"""Of a type for which EC2 does not state one: the limit of most Nitro types, shared."""
+"""The limit of a type for which EC2 states none: the shared limit of most Nitro types."""
 
 
 def attachable_volumes(facts: InstanceFacts, configuration: NodeConfiguration) -> int:
-    """Return how many EBS volumes a new node will take from pods; never less than 1, as the driver never says less.
+    """Return the number of EBS volumes of pods that a new node can attach, at least 1, as the driver reports it.
 
-    Of a shared limit the VPC CNI's spare network interface (WARM_ENI_TARGET 1) takes one place when the driver counts.
+    If the limit is shared, the VPC CNI's spare network interface (WARM_ENI_TARGET 1) uses one attachment by the time
+    the driver counts.
     """
     if facts.hypervisor == "xen":
         places = _XEN_LIMIT
@@ -40,5 +41,5 @@ def attachable_volumes(facts: InstanceFacts, configuration: NodeConfiguration) -
 
 
 def of_a_node(resources: Resources) -> Resources:
-    """Leave out the places for volumes: a Node does not show them, its CSINode does."""
+    """Return the resources without attachable volumes, which are in a node's CSINode and not in the Node."""
     return Resources({name: amount for name, amount in resources.items() if not name.startswith(ATTACHABLE)})

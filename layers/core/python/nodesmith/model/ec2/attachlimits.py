@@ -1,4 +1,4 @@
-"""How many volumes new nodes attach, by what nodes that are there state: of drivers other than EBS none else knows."""
+"""The number of volumes that new nodes can attach, learned from existing nodes: the only source for non-EBS drivers."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.attachablevolumes import ATTACHABLE
 
 _AT_LEAST = 1
-"""Of a type that nobody has seen: else no node of it would be bought, and nobody would ever see one."""
+"""The least for an unseen type: with 0, no node of that type would be bought, and its limit would never be learned."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttachLimits:
-    """By driver and instance type, the fewest volumes that a node states; empty for the type of a node without one."""
+    """`stated` is driver → instance type → the lowest limit that a node of that type reports.
+
+    The instance type is empty for nodes without one.
+    """
 
     stated: FrozenMap[FrozenMap[int]]
 
     def on(self, instance_type: str) -> Resources:
-        """Return a new node's places; of a type that no node has, as many as the node that states fewest of any."""
+        """Return the attachments of a new node. For a type without nodes, they are the lowest limit of any node."""
         return Resources(
             {
                 ATTACHABLE + driver: known.get(instance_type, max(_AT_LEAST, min(known.values())))

@@ -1,6 +1,6 @@
-"""How much of an instance type pods may use: capacity, what the node keeps for itself, and the rest.
+"""The resources of an instance type: capacity, overhead (what the node reserves), and allocatable (what is left).
 
-Formulas: EC2's and the kubelet's arithmetic as Karpenter v1 applies it, to the byte.
+The formulas are EC2's and the kubelet's as Karpenter v1 applies them, exact to the byte.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ PRIVATE_IPV4 = "vpc.amazonaws.com/PrivateIPv4Address"
 
 
 def capacity(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings) -> Resources:
-    """Return what the kubelet will report as `status.capacity`, and places for EBS volumes, which its CSINode will.
+    """Return what the kubelet will report as `status.capacity`, plus the EBS attachments that the CSINode will report.
 
-    Memory is an estimate until a node has told.
+    Memory is an estimate until a node has reported it.
     """
     amounts = {
         CPU: facts.vcpus * 1000,
@@ -55,7 +55,7 @@ def capacity(facts: InstanceFacts, configuration: NodeConfiguration, settings: N
 
 
 def pods(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings) -> int:
-    """Return the most pods it may run: maxPods, else what its interfaces carry, capped by podsPerCore."""
+    """Return the maximum number of pods: maxPods, else what the network interfaces support, capped by podsPerCore."""
     kubelet = configuration.kubelet
     if kubelet.max_pods is not None:
         most = kubelet.max_pods
@@ -69,7 +69,7 @@ def pods(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeS
 
 
 def overhead(facts: InstanceFacts, configuration: NodeConfiguration, capacity: Resources) -> Resources:
-    """Return what the node keeps for itself: kube-reserved, system-reserved, hard eviction thresholds."""
+    """Return what the node reserves: kube-reserved, system-reserved and hard eviction thresholds."""
     kubelet = configuration.kubelet
     if configuration.ami_family == BOTTLEROCKET or configuration.windows:
         counted_pods = capacity.pods
@@ -90,7 +90,7 @@ def overhead(facts: InstanceFacts, configuration: NodeConfiguration, capacity: R
 
 
 def eviction_threshold(capacity: Resources, kubelet: KubeletConfiguration) -> Resources:
-    """Return the memory and storage below which the kubelet evicts at once. Soft thresholds never count."""
+    """Return the memory and storage below which the kubelet evicts immediately. Soft thresholds do not count."""
     memory = kubelet.eviction_hard.get("memory.available", "100Mi")
     storage = kubelet.eviction_hard.get("nodefs.available", "10%")
     return Resources(
@@ -102,9 +102,9 @@ def eviction_threshold(capacity: Resources, kubelet: KubeletConfiguration) -> Re
 
 
 def allocatable(capacity: Resources, overhead: Resources) -> Resources:
-    """Return what is left for pods; never negative.
+    """Return the resources that are left for pods, never negative.
 
-    A node whose reservations exceed what it has takes no pods at all, whatever they ask for.
+    If the overhead exceeds the capacity of any resource, the node takes no pods at all, whatever they request.
     """
     rest = {name: amount - overhead.of(name) for name, amount in capacity.items()}
     if min(rest.values(), default=0) >= 0:
@@ -114,7 +114,7 @@ def allocatable(capacity: Resources, overhead: Resources) -> Resources:
 
 @lru_cache(maxsize=256)
 def _kube_reserved_cpu_milli(cpu_milli: int) -> int:
-    """A share of each band of cpu, cut to whole milli-cores band by band."""
+    """Return the sum of a share of each CPU band, each truncated to whole milli-cores."""
     bands = ((start, min(cpu_milli, end), share) for start, end, share in _CPU_BANDS if cpu_milli >= start)
     return sum(int((end - start) * share) for start, end, share in bands)
 
@@ -151,13 +151,13 @@ def _interface_pods(facts: InstanceFacts, configuration: NodeConfiguration, sett
 
 
 def _address_pods(facts: InstanceFacts, interfaces: int, *, addresses_per_slot: int = 1) -> int:
-    """One address of each interface is its own; the two pods on top use the host's network."""
+    """Return the number of pods by IP addresses: an interface keeps one for itself; 2 pods use the host network."""
     return interfaces * (facts.ipv4_per_interface - 1) * addresses_per_slot + 2 if interfaces else 0
 
 
 @lru_cache(maxsize=8192)
 def _signal_bytes(signal: str, capacity_bytes: int) -> int:
-    """A quantity, or a percentage of capacity, 100 % meaning that the signal is off."""
+    """Return a threshold in bytes. It is a quantity or a percentage of the capacity; 100 % disables the signal."""
     if not signal.endswith("%"):
         return whole_units(signal)
     percent = float(signal.rstrip("%"))

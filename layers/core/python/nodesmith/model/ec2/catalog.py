@@ -1,4 +1,4 @@
-"""What can be bought in a region: facts about instance types, and the offerings with their prices."""
+"""The catalogue of a region: facts about instance types, and offerings with their prices."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from datetime import datetime
 from nodesmith.model.apimachinery.resources import Resources
 
 _SPOT_SHARE = 0.35
-"""of the on-demand price: the usual discount, where nobody has told us a spot price"""
+"""share of the on-demand price, by the usual discount, for an unknown spot price"""
 
 
 def estimated_spot_price(on_demand_hourly: float) -> float:
-    """Return the price that stands in for an unknown spot price; rounded where floats would show their noise."""
+    """Return an estimate for an unknown spot price, rounded to 9 decimals to hide floating-point noise."""
     return round(on_demand_hourly * _SPOT_SHARE, 9)
 
 
@@ -22,9 +22,9 @@ def estimated_spot_price(on_demand_hourly: float) -> float:
 class Offering:
     """One way to buy an instance type.
 
-    `price_hourly_usd` is in the catalogue's currency where that is not USD (the China regions bill in CNY).
-    `estimated` marks a stand-in for a price nobody has told us. An offering that is not `available` is listed
-    only; a resolved `InstanceType` leaves it out.
+    `price_hourly_usd` is in the catalogue's currency if that is not USD (the China regions bill in CNY). `estimated` is
+    True if the price is an estimate for an unknown one. An offering that is not `available` is only listed; a resolved
+    `InstanceType` leaves it out.
     """
 
     zone: str
@@ -34,19 +34,19 @@ class Offering:
     zone_id: str = ""
     available: bool = True
     reservation: str = ""
-    """id of the capacity reservation, where the capacity type is reserved"""
+    """id of the capacity reservation, if the capacity type is reserved"""
     risk_hourly_usd: float = 0.0
-    """what its interruptions are taken to cost beside: known to decisions only, no catalogue has it"""
+    """the expected cost of its interruptions; only decisions set it, no catalogue contains it"""
 
     @property
     def cost_hourly_usd(self) -> float:
-        """What it is chosen by."""
+        """Price plus risk, by which decisions choose offerings."""
         return self.price_hourly_usd + self.risk_hourly_usd
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """GPUs or inference accelerators of one kind; name and manufacturer as EC2 spells them."""
+    """GPUs or inference accelerators of one kind, with name and manufacturer in EC2's spelling."""
 
     name: str
     manufacturer: str
@@ -65,9 +65,9 @@ class NeuronDevice:
 
 @dataclass(frozen=True, slots=True)
 class InstanceFacts:
-    """What EC2 says of an instance type (DescribeInstanceTypes), and two facts that no API tells.
+    """Facts about an instance type from EC2 (DescribeInstanceTypes), and two facts that no API provides.
 
-    None stands for a fact EC2 does not state.
+    None stands for a fact that EC2 does not state.
     """
 
     name: str
@@ -76,7 +76,7 @@ class InstanceFacts:
     vcpus: int
     memory_mib: int
     capacity_types: tuple[str, ...]
-    """on-demand, spot: how EC2 sells it, whether or not a price is known"""
+    """on-demand, spot: how EC2 sells the type, whether or not a price is known"""
     interfaces: int
     """network interfaces of the default network card"""
     ipv4_per_interface: int
@@ -96,18 +96,18 @@ class InstanceFacts:
     inference_accelerators: tuple[Accelerator, ...] = ()
     neuron_devices: tuple[NeuronDevice, ...] = ()
     network_bandwidth_mbps: int | None = None
-    """baseline; from AWS documentation, else the sum of the cards' baselines"""
+    """baseline bandwidth from AWS documentation, else the sum of the cards' baselines"""
     branch_interfaces: int = 0
     """trunking limit; published only by the VPC resource controller"""
     ebs_attachments: int | None = None
-    """most EBS volumes it takes, the root volume among them"""
+    """maximum number of attached EBS volumes, including the root volume"""
     ebs_attachments_shared: bool = False
-    """network interfaces beyond the first use up places, too"""
+    """True if network interfaces beyond the first count against `ebs_attachments`"""
 
 
 @dataclass(frozen=True, slots=True)
 class StatedFacts:
-    """An instance type whose capacity and labels a file states: nothing is left to compute."""
+    """An instance type whose capacity and labels are stated in a file, so that nothing needs to be computed."""
 
     name: str
     arch: str
@@ -115,12 +115,12 @@ class StatedFacts:
     capacity: Resources
     overhead: Resources
     labels: Mapping[str, str | None]
-    """further labels; None for one that its nodes do not have"""
+    """further labels; the value is None for a label that its nodes do not have"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Catalog:
-    """Everything that can be bought in a region. Equal to any catalogue with the same `ref`."""
+    """Everything that can be bought in a region. Catalogues with the same `ref` are equal."""
 
     region: str
     ref: str
@@ -140,7 +140,7 @@ class Catalog:
         offerings: Mapping[str, tuple[Offering, ...]],
         currency: str = "USD",
     ) -> Catalog:
-        """Make a catalogue with the `ref` of its content; the order of types and offerings does not count."""
+        """Return a catalogue with the `ref` of its content, whatever the order of types and offerings."""
         content = hashlib.sha256(repr((region, currency, sorted(facts.items()))).encode())
         for name in sorted(offerings):
             content.update(repr((name, sorted(map(repr, offerings[name])))).encode())

@@ -1,4 +1,4 @@
-"""Merging what AWS says today into the catalogue, so that nothing known is lost to a call that failed."""
+"""Merge current data from AWS into the catalogue, so that a failed call does not lose known data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, Offering, Stated
 
 @dataclass(frozen=True, slots=True)
 class ListPrices:
-    """On-demand prices by instance type, per hour; `estimated` where they are another region's."""
+    """On-demand prices per hour by instance type. `estimated` is True if they are those of another region."""
 
     hourly: Mapping[str, float]
     currency: str = "USD"
@@ -21,7 +21,7 @@ class ListPrices:
 
 @dataclass(frozen=True, slots=True)
 class CatalogUpdate:
-    """What was learned of a region; None is what could not be learned."""
+    """Current data about a region. A field is None if the data could not be fetched."""
 
     facts: Mapping[str, InstanceFacts] | None = None
     zones: Mapping[str, str] | None = None
@@ -36,10 +36,11 @@ class CatalogUpdate:
 def merge(
     known: Catalog, catalog_update: CatalogUpdate, list_prices: ListPrices, made_at: datetime
 ) -> Catalog:
-    """Return the catalogue brought up to date.
+    """Return the updated catalogue.
 
-    An on-demand price is today's, else the known one, else the list's. A spot price is today's, else the known one;
-    an estimate stands in only until spot prices have been learned once. What has no price is not offered.
+    An on-demand price is the current one, else the known one, else the list price. A spot price is the current one,
+    else the known one; estimates are used only until spot prices have been fetched once. There is no offering without a
+    price.
     """
     facts: Mapping[str, InstanceFacts | StatedFacts] = catalog_update.facts or known.facts
     zone_ids = {o.zone: o.zone_id for offered in known.offerings.values() for o in offered}
@@ -84,7 +85,7 @@ def _offerings(
 def _on_demand(
     name: str, known: tuple[Offering, ...], catalog_update: CatalogUpdate, list_prices: ListPrices
 ) -> tuple[float | None, bool]:
-    """The price and whether it is an estimate."""
+    """Return the price, None if unknown, and whether it is an estimate."""
     if catalog_update.on_demand and name in catalog_update.on_demand:
         return catalog_update.on_demand[name], False
     offer = next((o for o in known if o.capacity_type == ON_DEMAND), None)

@@ -1,4 +1,4 @@
-"""Events as EventBridge sends them, read as notices. They come from outside: nothing in them is taken for granted."""
+"""Read EventBridge events as notices. Events are untrusted input, so every field is checked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESERVATION_WARNINGS = (
     "EC2 Interruptible Capacity Reservation Instance Interruption Warning",
 )
 BLOCK_WARNINGS = ("Capacity Block Reservation Expiration Warning", "Capacity Block Expiration Warning")
-"""AWS's documentation has both names of each."""
+"""AWS's documentation has two names for each warning."""
 REBALANCE = "EC2 Instance Rebalance Recommendation"
 STATE_CHANGE = "EC2 Instance State-change Notification"
 HEALTH = "AWS Health Event"
@@ -30,7 +30,7 @@ STATES: Mapping[str, Fate] = {
     "shutting-down": Fate.TERMINATED,
     "terminated": Fate.TERMINATED,
 }
-"""What the states of instances that do not run say; of the others there is nothing to say."""
+"""State of an instance that does not run → its fate. Other states give no notice."""
 PATTERNS: Mapping[str, Mapping[str, Any]] = {
     "Warnings": {
         "source": ["aws.ec2"],
@@ -47,21 +47,21 @@ PATTERNS: Mapping[str, Mapping[str, Any]] = {
         "detail": {"service": ["EC2"], "eventTypeCategory": ["scheduledChange"]},
     },
 }
-"""What EventBridge is asked for, and nothing else, by the name of its rule."""
+"""Name of an EventBridge rule → its event pattern. These rules deliver all the events that nodesmith reads."""
 _INSTANCE = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})", re.ASCII)
 _RESERVATION = re.compile(r"cr-[0-9a-f]{8,17}", re.ASCII)
 _ID = re.compile(r"[\w-]{1,100}", re.ASCII)
-"""EventBridge's ids of events: UUIDs"""
+"""EventBridge's event ids, which are UUIDs"""
 _MOST_INSTANCES = 1000
-"""named in one event; AWS Health names a hundred at most"""
+"""maximum number of instances read from one event; AWS Health names at most a hundred"""
 
 Detail = Mapping[str, Any]
 
 
 def read_event(body: str, account: str, now: datetime) -> tuple[Notice, ...]:
-    """Read an event that must be of `account`; one that says nothing of interest gives nothing.
+    """Return the notices of an event, which must belong to `account`; empty for an event of no interest.
 
-    Raises Rejected with what was found, and what would be right.
+    Raises Rejected with what was found and what would be right.
     """
     event = _parsed(body)
     if event.get("account") != account:
@@ -78,7 +78,7 @@ def read_event(body: str, account: str, now: datetime) -> tuple[Notice, ...]:
 
 
 def event_id(body: str) -> str:
-    """Return the id that EventBridge has given an event; the same event has it each time. Raises Rejected."""
+    """Return the id that EventBridge assigned to an event. A repeated delivery has the same id. Raises Rejected."""
     event = _parsed(body)
     id_ = event.get("id")
     if not isinstance(id_, str) or not _ID.fullmatch(id_):
@@ -102,7 +102,7 @@ def _warning(fate: Fate) -> Callable[[Detail, datetime], tuple[Notice, ...]]:
         told = _date(detail.get("instance-termination-time"))
         if told is not None and at < told < until:
             until = told
-        return (Notice(fate, _instance(detail), until, f"EC2 takes the instance at {format_time(until)}"),)
+        return (Notice(fate, _instance(detail), until, f"EC2 reclaims the instance at {format_time(until)}"),)
 
     return read
 
@@ -117,13 +117,13 @@ def _expiry(detail: Detail, at: datetime) -> tuple[Notice, ...]:
 
 
 def expiry(reservation: str, ends_at: datetime) -> Notice:
-    """Return the notice of a Capacity Block's end: EC2 begins to take its instances half an hour earlier."""
+    """Return the notice of a Capacity Block's end. EC2 starts to terminate its instances half an hour earlier."""
     why = f"Capacity Block {reservation} ends at {format_time(ends_at)}"
     return Notice(Fate.EXPIRING, "", ends_at - BLOCK_LEAD, why, reservation)
 
 
 def _rebalance(detail: Detail, at: datetime) -> tuple[Notice, ...]:
-    why = f"EC2 recommended at {format_time(at)} to replace the instance: its interruption is likely"
+    why = f"EC2 recommended at {format_time(at)} that the instance be replaced: its interruption is likely"
     return (Notice(Fate.REBALANCE, _instance(detail), None, why),)
 
 
@@ -132,11 +132,11 @@ def _state(detail: Detail, at: datetime) -> tuple[Notice, ...]:
     fate = STATES.get(state) if isinstance(state, str) else None
     if fate is None:
         return ()
-    return (Notice(fate, instance, at, f"EC2 shows the instance as {state} since {format_time(at)}"),)
+    return (Notice(fate, instance, at, f"EC2 has reported the instance as {state} since {format_time(at)}"),)
 
 
 def _health(detail: Detail, at: datetime) -> tuple[Notice, ...]:
-    """Read a scheduled change of instances; other services' and other kinds of events are none of ours."""
+    """Return the notices of a scheduled change of EC2 instances, empty for any other AWS Health event."""
     if detail.get("service") != "EC2" or detail.get("eventTypeCategory") != "scheduledChange":
         return ()
     if detail.get("statusCode") == "closed":
@@ -144,7 +144,7 @@ def _health(detail: Detail, at: datetime) -> tuple[Notice, ...]:
     until, code = _date(detail.get("startTime")), _shown(detail, "eventTypeCode").strip("'")
     entities = detail.get("affectedEntities")
     named = [_entity(each) for each in (entities if isinstance(entities, list) else ())[:_MOST_INSTANCES]]
-    why = f"AWS has announced {code} at {format_time(at)}" + (f", for {format_time(until)}" if until else "")
+    why = f"AWS announced {code} at {format_time(at)}" + (f", for {format_time(until)}" if until else "")
     return tuple(Notice(Fate.SCHEDULED, instance, until, why) for instance in named if instance)
 
 
@@ -173,7 +173,7 @@ def _time(event: Mapping[str, Any]) -> datetime:
 
 
 def _date(text: object) -> datetime | None:
-    """Read a date as EC2 writes it (RFC 3339) or AWS Health (`Sat, 05 Jun 2027 15:10:09 GMT`); nonsense is none."""
+    """Return a date in EC2's format (RFC 3339) or AWS Health's (`Sat, 05 Jun 2027 15:10:09 GMT`), None if invalid."""
     if not isinstance(text, str):
         return None
     for read in (parse_time, parsedate_to_datetime):

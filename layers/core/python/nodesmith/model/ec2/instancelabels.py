@@ -1,4 +1,4 @@
-"""The labels of an instance type, and the same as requirements: Kubernetes', Karpenter's and EC2's keys."""
+"""The labels of an instance type, with keys of Kubernetes, Karpenter and EC2, and the same labels as requirements."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 
 _NAME = re.compile(r"([a-z]+)(?:-\d+tb)?(\d+)")
 WINDOWS_BUILDS = {"Windows2019": "10.0.17763", "Windows2022": "10.0.20348", "Windows2025": "10.0.26100"}
-"""The build of Windows that nodes of an AMI family run."""
+"""AMI family → the Windows build of its nodes."""
 _TENANCY = Requirement("karpenter.k8s.aws/instance-tenancy", frozenset({"default", "dedicated"}))
 
 
 def ec2_labels(facts: InstanceFacts, region: str, configuration: NodeConfiguration) -> dict[str, str | None]:
-    """Return the labels of every node of an EC2 instance type; None for those it cannot have.
+    """Return the labels of every node of an EC2 instance type. The value is None for a label that it cannot have.
 
-    Zone, zone id and capacity type come with the offering and are not among them.
+    Zone, zone id and capacity type are not included: they come with the offering.
     """
     family, _, size = facts.name.partition(".")
     parts = _NAME.match(family)
@@ -69,12 +69,12 @@ def ec2_labels(facts: InstanceFacts, region: str, configuration: NodeConfigurati
 
 
 def ec2_requirements(labels: Mapping[str, str | None], offered: Iterable[Offering]) -> Requirements:
-    """Return labels as requirements, and what the offerings add; a label that is None must be absent."""
+    """Return the labels, and what the offerings add, as requirements. A label whose value is None must be absent."""
     return Requirements({**_fixed(labels), _TENANCY.key: _TENANCY, **_offered(offered)})
 
 
 def stated_labels(facts: StatedFacts, region: str) -> dict[str, str | None]:
-    """Return the labels of every node of a stated type; one for several operating systems has no OS label."""
+    """Return the labels of every node of a stated type, without an OS label if it has several operating systems."""
     systems = facts.operating_systems
     system = systems[0] if len(systems) == 1 else None
     named = {INSTANCE_TYPE: facts.name, ARCH: facts.arch, OS: system}
@@ -84,7 +84,7 @@ def stated_labels(facts: StatedFacts, region: str) -> dict[str, str | None]:
 def stated_requirements(
     facts: StatedFacts, labels: Mapping[str, str | None], offered: Iterable[Offering]
 ) -> Requirements:
-    """Return labels as requirements, and what the operating systems and the offerings add."""
+    """Return the labels, and what the operating systems and the offerings add, as requirements."""
     systems = Requirement(OS, frozenset(facts.operating_systems))
     return Requirements({**_fixed(labels), OS: systems, **_offered(offered)})
 
@@ -107,14 +107,14 @@ def _offered(offered: Iterable[Offering]) -> dict[str, Requirement]:
 
 
 def _accelerators(facts: InstanceFacts) -> tuple[Accelerator, ...]:
-    """EC2 lists Neuron devices among the inference accelerators as well; they count once, as Neuron's."""
+    """Return the accelerators. EC2 also lists Neuron devices as inference accelerators; they count once, as Neuron."""
     if facts.neuron_devices:
         return tuple(Accelerator(d.name, "aws", d.count) for d in facts.neuron_devices)
     return facts.inference_accelerators
 
 
 def _only(found: tuple[Accelerator, ...]) -> Accelerator | None:
-    """Only a type with one kind of accelerator can be labelled with it."""
+    """Return the only kind of accelerator, None unless there is exactly one: labels can only describe one kind."""
     return found[0] if len(found) == 1 else None
 
 

@@ -1,4 +1,4 @@
-"""Instance types as the scheduler sees them: labels, room and offerings, resolved for one EC2NodeClass."""
+"""Instance types for scheduling: labels, resources and offerings, resolved for one EC2NodeClass."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class InstanceType:
 
     name: str
     labels: Mapping[str, str]
-    """of every node of this type; zone, zone id and capacity type come with the offering and are not here"""
+    """labels of every node of this type, without zone, zone id and capacity type, which come with the offering"""
     requirements: Requirements
-    """all labels, with the zones and capacity types offered; a label it lacks is DoesNotExist"""
+    """all labels, including the offered zones and capacity types; DoesNotExist for a label that the type lacks"""
     capacity: Resources
     overhead: Resources
     allocatable: Resources
     offerings: tuple[Offering, ...]
-    """what can be bought, cheapest first; empty where no price is known or the NodeClass cannot run on it"""
+    """what can be bought, cheapest first; empty if no price is known or the NodeClass cannot run on the type"""
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -48,14 +48,14 @@ class InstanceType:
 def instance_types(
     catalog: Catalog, configuration: NodeConfiguration, settings: NodeSettings = _DEFAULT_SETTINGS
 ) -> tuple[InstanceType, ...]:
-    """Resolve every type of the catalogue, by name. Cached: the same arguments give the same objects."""
+    """Return every type of the catalogue, resolved, sorted by name. Cached: equal arguments give the same objects."""
     return tuple(
         _resolve(catalog.facts[name], catalog, configuration, settings) for name in sorted(catalog.facts)
     )
 
 
 def image_for(kind: InstanceType, images: Iterable[Image]) -> Image | None:
-    """Return the first image that boots on this type, None when none does."""
+    """Return the first image that boots on this type, None if there is none."""
     return next((image for image in images if kind.requirements.conflict(image.requirements) is None), None)
 
 

@@ -1,4 +1,4 @@
-"""Launches: what EC2 is asked for one NodeClaim, and what it may answer."""
+"""Launches: the request to EC2 for one NodeClaim, and its possible outcomes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True, order=True)
 class OfferingKey:
-    """One pool of EC2 capacity: `capacity_type`, `instance_type`, `zone`."""
+    """One pool of EC2 capacity: a capacity type, an instance type and a zone."""
 
     capacity_type: str
     instance_type: str
@@ -22,9 +22,9 @@ class OfferingKey:
 
 @dataclass(frozen=True, slots=True)
 class LaunchTemplate:
-    """A launch template named after the hash of its content, so that equal content is one template.
+    """A launch template, named after the hash of its content, so that equal content shares one template.
 
-    `data` is EC2's LaunchTemplateData, `tags` those of the template itself.
+    `data` is EC2's LaunchTemplateData. `tags` are the tags of the template itself.
     """
 
     name: str
@@ -34,7 +34,7 @@ class LaunchTemplate:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One row of a CreateFleet request: this template, on this type, in this subnet."""
+    """One override of a CreateFleet request: a launch template, an instance type and a subnet."""
 
     template: str
     instance_type: str
@@ -42,15 +42,15 @@ class Override:
     subnet_id: str
     price_hourly_usd: float
     estimated: bool = field(default=False, compare=False)
-    """the price is a stand-in, not one that AWS has told; not written down"""
+    """True if the price is an estimate and not from AWS; not stored"""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetShare:
     """A claim's share of one CreateFleet call that serves several claims with equal requests.
 
-    `fleet` is the value of the tag that all its instances carry. Of those, in the order of their ids, the one numbered
-    `index` is the claim's. `size` is the target capacity: the number of claims.
+    `fleet` is the value of the tag that all instances of the call carry. The claim's instance is the one at `index` in
+    the order of their ids. `size` is the target capacity: the number of claims.
     """
 
     fleet: str
@@ -60,10 +60,10 @@ class FleetShare:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """Everything CreateFleet is told for one claim: written down with the intent, so a retry asks the very same.
+    """All parameters of CreateFleet for one claim. It is stored with the intent, so that a retry is identical.
 
-    `tags` go on the instance, its volumes and the fleet. Overrides are ordered by what they cost, risks included.
-    Where it has a `share`, tags that only this claim has are written once its instance is known.
+    `tags` go on the instance, its volumes and the fleet. `overrides` are ordered by cost, including risk. If the
+    request has a `share`, the tags that only this claim has are added once its instance is known.
     """
 
     claim: str
@@ -71,26 +71,26 @@ class LaunchRequest:
     overrides: tuple[Override, ...]
     tags: Mapping[str, str]
     reservations: str = ""
-    """where the capacity type is reserved, which kind: default, capacity-block or interruptible"""
+    """the kind of reservation if the capacity type is reserved: default, capacity-block or interruptible"""
     share: FleetShare | None = None
 
     @property
     def cheapest(self) -> Override:
-        """The offering of the lowest price, of those alike the first."""
+        """The first override with the lowest price."""
         return min(self.overrides, key=lambda override: override.price_hourly_usd)
 
     @property
     def price_hourly_usd(self) -> float:
-        """What it costs at its cheapest offering, USD an hour; a reservation is paid for anyway."""
+        """The price of its cheapest override, in USD per hour; 0 for a reservation, which is paid for anyway."""
         return 0.0 if self.reservations else self.cheapest.price_hourly_usd
 
     @property
     def call(self) -> str:
-        """A name of the CreateFleet call that serves it: that of its fleet, or its claim's where it has one alone."""
+        """A name for the CreateFleet call that serves it: that of its shared fleet, or its claim's name."""
         return f"fleet/{self.share.fleet}" if self.share else self.claim
 
     def to_item(self) -> dict[str, Any]:
-        """Write as JSON-able data."""
+        """Write the request as JSON data."""
         return {
             "capacityType": self.capacity_type,
             **({"reservations": self.reservations} if self.reservations else {}),
@@ -103,7 +103,7 @@ class LaunchRequest:
 
     @classmethod
     def from_item(cls, claim: str, item: Mapping[str, Any]) -> LaunchRequest:
-        """Read what `to_item` wrote; what a later version has added is left out."""
+        """Read what `to_item` wrote. Additions of later versions are ignored."""
         return cls(
             claim,
             item["capacityType"],
@@ -114,29 +114,29 @@ class LaunchRequest:
         )
 
     def offerings(self) -> tuple[OfferingKey, ...]:
-        """The pools of capacity it may be served from."""
+        """Return the pools of capacity that may serve the request."""
         return tuple(OfferingKey(self.capacity_type, o.instance_type, o.zone) for o in self.overrides)
 
 
 def share_of(launch: Mapping[str, Any]) -> FleetShare | None:
-    """Return the share of a fleet that a request has which `LaunchRequest.to_item` wrote, None where it has none."""
+    """Return the fleet share of a request in the format of `LaunchRequest.to_item`, None if it has none."""
     share = launch.get("fleet")
     return FleetShare(*share[:3]) if share else None
 
 
 def fleet_of(launch: Mapping[str, Any]) -> str:
-    """Return the shared fleet of such a request, empty where it has none."""
+    """Return the shared fleet of a request in the format of `LaunchRequest.to_item`, empty if it has none."""
     share = share_of(launch)
     return share.fleet if share else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An EC2 instance of ours. `state` is EC2's word (pending, running, …).
+    """An EC2 instance that nodesmith launched. `state` is EC2's term (pending, running, …).
 
-    `claim` is empty as long as an instance of a shared fleet does not carry its claim's tag; `fleet` names that fleet.
+    `claim` is empty while an instance of a shared fleet does not have its claim's tag; `fleet` names that fleet.
     `template_id`, `instance_profile` (its name), `private_dns_name` and `security_groups` (ids, of its primary network
-    interface) are told by descriptions, not by the answer to a launch.
+    interface) come from DescribeInstances and are not in the response to a launch.
     """
 
     id: str
@@ -149,11 +149,11 @@ class Instance:
     launched_at: datetime
     subnet_id: str = ""
     state_reason: str = field(default="", compare=False)
-    """Why it does not run, in EC2's words, as `Client.InternalError: Client error on launch`."""
+    """Why the instance does not run, in EC2's words, such as `Client.InternalError: Client error on launch`."""
     template_id: str = field(default="", compare=False)
     instance_profile: str = field(default="", compare=False)
     private_dns_name: str = field(default="", compare=False)
-    """As `ip-10-0-0-4.ec2.internal` or `i-0123456789abcdef0.ec2.internal`, by which EKS lets its kubelet join."""
+    """The name under which EKS lets its kubelet join, such as `ip-10-0-0-4.ec2.internal` or `i-0123….ec2.internal`."""
     fleet: str = field(default="", compare=False)
     security_groups: tuple[str, ...] = field(default=(), compare=False)
 
@@ -168,7 +168,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """A pool that had no capacity, in EC2's own word (`code`)."""
+    """A pool that had no capacity. `code` is EC2's error code."""
 
     offering: OfferingKey
     code: str
@@ -176,7 +176,7 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True)
 class SubnetShortfall:
-    """A subnet in which nothing can be launched, whatever the instance type, in EC2's own word (`code`)."""
+    """A subnet in which nothing can be launched, whatever the instance type. `code` is EC2's error code."""
 
     subnet: str
     code: str
@@ -184,7 +184,7 @@ class SubnetShortfall:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """The instance exists. Pools that failed on the way are knowledge too."""
+    """The instance exists. `shortfalls` and `subnets` are the pools and subnets that failed before."""
 
     claim: str
     instance: Instance
@@ -194,9 +194,10 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class NoCapacity:
-    """None of the asked pools had an instance: each that was tried is in `shortfalls`, or its subnet is in `subnets`.
+    """No requested pool had capacity. Each pool that was tried is in `shortfalls`, or its subnet is in `subnets`.
 
-    `quota` is set when it was the account's limit (`code`s of the shortfalls say which), not EC2's stock.
+    `quota` is True if the cause was a limit of the account, which the `code`s of the shortfalls name, and not EC2's
+    capacity.
     """
 
     claim: str
@@ -207,7 +208,7 @@ class NoCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The request is wrong and will stay wrong until somebody mends the NodeClass, the role or the account."""
+    """The request is wrong and will stay wrong until the NodeClass, the role or the account is fixed."""
 
     claim: str
     reason: str
@@ -216,21 +217,21 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """Nothing is known: throttled, timed out, a 5xx. The claim stays and the same request is repeated later."""
+    """The outcome is unknown: throttling, a timeout or a 5xx. The claim stays, and the request is repeated later."""
 
     claim: str
     reason: str
     message: str
     nothing_begun: bool = field(default=False, compare=False)
-    """EC2 has turned the request away: there is no instance that might still turn up, so nobody need wait for one"""
+    """True if EC2 refused the request, so that no instance can still appear and no wait for one is needed"""
 
 
 @dataclass(frozen=True, slots=True)
 class Unfulfilled:
-    """EC2 answered without an instance for this claim, for a reason that passes and that is no fault of a pool.
+    """EC2 answered without an instance for this claim, for a temporary reason that no pool is to blame for.
 
-    The call succeeded, so its client token would give the same answer again: the claim ends, and its pods are decided
-    about anew.
+    The call succeeded, so its client token would return the same answer again. The claim ends, and a new decision is
+    made about its pods.
     """
 
     claim: str
@@ -240,9 +241,9 @@ class Unfulfilled:
 
 @dataclass(frozen=True, slots=True)
 class TemplateMissing:
-    """EC2 does not know one of the request's launch templates: make them and ask again.
+    """One of the request's launch templates does not exist. The templates are created and the request is repeated.
 
-    Where the call itself was answered, its client token is spent: the claim ends.
+    If `is_answered` is True, the call itself succeeded and its client token is used up, so the claim ends.
     """
 
     claim: str

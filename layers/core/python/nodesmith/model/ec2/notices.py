@@ -1,4 +1,4 @@
-"""Notices: what EC2 and AWS Health say of instances that will soon be gone, or are."""
+"""Notices from EC2 and AWS Health about instances that have ended or will end soon."""
 
 from __future__ import annotations
 
@@ -7,47 +7,47 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 WARNING = timedelta(minutes=2)
-"""From a warning to the end of the instance, as EC2 documents it; less is possible, more is not."""
+"""Time from a warning to the end of the instance, as EC2 documents it. It may be shorter, but not longer."""
 BLOCK_WARNING = timedelta(minutes=40)
-"""From the warning that a Capacity Block expires to its end,"""
+"""Time from the expiration warning of a Capacity Block to its end."""
 BLOCK_LEAD = timedelta(minutes=30)
-"""and from the moment at which EC2 begins to take its instances."""
+"""Time from when EC2 starts to terminate the instances of a Capacity Block to its end."""
 
 
 class Fate(StrEnum):
-    """What becomes of an instance; most certain and soonest first. The word is the cause of its claim's end."""
+    """What happens to an instance, most certain and soonest first. The value is the cause of its claim's end."""
 
     TERMINATED = "InstanceTerminated"
-    """it shuts down, or has, and not because we asked"""
+    """it is shutting down or has shut down, and nodesmith did not request it"""
     STOPPED = "InstanceStopped"
     SPOT = "SpotInterrupted"
     RESERVATION = "ReservationInterrupted"
-    """the owner of the interruptible capacity reservation that it runs in wants it back"""
+    """the owner of its interruptible capacity reservation reclaims the capacity"""
     IMPAIRED = "InstanceImpaired"
-    """it, or the machine under it, fails EC2's own checks"""
+    """the instance or its host fails EC2's status checks"""
     EXPIRING = "ReservationExpires"
     """the Capacity Block that it runs in ends"""
     SCHEDULED = "ScheduledChange"
-    """AWS will reboot, move or retire it at a date"""
+    """AWS will reboot, move or retire it at a scheduled time"""
     REBALANCE = "RebalanceRecommended"
-    """it is at elevated risk of an interruption: no more than a hint"""
+    """it is at elevated risk of interruption, which is not certain"""
 
     @property
     def is_over(self) -> bool:
-        """Return whether nothing runs any more, so that no pod can be given its grace."""
+        """Return whether the instance no longer runs, so that pods cannot have their grace period."""
         return self in {Fate.TERMINATED, Fate.STOPPED}
 
     @property
     def is_certain(self) -> bool:
-        """Return whether EC2 takes the instance in minutes at most, or has taken it, whatever anybody's budgets say."""
+        """Return whether EC2 takes the instance within minutes, or has taken it, regardless of budgets."""
         return self not in {Fate.SCHEDULED, Fate.REBALANCE}
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What is said of one instance, or of all in a capacity reservation: then `instance_id` is empty.
+    """A notice about one instance, or about all instances in a capacity reservation if `instance_id` is empty.
 
-    `until` is when it goes, None where that is not said; `message` is for people.
+    `until` is when the instance ends, None if that is not stated. `message` is a sentence for users.
     """
 
     fate: Fate
@@ -56,16 +56,16 @@ class Notice:
     message: str
     reservation_id: str = ""
     told_at: datetime | None = field(default=None, compare=False)
-    """When the event happened that says it; None where EC2 was asked."""
+    """When the event occurred; None if the notice comes from a query to EC2."""
     check: str = field(default="", compare=False)
-    """Which of EC2's own checks of the instance says it, in EC2's word"""
+    """The EC2 status check that failed, by its name in EC2; empty for other notices"""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptEvent:
-    """An event of EC2 or AWS Health that is kept for a cluster until what follows from it is done.
+    """An event from EC2 or AWS Health that is kept for a cluster until it has been fully handled.
 
-    `event` is its JSON as EventBridge sent it, `account` the account in which it was received. `id` is EventBridge's:
+    `event` is its JSON as EventBridge sent it, and `account` is the account that received it. `id` is EventBridge's id:
     an event that is delivered twice has the same id both times.
     """
 

@@ -1,1 +1,1 @@
-"""What functions tell each other, and what they record of their own work."""
+"""Messages between functions, and the records of their work."""

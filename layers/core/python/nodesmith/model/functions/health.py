@@ -1,4 +1,4 @@
-"""What a region's functions say of their own work, and what is wrong with it."""
+"""Health records of a region's functions, and the findings derived from them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ SYMPTOMS: Mapping[str, timedelta] = {
     "NodePoolsUnhealthy": timedelta(minutes=5),
     "PodsKilledWithoutGrace": timedelta(0),
 }
-"""Counts of a run that somebody should look at, by name, and for how long they have to recur until they are a finding.
+"""Count of a run that indicates a problem → how long it must recur before it is a finding.
 
-Retries and the next run make up for what happens once.
+Retries and the next run compensate for a single occurrence.
 """
 GOES_ON = timedelta(minutes=11)
-"""Between two runs that have the same symptom, for it to be the same occurrence: two of the longest intervals in which
-dispatch wakes what has to look again.
+"""Maximum time between two runs with a symptom that count as one occurrence.
+
+It is twice the longest interval at which dispatch wakes a concern that is due.
 """
 AT_ONCE = datetime(1970, 1, 1, tzinfo=UTC)
-"""Due long since: for a run that cannot say when its concern has to look again."""
+"""Overdue: for a run that does not report when its concern is due again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """A count that recurs: since when, when it was last seen, and what was said of it (at most 500 characters)."""
+    """A recurring count: since when, when it was last seen, and its message (at most 500 characters)."""
 
     since: datetime
     seen_at: datetime
@@ -39,11 +40,11 @@ class Symptom:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the functions of one concern last said for one cluster (for none: a concern of the region).
+    """The last state of a concern for one cluster. `cluster` is empty for a concern of the region.
 
-    `succeeded_at` is the end of the last run that did not fail, `symptoms` are by the names of `SYMPTOMS`. From `due`
-    on the concern has to look again, although nothing changes; None where time alone changes nothing. After a run
-    that failed or had a symptom it is due at once.
+    `succeeded_at` is the end of the last successful run. The keys of `symptoms` are names in `SYMPTOMS`. From `due` on,
+    the concern must run again even if nothing changes; None if it need not run without a change. After a run that
+    failed or had a symptom, it is due immediately.
     """
 
     cluster: str
@@ -53,15 +54,15 @@ class Record:
     due: datetime | None = None
 
     def is_due(self, now: datetime) -> bool:
-        """Return whether the concern has to look again."""
+        """Return whether the concern must run again."""
         return self.due is not None and self.due <= now
 
     def after(
         self, succeeded: bool, seen: Mapping[str, str], now: datetime, due: datetime | None = AT_ONCE
     ) -> Record:
-        """Return the record after a run; `seen` are the symptoms that it had, each with what it said.
+        """Return the record after a run. `seen` are its symptoms with their messages.
 
-        `due` is when the concern has to look again. While runs fail it stays what it was when the first of them failed.
+        `due` is when the concern must run again. While runs fail, the value from the first failure is kept.
         """
         symptoms = {
             name: symptom for name, symptom in self.symptoms.items() if now - symptom.seen_at <= GOES_ON
@@ -84,7 +85,7 @@ class Record:
         return None if due is None else max(due, now)
 
     def to_document(self) -> dict[str, Any]:
-        """Write it as JSON, without its names."""
+        """Write the record as JSON data, without cluster and concern."""
         symptoms = {
             name: {"since": format_time(each.since), "seen": format_time(each.seen_at), "said": each.said}
             for name, each in sorted(self.symptoms.items())
@@ -107,7 +108,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """Something that is wrong and that no retry has mended. `cluster` is empty for what the region shares."""
+    """A problem that retries have not fixed. `cluster` is empty for a problem of the whole region."""
 
     cluster: str
     concern: str

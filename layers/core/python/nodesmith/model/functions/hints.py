@@ -1,6 +1,6 @@
-"""Messages between functions: hints, which say "look again", and invocations that wait.
+"""Messages between functions: hints, which mean "look again", and delayed invocations.
 
-A hint carries no state, so a lost or doubled one costs time only.
+A hint carries no state, so losing or duplicating one only costs time.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ TICK_MINUTES = {
     Concern.REPAIR: 1,
     Concern.GARBAGECOLLECTION: 2,
 }
-"""The concerns of a cluster, and how often dispatch wakes each, whatever was lost."""
+"""Concern of a cluster → the interval at which dispatch wakes it, so that lost hints do no harm."""
 REGION_TICK_MINUTES = {Concern.DISPATCH: 1, Concern.ROUTING: 1, Concern.CATALOG: 720}
-"""The concerns of a region, and how often each is woken: routing so that a notice finds it warm.
+"""Concern of a region → the interval at which it is woken. Routing is kept warm for notices.
 
-Prices of the catalogue are to rank what can be bought, and CreateFleet goes by those of the moment. Karpenter asks for
-them every twelve hours as well.
+The catalogue's prices only rank what can be bought, while CreateFleet uses current prices. Karpenter also refreshes
+them every twelve hours.
 """
 SCHEDULED = (Concern.DISPATCH, Concern.CATALOG)
-"""The concerns that a schedule invokes. Dispatch wakes routing, which costs less than a schedule of its own."""
+"""The concerns that a schedule invokes. Dispatch wakes routing, which costs less than a separate schedule."""
 TALKING = (
     Concern.DISRUPTION,
     Concern.LIFECYCLE,
@@ -60,11 +60,11 @@ TALKING = (
     Concern.REPAIR,
     Concern.GARBAGECOLLECTION,
 )
-"""Those that talk to the API server: their functions may have to run in the cluster's VPC."""
+"""The concerns that call the API server, whose functions may have to run in the cluster's VPC."""
 INFORMED = (Concern.PROVISIONING, Concern.LIFECYCLE, Concern.READINESS, Concern.TERMINATION)
-"""Those that are woken when observation has written a snapshot."""
+"""The concerns that are woken when observation has written a snapshot."""
 WOKEN = (*INFORMED, Concern.DISRUPTION)
-"""Those that the forwarder wakes, and that wake each other."""
+"""The concerns that the forwarder wakes, and that wake each other."""
 MEASURED = (
     Concern.PROVISIONING,
     Concern.INTERRUPTION,
@@ -75,28 +75,28 @@ MEASURED = (
     Concern.REPAIR,
     Concern.GARBAGECOLLECTION,
 )
-"""Those whose functions have metrics for Prometheus; each has an object for them."""
+"""The concerns whose functions have metrics for Prometheus, each in an object of its own."""
 
 
 RETRY_SECONDS = (5, 5, 5, 10, 20, 40, 80, 160, 320)
-"""How long a run that failed is put off, by how many have failed before it; the last one from then on.
+"""Delays before the retries of a failed run, in order. The last delay applies to all further retries.
 
-EC2 gives two minutes before it takes a spot instance, so the first attempts come fast.
+EC2 reclaims a spot instance after two minutes' notice, so the first retries come quickly.
 """
 MOST_ATTEMPTS = 15
-"""Runs for one hint. They outlast an outage of half an hour."""
+"""Maximum number of runs for one hint, enough to outlast an outage of half an hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Asks a concern to look at a cluster. `why` is for people only; `attempt` counts runs for it that have failed."""
+    """A request that a concern look at a cluster. `why` is for logs. `attempt` is the number of failed runs for it."""
 
     cluster: str
     why: str = ""
     attempt: int = 0
 
     def to_document(self) -> dict[str, Any]:
-        """Write it as JSON."""
+        """Write the hint as JSON data."""
         attempt = {"attempt": self.attempt} if self.attempt else {}
         return {"cluster": self.cluster, "why": self.why, **attempt}
 
@@ -110,9 +110,10 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class DelayedInvocation:
-    """What a function is to be invoked with later: it waits in the region's queue.
+    """An invocation of a function that waits in the region's queue.
 
-    `vpc` is what cdk.json calls the VPC in which the function runs, empty for none. `payload` is the function's event.
+    `vpc` is the name in cdk.json of the VPC in which the function runs, empty for none. `payload` is the function's
+    event.
     """
 
     concern: Concern
@@ -141,12 +142,12 @@ class DelayedInvocation:
 
 
 def hints_payload(hints: Sequence[Hint]) -> Mapping[str, Any]:
-    """Return the event with which the function of a concern is asked to look at clusters."""
+    """Return the event that asks the function of a concern to look at clusters."""
     return {"messages": [hint.to_document() for hint in hints]}
 
 
 def hints_of(event: Mapping[str, Any]) -> tuple[list[Hint], list[str]]:
-    """Read the hints of an event, and say of each message that cannot be read why not."""
+    """Return the hints of an event, and the reason for each message that cannot be read."""
     messages = event.get("messages")
     if not isinstance(messages, list):
         return [], [f"event: expected a list 'messages', found {_shown(event)}"]
@@ -160,7 +161,7 @@ def hints_of(event: Mapping[str, Any]) -> tuple[list[Hint], list[str]]:
 
 
 def retry_seconds(attempt: int) -> int | None:
-    """Return how long to wait before a run that has failed `attempt` + 1 times is tried again; None: not at all."""
+    """Return the delay before the retry of a run that has failed `attempt` + 1 times, None for no more retries."""
     if attempt + 1 >= MOST_ATTEMPTS:
         return None
     return RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]

@@ -1,1 +1,1 @@
-"""Hashes that tell whether an object asks for the same as before."""
+"""Hashes that show whether an object's content has changed."""

@@ -1,7 +1,7 @@
-"""Content hashes: whether two readings of an object ask for the same thing.
+"""Content hashes, which show whether two readings of an object have the same content.
 
-Readiness hashes what it has read from the API server and keeps the hash in the ledger. Whoever decides from a snapshot
-compares it with the hash of what the snapshot says: SHA-256 over everything that a decision reads of the object.
+Readiness hashes what it reads from the API server and keeps the hash in the ledger. A decision compares it with the
+hash of the object in its snapshot. The hash is SHA-256 over everything that decisions read from the object.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 from nodesmith.model.manifests import Manifest
 
 OPTIONS_DOMAIN = "nodesmith.dev/"
-"""The prefix of the annotations that a decision reads."""
+"""The prefix of the annotations that decisions read."""
 
 
 def content_hash(manifest: Manifest) -> str:
     """Return the hash, 64 hex digits, of a NodePool or EC2NodeClass that was read without fatal problems.
 
-    It covers the spec with its defaults, nodesmith's own annotations, the uid, the generation and whether the object is
-    being deleted. Labels and other annotations of the object decide nothing, so they are left out.
+    It covers the spec with its defaults, nodesmith's annotations, the uid, the generation and whether the object is
+    being deleted. Labels and other annotations affect no decision, so they are left out.
     """
     annotations: Mapping[str, str] = manifest.metadata.get("annotations") or {}
     options = {key: value for key, value in annotations.items() if key.startswith(OPTIONS_DOMAIN)}
@@ -29,7 +29,7 @@ def content_hash(manifest: Manifest) -> str:
 
 
 def marked_content_hash(manifest: Manifest) -> str:
-    """Return the hash of a NodeClaim: its labels and annotations become those of its Node, so they are covered too."""
+    """Return the hash of a NodeClaim. It includes labels and annotations, since its Node gets them as well."""
     marks = {part: manifest.metadata.get(part) or {} for part in ("labels", "annotations")}
     return _digest({**manifest.identity, **marks, "spec": manifest.spec})
 

@@ -1,6 +1,6 @@
-"""The Go structs that Karpenter's static drift hashes cover: of core v1.14 and of the AWS provider v1.14.
+"""The Go structs that Karpenter hashes for static drift, from core v1.14 and the AWS provider v1.14.
 
-Each field has its name in manifests and its name in Go, in Go's order; fields that Karpenter leaves out of the hash are
+Each field has its name in manifests and its name in Go, in Go's order. Fields that Karpenter excludes from the hash are
 missing. Sources: pkg/apis/v1 in sigs.k8s.io/karpenter and in github.com/aws/karpenter-provider-aws.
 """
 
@@ -26,14 +26,14 @@ _VOLUME_UNITS = {"Gi": ("Ti", 1024), "G": ("T", 1000)}
 
 
 def _quantity(size: str) -> int:
-    """Hash a volume's size as Kubernetes writes it: 1024Gi is 1Ti."""
+    """Hash a volume's size in Kubernetes' canonical form: 1024Gi is 1Ti."""
     number, unit = int(size.rstrip("GTi")), size.lstrip("0123456789")
     larger, step = _VOLUME_UNITS.get(unit, ("", 0))
     return text(f"{number // step}{larger}" if step and number % step == 0 else size)
 
 
 def _time(moment: str) -> int:
-    """Hash a time as Go's time.MarshalBinary writes it where the local time is UTC, as in Karpenter's container."""
+    """Hash a time as Go's time.MarshalBinary writes it if the local time zone is UTC, as in Karpenter's container."""
     since = parse_time(moment) - datetime(1, 1, 1, tzinfo=UTC)
     nanos = since.microseconds * 1000
     return raw(
@@ -51,7 +51,7 @@ def _duration(span: str) -> int:
 
 
 def _resource(amount: object) -> int:
-    """Hash an amount; Karpenter takes text only, and nodesmith numbers as well."""
+    """Hash an amount. Karpenter only accepts text, but nodesmith also accepts numbers."""
     return text(str(amount))
 
 
@@ -116,7 +116,7 @@ _KUBELET_FIELDS = (
     Field("cpuCFSQuota", "CPUCFSQuota", boolean),
 )
 KUBELET_FIELDS = frozenset(field.json for field in _KUBELET_FIELDS)
-"""Of `spec.kubelet`, those that Karpenter v1.14 knows."""
+"""The fields of `spec.kubelet` in Karpenter v1.14."""
 _BLOCK_DEVICE = struct(
     "BlockDevice",
     Field("deleteOnTermination", "DeleteOnTermination", boolean),

@@ -1,8 +1,8 @@
-"""Hashes of Go values as Karpenter takes them: github.com/mitchellh/hashstructure/v2, FormatV2, FNV-1 of 64 bits.
+"""Hashes of Go values as in Karpenter: github.com/mitchellh/hashstructure/v2, FormatV2, 64-bit FNV-1.
 
-With the options SlicesAsSets, IgnoreZeroValue and ZeroNil. A hasher takes a value as a manifest holds it. The value of
-a field that is absent is Go's zero and left out, as is the zero of a field that is no pointer; an empty list or map
-that is given is none. Equal items of a list cancel each other out.
+The options are SlicesAsSets, IgnoreZeroValue and ZeroNil. A hasher takes a value as it is in a manifest. An absent
+field is Go's zero value and is left out, and so is the zero value of a field that is not a pointer. An empty list or
+map that is present is not a zero value. Equal items of a list cancel each other out.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Field(NamedTuple):
-    """A field of a Go struct: its name in manifests, its name in Go, how its value hashes.
+    """A field of a Go struct: its name in manifests, its name in Go, and the hasher of its value.
 
-    `zero` is its value that counts as absent; None for a pointer, a list or a map, which has none but null.
+    `zero` is the value that counts as absent, None for a pointer, a list or a map, for which only null does.
     """
 
     json: str
@@ -31,7 +31,7 @@ class Field(NamedTuple):
 
 
 def struct(name: str, *fields: Field) -> Hasher:
-    """Hash a struct of this Go type, with its fields in Go's order."""
+    """Return a hasher for structs of this Go type, with their fields in Go's order."""
 
     def hashed(value: Mapping[str, Any]) -> int:
         total = text(name)
@@ -45,7 +45,7 @@ def struct(name: str, *fields: Field) -> Hasher:
 
 
 def slice_of(hasher: Hasher) -> Hasher:
-    """Hash a list, as a set."""
+    """Return a hasher for lists, which are hashed as sets."""
 
     def hashed(items: list[Any]) -> int:
         total = 0
@@ -57,7 +57,7 @@ def slice_of(hasher: Hasher) -> Hasher:
 
 
 def map_of(hasher: Hasher) -> Hasher:
-    """Hash a map with keys of text."""
+    """Return a hasher for maps with text as keys."""
 
     def hashed(items: Mapping[str, Any]) -> int:
         total = 0
@@ -70,7 +70,7 @@ def map_of(hasher: Hasher) -> Hasher:
 
 @lru_cache(maxsize=1024)
 def text(value: str) -> int:
-    """Hash a string; half of a surrogate pair is what Go's decoder makes of it, U+FFFD."""
+    """Hash a string. Half of a surrogate pair counts as U+FFFD, which Go's decoder replaces it with."""
     return raw(_SURROGATES.sub("\ufffd", value).encode())
 
 

@@ -1,7 +1,8 @@
 """Karpenter's hashes for static drift, of NodePools (core v1.14) and EC2NodeClasses (AWS provider v1.14).
 
-They cover what nodes are made from. Requirements and what selectors find are compared otherwise; limits, weight and
-disruption replace no node. Sources: `NodePool.Hash` and `EC2NodeClass.Hash`, see `hashedtypes`.
+They cover the fields that nodes are created from. Requirements and the results of selectors are compared in other ways.
+Changes of limits, weight and disruption replace no node. Sources: `NodePool.Hash` and `EC2NodeClass.Hash`, see
+`gostructs`.
 """
 
 from __future__ import annotations
@@ -15,29 +16,29 @@ from nodesmith.model.hashes.hashstructure import text
 
 NODEPOOL_HASH = "karpenter.sh/nodepool-hash"
 NODECLASS_HASH = "karpenter.k8s.aws/ec2nodeclass-hash"
-"""Annotations of NodePools, EC2NodeClasses and NodeClaims; the version stands beside each, under `…-version`."""
+"""Annotations of NodePools, EC2NodeClasses and NodeClaims. The annotation `…-version` has the version of a hash."""
 NODEPOOL_HASH_VERSION = "v3"
 NODECLASS_HASH_VERSION = "v5"
 OWN_VERSIONS = "nodesmith-"
-"""Prefix of the versions of earlier releases, which hashed by rules of nodesmith's own."""
+"""Prefix of the hash versions of earlier releases, which used nodesmith's own rules."""
 FIRST_HASH_VERSION = f"{OWN_VERSIONS}v1"
 
 
 def stated_hash(annotation: str, value: str, version: str) -> dict[str, str]:
-    """Return the annotations that state a hash and its version."""
+    """Return the annotations for a hash and its version."""
     return {annotation: value, f"{annotation}-version": version}
 
 
 def nodepool_hash(template: Mapping[str, Any]) -> str:
-    """Hash `spec.template` of a NodePool, read with its defaults."""
+    """Return the hash of a NodePool's `spec.template`, which was read with its defaults."""
     return str(TEMPLATE(template))
 
 
 def nodeclass_hash(spec: Mapping[str, Any], ami_family: str) -> str:
-    """Hash the spec of an EC2NodeClass, read with its defaults, for a cluster whose CA bundle is not known.
+    """Return the hash of an EC2NodeClass's spec, which was read with its defaults, without the cluster's CA bundle.
 
-    `ami_family` is the resolved one. Fields of the kubelet that Karpenter v1.14 does not know change the hash, since
-    nodesmith gives them to nodes; Karpenter v1.14 never sees any.
+    `ami_family` is the resolved one. Kubelet fields that Karpenter v1.14 does not have change the hash, because
+    nodesmith applies them to nodes. Karpenter v1.14 never sees such fields.
     """
     unknown = {k: v for k, v in spec.get("kubelet", {}).items() if k not in KUBELET_FIELDS}
     beyond = text(json.dumps(unknown, sort_keys=True)) if unknown else 0
@@ -45,9 +46,10 @@ def nodeclass_hash(spec: Mapping[str, Any], ami_family: str) -> str:
 
 
 def hash_in_cluster(nodeclass_hash: str, ca_bundle: str) -> str:
-    """Return the hash of an EC2NodeClass as annotations of a cluster hold it: it covers the CA bundle, in base64.
+    """Return the hash of an EC2NodeClass as in a cluster's annotations, which includes the CA bundle in base64.
 
-    Of a hash that covers it already, return the one without; of what is no hash of today's version, return "".
+    If `nodeclass_hash` already includes it, return the hash without it. Return "" if it is not a hash of the current
+    version.
     """
     if not nodeclass_hash.isdecimal():
         return ""

@@ -20,11 +20,11 @@ class Budget:
     """Five-field cron or a macro; None for always."""
     duration_seconds: int | None = None
     timezone: str = ""
-    """Whose clock the schedule goes by, as `Europe/Berlin`; empty for UTC."""
+    """Time zone of the schedule, such as `Europe/Berlin`; empty for UTC."""
 
     @property
     def allows_nothing(self) -> bool:
-        """True where it holds always, for every reason, and lets no node go."""
+        """True if the budget always applies, to every reason, and allows no disruption."""
         return self.nodes in ("0", "0%") and self.reasons is None and self.schedule is None
 
 
@@ -32,7 +32,7 @@ DEFAULT_BUDGETS = (Budget(),)
 
 
 def read_budget(item: Mapping[str, Any], timezone: str = "") -> Budget:
-    """Read a budget that has passed its schema; `timezone` is its NodePool's, where it names none itself."""
+    """Read a budget that has passed its schema. `timezone` is its NodePool's, used if the budget names none."""
     reasons = tuple(item["reasons"]) if "reasons" in item else None
     seconds = duration_seconds(item.get("duration"))
     return Budget(item["nodes"], reasons, item.get("schedule"), seconds, item.get("timezone", timezone))

@@ -1,10 +1,10 @@
-"""Which Node is a claim's: the one with its provider id, and where several have that, the one that has registered.
+"""Match Nodes to claims: by provider id and, if several Nodes have that id, by registration.
 
-Whoever may make Nodes can write any provider id into one. The name of a kubelet's own Node is bound to its instance, so
-a Node with another name than EC2 gave the instance is nobody's.
+Anyone who may create Nodes can write any provider id into one. A kubelet, however, can only create a Node whose name is
+bound to its instance. So a Node with a name other than EC2 gave the instance belongs to no claim.
 
-A Node that was restored (from a backup, by `kubectl replace --force`) may have come without its provider id, which
-nobody else puts back. It is known by its name, and by the label that it has registered: one that joins has none.
+A restored Node (from a backup, by `kubectl replace --force`) may lack its provider id, which no other component puts
+back. It is matched by its name and by the registered label, which a Node that is just joining does not have.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import TYPE_CHECKING
 from nodesmith.model.apimachinery.labels import REGISTERED
 from nodesmith.model.kubernetes.nodes import Node
 
-if TYPE_CHECKING:  # whoever reads no more than the snapshot need not wait for it
+if TYPE_CHECKING:  # code that reads only the snapshot does not need it
     from nodesmith.model.karpenter.nodeclaims import NodeClaim
 
 
 class ClaimedNodes:
-    """Finds the Nodes of claims. A second Node with a provider id is nobody's: it stands for no machine of its own."""
+    """Finds the Nodes of claims. A second Node with a provider id belongs to no claim: it has no machine of its own."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
 
     def of(self, claim: NodeClaim) -> Node | None:
-        """Return the claim's Node, None where it has none."""
+        """Return the claim's Node, or None if it has none."""
         found = self.all_of(claim)
         if len(found) < 2:
             return found[0] if found else None
-        # An object does not always say which Node registered; the Node itself does.
+        # The NodeClaim does not always name the Node that registered, but that Node's label shows it.
         return min(found, key=lambda n: (n.name != claim.node_name, n.labels.get(REGISTERED) != "true"))
 
     def all_of(self, claim: NodeClaim) -> Sequence[Node]:
-        """Return all Nodes with the claim's provider id; where none has it, the one that came back without it.
+        """Return all Nodes with the claim's provider id, or the restored Node that lacks it if no Node has it.
 
-        Those that cannot be its instance's by their name are left out.
+        Nodes whose name the claim's instance cannot have are left out.
         """
         shown = self._by_provider.get(claim.provider_id, ()) or self._restored.get(claim.node_name, ())
         if not claim.private_dns_name:
@@ -45,12 +45,12 @@ class ClaimedNodes:
         return [node for node in shown if claim.may_be_named(node.name)]
 
     def impostors_of(self, claim: NodeClaim) -> Sequence[Node]:
-        """Return the Nodes with the claim's provider id whose name is another than EC2 gave its instance."""
+        """Return the Nodes with the claim's provider id and a name that its instance cannot have."""
         return [n for n in self._by_provider.get(claim.provider_id, ()) if not claim.may_be_named(n.name)]
 
     @cached_property
     def _by_provider(self) -> dict[str, list[Node]]:
-        """Sorted with the first question: whoever changes a snapshot a little at a time asks few of them any."""
+        """Built on first use: code that derives many snapshots looks up claims in only a few of them."""
         found: dict[str, list[Node]] = {}
         for node in self._nodes:
             if node.provider_id:

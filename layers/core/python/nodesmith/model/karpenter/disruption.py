@@ -1,7 +1,8 @@
-"""How nodes of a NodePool may be taken away while they work: `spec.disruption`, and three annotations of our own.
+"""How a NodePool's nodes may be disrupted: `spec.disruption`, and three annotations of nodesmith.
 
-What cannot be read here is no reason to buy nothing. But it was meant to protect, so until it is mended none of the
-NodePool's nodes is disrupted (Karpenter's rule for schedules; `fault` says what it is).
+An unreadable setting here does not stop the NodePool from launching nodes. But since such a setting protects nodes,
+none of the NodePool's nodes is disrupted until it is fixed. This is Karpenter's rule for schedules. `fault` names the
+setting.
 """
 
 from __future__ import annotations
@@ -23,30 +24,30 @@ REBALANCE_ZONES = "nodesmith.dev/rebalance-zones"
 WHEN_EMPTY = "WhenEmpty"
 """The consolidationPolicy that moves no pods."""
 BALANCED = "Balanced"
-"""The consolidationPolicy that weighs what a move saves against the share of the NodePool's pods that it disrupts."""
+"""The consolidationPolicy that weighs a move's savings against the share of the NodePool's pods that it disrupts."""
 _ON, _OFF = "On", "Off"
-UNTIL_MENDED = "until then none of its nodes is disrupted"
+UNTIL_MENDED = "until this is fixed, none of its nodes is disrupted"
 _PATH, _BUDGETS = "spec.disruption", "spec.disruption.budgets"
 _NUMBER = re.compile(r"[0-9]{1,6}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """When a pool's nodes may be consolidated, and how many of them at once, and in an hour."""
+    """When a NodePool's nodes may be consolidated, how many at once, and how many an hour."""
 
     consolidate_after: str = "0s"
     consolidation_policy: str = "WhenEmptyOrUnderutilized"
     budgets: tuple[Budget, ...] = DEFAULT_BUDGETS
     most_an_hour: int | None = None
-    """Of all that end, whatever for; None for as many as the budgets allow."""
+    """Maximum number of nodes that may end in an hour for any reason; None for as many as the budgets allow."""
     rebalances_zones: bool = False
-    """Whether nodes are disrupted whose pods are too many in their zone, by the spreads that they ask for."""
+    """Whether nodes are disrupted if their zone has too many of their pods by the pods' topology spread constraints."""
     fault: str = ""
-    """The field or annotation that cannot be read, and so allows nothing; empty where all can."""
+    """The field or annotation that cannot be read, which stops disruption; empty if all can be read."""
 
     @property
     def consolidate_after_seconds(self) -> int | None:
-        """None for `Never`: no consolidation at all, not even of empty nodes."""
+        """`consolidate_after` in seconds; None for `Never`: no consolidation at all, not even of empty nodes."""
         return duration_seconds(self.consolidate_after)
 
 
@@ -58,7 +59,8 @@ def read_disruption(
 ) -> Disruption:
     """Read a `spec.disruption` that has passed its schema, and the annotations that belong to it.
 
-    `of_old` objects are converted ones, whose author has said less than is written there now.
+    `of_old` is True for a converted object, which contains settings that its author did not write. Doubtful settings
+    are then not reported.
     """
     faults: list[str] = []
     zone = _timezone(annotations, report, faults)
@@ -83,17 +85,17 @@ def _timezone(annotations: Mapping[str, str], report: Report, faults: list[str])
     from zoneinfo import available_timezones
 
     hint = did_you_mean(name, available_timezones())
-    remedy = f"must be a time zone's name, such as Europe/Berlin{hint}; {UNTIL_MENDED}"
+    remedy = f"must be the name of a time zone, such as Europe/Berlin{hint}; {UNTIL_MENDED}"
     _refuse(BUDGET_TIMEZONE, name, remedy, report, faults)
     return ""
 
 
 def _is_timezone(name: str) -> bool:
-    from zoneinfo import ZoneInfo  # few name one, and every cold start would wait for it
+    from zoneinfo import ZoneInfo  # few NodePools name one, and the import slows every cold start
 
     try:
         return bool(ZoneInfo(name))
-    except (ValueError, OSError, KeyError):  # no name at all, a folder of them, one that nobody knows
+    except (ValueError, OSError, KeyError):  # an invalid name, a folder of zones, an unknown zone
         return False
 
 
@@ -103,7 +105,7 @@ def _most_an_hour(annotations: Mapping[str, str], report: Report, faults: list[s
         return None
     if _NUMBER.fullmatch(text):
         return int(text)
-    remedy = f"must be a number of nodes, such as 10, 0 for none at all; {UNTIL_MENDED}"
+    remedy = f"must be a number of nodes, such as 10, or 0 for none at all; {UNTIL_MENDED}"
     _refuse(MOST_AN_HOUR, text, remedy, report, faults)
     return None
 
@@ -112,11 +114,11 @@ def _rebalances_zones(annotations: Mapping[str, str], spec: Mapping[str, Any], r
     text, where = annotations.get(REBALANCE_ZONES, _OFF), at("metadata.annotations", REBALANCE_ZONES)
     if text not in {_ON, _OFF}:
         hint = did_you_mean(text, frozenset({_ON, _OFF}))
-        report.add(where, shown(text), f"must be Off or On{hint}; taken as Off", fatal=False)
+        report.add(where, shown(text), f"must be Off or On{hint}; treated as Off", fatal=False)
         return False
     for field, value in (("consolidationPolicy", WHEN_EMPTY), ("consolidateAfter", NEVER)):
         if text == _ON and spec[field] == value:
-            remedy = f"does nothing beside {_PATH}.{field} {shown(value)}: no pods are moved; leave out one of them"
+            remedy = f"has no effect with {_PATH}.{field} {shown(value)}, which moves no pods; leave out one of them"
             report.add(where, shown(text), remedy, fatal=False)
     return text == _ON
 
@@ -128,17 +130,17 @@ def _refuse(key: str, text: str, remedy: str, report: Report, faults: list[str])
 
 
 def _doubt(spec: Mapping[str, Any], budgets: tuple[Budget, ...], report: Report) -> None:
-    """Say what holds as it is written, and can hardly be meant."""
+    """Report settings that are valid but are unlikely to be what their author meant."""
     none = next((index for index, one in enumerate(budgets) if one.allows_nothing), None)
     for index, one in enumerate(budgets):
         where = f"{_BUDGETS}[{index}]"
         if one.reasons == ():
-            report.add(f"{where}.reasons", "[]", "limits nothing, leave it out for all reasons", fatal=False)
-        elif none is not None and one.nodes not in ("0", "0%"):
-            remedy = (
-                f"never matters beside {_BUDGETS}[{none}], which allows none at any time; keep one of them"
+            report.add(
+                f"{where}.reasons", "[]", "limits nothing; leave it out to limit all reasons", fatal=False
             )
+        elif none is not None and one.nodes not in ("0", "0%"):
+            remedy = f"has no effect beside {_BUDGETS}[{none}], which never allows any disruption; keep one of them"
             report.add(f"{where}.nodes", shown(one.nodes), remedy, fatal=False)
     if (spec["consolidateAfter"], spec["consolidationPolicy"]) == (NEVER, WHEN_EMPTY):
-        remedy = "keeps even empty nodes for ever; give a duration, or leave consolidationPolicy out"
+        remedy = "keeps even empty nodes forever; set a duration, or leave out consolidationPolicy"
         report.add(f"{_PATH}.consolidateAfter", shown(NEVER), remedy, fatal=False)

@@ -1,7 +1,8 @@
-"""The tags of everything a launch creates: what IAM policies, bills and people know it by.
+"""The tags of everything that a launch creates, by which IAM policies, bills and people identify it.
 
-Keys: Karpenter's, so that its IAM conditions and cost reports keep working, and one of our own: Karpenter's say whose
-cluster it is, and nothing of who made it. What Karpenter made before us must never be taken for a leftover of ours.
+Most keys are Karpenter's, so that its IAM conditions and cost reports keep working. nodesmith adds a key of its own
+because Karpenter's tags name the cluster but not the software: garbage collection must never mistake what Karpenter
+created for something that nodesmith left behind.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ CLUSTER_TAG = "eks:eks-cluster-name"
 NODECLAIM_TAG = "karpenter.sh/nodeclaim"
 NAME_TAG = "Name"
 FLEET_TAG = "nodesmith.dev/fleet"
-"""On instances of a CreateFleet call that serves several claims: the name of that fleet."""
+"""On instances of a CreateFleet call for several claims. The value is the name of that fleet."""
 MANAGED_BY_TAG = "nodesmith.dev/managed-by"
-"""Its value is the cluster's name. Whatever lacks it was made by others."""
+"""The value is the cluster's name. A resource without this tag was created by other software."""
 KEEP_VOLUMES_TAG = "nodesmith.dev/keep-volumes"
-"""On what an EC2NodeClass launches that says `deleteOnTermination: false`: its volumes are to outlive their nodes."""
+"""On instances of an EC2NodeClass with `deleteOnTermination: false`, whose volumes must outlive their nodes."""
 
 
 def owned_tag(cluster: str) -> str:
-    """Return the key by which Kubernetes marks what belongs to a cluster (its value is `owned`)."""
+    """Return the tag key by which Kubernetes marks the resources of a cluster. Its value is `owned`."""
     return f"kubernetes.io/cluster/{cluster}"
 
 
@@ -42,7 +43,7 @@ def shared_tags(claim: NodeClaim, nodeclass: EC2NodeClass, cluster: str) -> dict
 
 
 def instance_tags(claim: NodeClaim, nodeclass: EC2NodeClass, cluster: str) -> dict[str, str]:
-    """Return the tags of one instance, its volumes and its fleet. A Name that the NodeClass sets is kept."""
+    """Return the tags of one instance, its volumes and its fleet. A Name tag that the NodeClass sets wins."""
     mappings = (mapping.ebs for mapping in nodeclass.block_devices)
     kept = any(ebs is not None and ebs.delete_on_termination is False for ebs in mappings)
     keep = {KEEP_VOLUMES_TAG: "true"} if kept else {}
@@ -50,10 +51,10 @@ def instance_tags(claim: NodeClaim, nodeclass: EC2NodeClass, cluster: str) -> di
 
 
 def claim_tags(claim: str, tags: Mapping[str, str]) -> dict[str, str]:
-    """Return those of a claim's tags that no other claim shares."""
+    """Return the claim's tags that no other claim shares."""
     return {key: tags[key] for key in (NAME_TAG, NODECLAIM_TAG) if tags.get(key) == claim}
 
 
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Write tags as EC2 takes them, by key."""
+    """Write tags in the format of EC2's API, sorted by key."""
     return [{"Key": key, "Value": tags[key]} for key in sorted(tags)]

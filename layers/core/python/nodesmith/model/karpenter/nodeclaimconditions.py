@@ -1,4 +1,4 @@
-"""Conditions of NodeClaim objects: what each says of a claim, in Karpenter's types and reasons."""
+"""Conditions of NodeClaim objects, in Karpenter's types and reasons."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from nodesmith.model.karpenter.nodeclaims import DEADLINE_PASSED, NOT_REGISTERED
 from nodesmith.model.kubernetes.messages import AWAITING
 
 DELETED = "Deleted"
-"""The cause of an end that somebody has asked for by deleting the Node, its NodeClaim or its NodePool."""
+"""The cause of an end that a user requested by deleting the Node, its NodeClaim or its NodePool."""
 DRAINING = "Draining"
-"""What an end waits for that needs nobody: pods are leaving, each within its grace."""
+"""The reason of an end that needs no intervention: pods are leaving, each within its grace period."""
 LIFE: Mapping[str, Phase] = {
     "Launched": Phase.LAUNCHED,
     "Registered": Phase.REGISTERED,
@@ -24,25 +24,25 @@ END: Mapping[str, Phase] = {
     "VolumesDetached": Phase.DETACHED,
     "InstanceTerminating": Phase.TERMINATED,
 }
-"""Conditions of the object on the way to a Node, and on the way out: in order, the phase that is reached with each."""
+"""Conditions of the object in order, on the way to a Node (LIFE) and on the way out (END) → the phase of each."""
 CONSISTENT = "ConsistentStateFound"
 DISRUPTION_REASON = "DisruptionReason"
-"""The condition whose reason is what a NodeClaim is disrupted for, from when a move takes it or its end begins.
+"""The condition whose reason is the reason of the NodeClaim's disruption.
 
-An end that somebody has asked for is no disruption.
+It is set when a move takes the NodeClaim or when its end begins. An end that a user requested is no disruption.
 """
 CONSOLIDATABLE = "Consolidatable"
 DRIFTED = "Drifted"
 LAUNCHED = "Launched"
-"""The condition that stays True once it is: a refusal of an earlier decision is out of date then."""
+"""The condition that stays True once it is True. From then on, an earlier refusal is out of date."""
 SHOWN_WHILE_TRUE = frozenset({CONSOLIDATABLE, DISRUPTION_REASON, DRIFTED})
-"""Conditions of NodeClaims that are taken off when they hold no longer, as Karpenter's are."""
+"""Conditions that are removed from a NodeClaim when they no longer hold, as Karpenter does."""
 _REFUTING = frozenset({"MultipleNodesFound"})
-"""Reasons that say no; all others say not yet."""
+"""Reasons for status False. All other reasons mean Unknown."""
 
 
 class ObjectCondition(NamedTuple):
-    """A condition of the NodeClaim object: `status` is True, False or Unknown; `since` is None for from now on."""
+    """A condition of a NodeClaim object. `status` is True, False or Unknown. `since` is None for a change just now."""
 
     type: str
     status: str
@@ -52,18 +52,18 @@ class ObjectCondition(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether the object is to show no such condition any more."""
+        """Whether the condition must be removed from the object."""
         return self.type in SHOWN_WHILE_TRUE and self.status == "False"
 
 
 def conditions_of(claim: NodeClaim) -> Iterator[ObjectCondition]:
-    """Say of each stage whether it is reached; the first that is not carries the claim's reason."""
+    """Yield the conditions of a claim. The first stage that it has not reached carries the claim's reason."""
     stages = list(_stages(claim))
     yield from stages
     yield _ready(claim, [each for each in stages if each.status != "True"])
     if claim.initialized_at is not None:
         yield _consistent(claim, claim.initialized_at)
-    if claim.drifted_at is not None:  # False where it has ended: see SHOWN_WHILE_TRUE
+    if claim.drifted_at is not None:  # False once drift has ended: see SHOWN_WHILE_TRUE
         yield ObjectCondition(DRIFTED, str(bool(claim.drift)), claim.drifted_at, claim.drift, "")
     if claim.terminating_at is not None:
         yield from _end(claim, claim.terminating_at)
@@ -86,7 +86,7 @@ def _stages(claim: NodeClaim) -> Iterator[ObjectCondition]:
 
 
 def _ready(claim: NodeClaim, pending: Sequence[ObjectCondition]) -> ObjectCondition:
-    """Sum the stages up, in Karpenter's words."""
+    """Summarize the stages in Karpenter's words."""
     if not pending:
         return ObjectCondition("Ready", "True", claim.initialized_at or claim.phase_since, "Ready", "")
     message = ", ".join(f"{each.type}={each.status}" for each in pending)
@@ -106,7 +106,7 @@ def _consistent(claim: NodeClaim, since: datetime) -> ObjectCondition:
 
 
 def _end(claim: NodeClaim, since: datetime) -> Iterator[ObjectCondition]:
-    """Yield how far its end has come, and what for; the step that it is at carries the claim's reason."""
+    """Yield the conditions of a claim's end. The step in progress carries the claim's reason."""
     if claim.cause not in {"", DELETED}:
         yield ObjectCondition(DISRUPTION_REASON, "True", since, claim.cause, "")
     at_work = True
@@ -116,17 +116,17 @@ def _end(claim: NodeClaim, since: datetime) -> Iterator[ObjectCondition]:
             why, _, left = claim.cause_of(phase).partition(": ")
             is_done = why != DEADLINE_PASSED
             if phase is Phase.TERMINATED and claim.instance_gone_at is not None:
-                left = claim.message  # what holds its Node
+                left = claim.message  # names what still holds its Node
             yield ObjectCondition(step, str(is_done), reached, step if is_done else why, left)
         else:
             reason, message = (claim.reason, claim.message) if at_work and claim.reason else AWAITING
-            reason = DRAINING if reason == claim.cause else reason  # it has only just begun
+            reason = DRAINING if reason == claim.cause else reason  # the end has only just begun
             yield ObjectCondition(step, "Unknown", since, reason, message)
             at_work = False
 
 
 def condition_item(condition: ObjectCondition) -> dict[str, Any]:
-    """Write a condition as a NodeClaim shows it."""
+    """Write a condition as it appears in a NodeClaim's status."""
     since = {} if condition.since is None else {"lastTransitionTime": format_time(condition.since)}
     return {
         "type": condition.type,
@@ -139,7 +139,7 @@ def condition_item(condition: ObjectCondition) -> dict[str, Any]:
 
 
 def shown_status(manifest: Mapping[str, Any], kind: str) -> str:
-    """Read the status of a condition that an object shows; empty where it shows none of that kind. Never raises."""
+    """Return the status of an object's condition of type `kind`, empty if it has none. Never raises."""
     status = manifest.get("status")
     conditions = status.get("conditions") if isinstance(status, Mapping) else None
     found = (each for each in conditions or () if isinstance(each, Mapping) and each.get("type") == kind)

@@ -1,4 +1,4 @@
-"""NodeClaim as an object of the API server, karpenter.sh/v1: written for ours, read for those that users make."""
+"""NodeClaim as an API object, karpenter.sh/v1: written for nodesmith's claims, read for those that users create."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.schema.oldkinds import PROVISIONER
 
 DECISION = "nodesmith.dev/decision"
-"""On every NodeClaim that we have made, and on no user's: the id of the decision that asked for it."""
+"""On every NodeClaim that nodesmith created, and on no user's: the id of the decision that requested it."""
 ORIGIN = "nodesmith.dev/origin"
-"""On NodeClaims that users have made, once nodesmith has taken them into its ledger: `ByHand`."""
+"""On NodeClaims that users created, once nodesmith has added them to its ledger. The value is `ByHand`."""
 CREATED_FOR = "nodesmith.dev/created-for"
-"""On NodeClaims that replace others: the reason of the disruption, as Karpenter's metrics write it."""
+"""On NodeClaims that replace others: the reason of the disruption, as in Karpenter's metrics."""
 PROVISIONED = "provisioned"
-"""What NodeClaims without it were made for."""
+"""The reason that NodeClaims without CREATED_FOR were created for."""
 
 
 def marks_of(claim: NodeClaim) -> dict[str, str]:
     """Return the labels by which the objects of a claim are found.
 
-    They are put back where somebody has removed them.
+    They are restored if they are removed.
     """
     named = {labels.NODEPOOL: claim.nodepool, claim.nodeclass.label: claim.nodeclass.name}
     return {key: value for key, value in named.items() if value}
@@ -51,7 +51,7 @@ def marks_of(claim: NodeClaim) -> dict[str, str]:
 def labels_of(claim: NodeClaim) -> dict[str, str]:
     """Return the labels of the NodeClaim object, which its Node gets as well.
 
-    The template's, whatever the requirements leave one value for, and what is known of the instance.
+    They are the template's labels, those for which the requirements leave one value, and those of the instance.
     """
     settled = claim.requirements.settled.items()
     single = {key: value for key, value in settled if labels.restriction(key) is None}
@@ -65,7 +65,7 @@ def labels_of(claim: NodeClaim) -> dict[str, str]:
 
 
 def annotations_of(claim: NodeClaim) -> dict[str, str]:
-    """Return the annotations of the NodeClaim object: the template's, the hashes for drift, who asked for it."""
+    """Return the annotations of the NodeClaim object: the template's, the hashes for drift, and its origin."""
     made = {DECISION: claim.decision, ORIGIN: claim.origin}
     if claim.nodepool_hash:
         made |= stated_hash(NODEPOOL_HASH, claim.nodepool_hash, claim.nodepool_hash_version)
@@ -79,7 +79,7 @@ def annotations_of(claim: NodeClaim) -> dict[str, str]:
 
 
 def manifest(claim: NodeClaim) -> dict[str, Any]:
-    """Write the object, status included, as the API server is to show it."""
+    """Write the complete object, status included, as the API server should show it."""
     return {
         "apiVersion": NODE_CLAIM.api_version,
         "kind": NODE_CLAIM.name,
@@ -126,9 +126,10 @@ def _spec(claim: NodeClaim) -> dict[str, Any]:
 
 
 def _stated(requirements: Requirements) -> Requirements:
-    """Leave out the old name of the NodePool: a label of the node, and a key that no NodeClaim may state.
+    """Return the requirements that the object may contain.
 
-    An In has no more minValues than values: the API server demands it.
+    PROVISIONER_NAME is left out: it is a label of the node, but the API server refuses it as a key. `minValues` of an
+    `In` is at most the number of its values, as the API server requires.
     """
     return Requirements(
         {key: _listed(one) for key, one in requirements.items() if key != labels.PROVISIONER_NAME}
@@ -155,7 +156,7 @@ def _status(claim: NodeClaim) -> dict[str, Any]:
 
 
 def shown_pod_event(manifest: Mapping[str, Any]) -> datetime | None:
-    """Read when a pod last came to a NodeClaim's node or left it, as the object shows it; nonsense is nothing."""
+    """Return the NodeClaim's `lastPodEventTime`, None if it is absent or cannot be read."""
     text = (manifest.get("status") or {}).get("lastPodEventTime")
     try:
         return parse_time(text) if isinstance(text, str) else None
@@ -164,15 +165,15 @@ def shown_pod_event(manifest: Mapping[str, Any]) -> datetime | None:
 
 
 def nodeclaim_content(manifest: Mapping[str, object]) -> str:
-    """Return the content hash of a NodeClaim that a user has made; empty where it cannot be read."""
+    """Return the content hash of a NodeClaim that a user created, empty if it cannot be read."""
     read = read_manifest(NODE_CLAIM, manifest)
     return "" if read.report.fatal else marked_content_hash(read)
 
 
 def parse_nodeclaim(manifest: Mapping[str, object], now: datetime) -> Parsed[NodeClaim]:
-    """Read a NodeClaim that a user has made, as a claim that is still to be launched. Never raises.
+    """Read a NodeClaim that a user created, as a claim that is not yet launched. Never raises.
 
-    `now` stands in where the API server has not stamped the object yet.
+    `now` is the creation time if the object has no creationTimestamp yet.
     """
     read = read_manifest(NODE_CLAIM, manifest)
     if read.report.fatal:

@@ -1,4 +1,4 @@
-"""NodeClaim: what nodesmith knows of one node that it bought or is about to buy."""
+"""NodeClaim: the state of one node that nodesmith bought or is about to buy."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from nodesmith.model.karpenter.nodespec import NodeClassRef
 
 BY_HAND = "ByHand"
 NOT_REGISTERED = "NodeNotFound", "Node not registered with cluster"
-"""What a claim waits for from its launch on, and in a sentence."""
+"""The reason and message of a claim that has launched and waits for its Node."""
 TAGS_DUE = "tagsDue"
-"""In a claim's launch data, once its instance is known: the tags that are still to be written on it."""
+"""Key in a claim's launch data, once its instance is known: the tags that it still needs."""
 DEADLINE_PASSED = "TerminationGracePeriodElapsed"
-"""Why a step of an end was taken though something was left to do."""
+"""The cause of an end's step that was taken before the previous work was done."""
 
 
 class Phase(StrEnum):
-    """Where a claim stands. It only ever moves down this list, along `SUCCESSORS`."""
+    """The phase of a claim. A claim only moves down this list, along `SUCCESSORS`."""
 
     PENDING = "Pending"
-    """The intent to buy is committed; an instance may or may not exist."""
+    """The intent to buy is committed. An instance may or may not exist."""
     LAUNCHED = "Launched"
     REGISTERED = "Registered"
     INITIALIZED = "Initialized"
     TERMINATING = "Terminating"
-    """It is to go, whoever asked: no new pods come, those that are there are evicted."""
+    """The node must end, for whatever reason. New pods are kept off, and existing pods are evicted."""
     DRAINED = "Drained"
-    """No pod is left that would need to go; its volumes are let go of."""
+    """No pod is left that has to leave. Volumes are being detached."""
     DETACHED = "Detached"
-    """Nothing is attached any more."""
+    """No volume is attached any more."""
     TERMINATED = "Terminated"
-    """EC2 has been asked to terminate the instance. Once that is gone, and its Node, so is the claim."""
+    """EC2 has been asked to terminate the instance. The claim is forgotten once the instance and its Node are gone."""
     GIVEN_UP = "GivenUp"
-    """It never became a Node, or only in name: instance, object and entry go without a drain."""
+    """The claim never got a working Node. Its instance, object and ledger entry are removed without a drain."""
 
 
 ENDING = frozenset({Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED, Phase.TERMINATED})
-"""The phases that termination sees to. None of them leads back."""
+"""The phases that termination handles. None of them leads back to an earlier phase."""
 
 SUCCESSORS: Mapping[Phase, frozenset[Phase]] = {
     Phase.PENDING: frozenset({Phase.LAUNCHED, Phase.TERMINATING, Phase.GIVEN_UP}),
@@ -63,12 +63,12 @@ SUCCESSORS: Mapping[Phase, frozenset[Phase]] = {
     Phase.TERMINATED: frozenset(),
     Phase.GIVEN_UP: frozenset(),
 }
-"""What may follow what; after the last two a claim is forgotten."""
+"""Phase → the phases that may follow it. After the last two, a claim is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One step of a claim's life: the phase it came to, when, and why where there is more to say than its name."""
+    """One step of a claim's life: the phase that it reached, when, and the cause if there is one to report."""
 
     phase: Phase
     at: datetime
@@ -77,7 +77,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class NodeClaim:
-    """One claim as the ledger holds it. Times are aware; `launch` is JSON data of the effects' own."""
+    """One claim as the ledger holds it. Times have a time zone. `launch` is JSON data that only the effects use."""
 
     name: str
     nodepool: str
@@ -87,12 +87,12 @@ class NodeClaim:
     phase_since: datetime
     nodepool_uid: str = ""
     provisioner: str = ""
-    """The Provisioner that its NodePool is read from, whose uid `nodepool_uid` then is."""
+    """The Provisioner that its NodePool was converted from. `nodepool_uid` is then that Provisioner's uid."""
     nodepool_hash: str = ""
     nodeclass_hash: str = ""
     nodepool_hash_version: str = FIRST_HASH_VERSION
     nodeclass_hash_version: str = FIRST_HASH_VERSION
-    """Of the rules by which the hashes were made."""
+    """Versions of the hash rules."""
     requirements: Requirements = NO_REQUIREMENTS
     labels: Mapping[str, str] = NO_ITEMS
     annotations: Mapping[str, str] = NO_ITEMS
@@ -102,7 +102,7 @@ class NodeClaim:
     expire_after: str | None = None
     termination_grace_period: str | None = None
     budgets: tuple[Budget, ...] = ()
-    """The NodePool's, as they were at the purchase: they hold for its end, too."""
+    """The NodePool's budgets at the time of the purchase. They also apply to its end."""
     launch: Mapping[str, object] = FrozenMap()
     instance_id: str = ""
     provider_id: str = ""
@@ -112,85 +112,85 @@ class NodeClaim:
     image_id: str = ""
     subnet_id: str = ""
     security_groups: tuple[str, ...] = ()
-    """Ids of those that its NodeClass selected at the purchase."""
+    """Ids of the security groups that its NodeClass selected at the time of the purchase."""
     price_hourly_usd: float = 0.0
     private_dns_name: str = ""
-    """As EC2 tells it; empty where that is not known yet, or EC2 gives none."""
+    """The private DNS name that EC2 reports; empty if it is not known yet or EC2 assigns none."""
     node_name: str = ""
     capacity: Resources = NOTHING
     allocatable: Resources = NOTHING
     nominated: tuple[str, ...] = ()
     """namespace/name of the pods that this claim was bought for."""
     attempts: Mapping[str, int] = FrozenMap()
-    """By workload of those pods, which purchase in a row it is without one of them having come to run, from 1."""
+    """Workload of those pods → number of purchases in a row, from 1, without any of its pods having started to run."""
     served: tuple[str, ...] = ()
-    """Of these workloads such as had more than one attempt, and pods that stayed on its Node."""
+    """The workloads in `attempts` with more than one attempt whose pods stayed on its Node."""
     launched_at: datetime | None = None
     registered_at: datetime | None = None
     initialized_at: datetime | None = None
     held_until: datetime | None = None
-    """Until then at the latest its Node is cordoned, for the pods of its DaemonSets to come first; None for never."""
+    """Until when at the latest its Node is cordoned, so that DaemonSet pods start first; None if it is not held."""
     terminating_at: datetime | None = None
-    """When its end was decided. `cause` says by what, in one CamelCase word."""
+    """When its end was decided. `cause` is the reason, as one CamelCase word."""
     cause: str = ""
     replaced_by: tuple[str, ...] = ()
-    """NodeClaims that were bought for its pods, and were ready, before its end began."""
+    """NodeClaims that were bought for its pods and were ready before its end began."""
     deadline: datetime | None = None
-    """When its instance goes whatever is still on it; None for never."""
+    """When its instance is terminated regardless of what still runs on it; None for no deadline."""
     drained_at: datetime | None = None
     detached_at: datetime | None = None
     terminated_at: datetime | None = None
     instance_gone_at: datetime | None = None
-    """When EC2 showed its instance as terminated and other finalizers than ours held its Node; None before."""
+    """When EC2 showed its instance as terminated while foreign finalizers held its Node; None before."""
     history: tuple[Transition, ...] = ()
-    """The steps so far, after Pending."""
+    """All transitions after Pending, oldest first."""
     reason: str = ""
-    """Why it does not advance or was given up, in one CamelCase word; `message` says it in a sentence."""
+    """Why it does not advance or was given up, as one CamelCase word. `message` explains it in a sentence."""
     message: str = ""
     inconsistency: str = ""
-    """What its Node lacks of what it was bought as."""
+    """How its Node falls short of what was bought."""
     drift: str = ""
-    """Why its node is not what would be bought today, in Karpenter's word; empty where it is."""
+    """Why its node has drifted, as Karpenter's reason; empty if it has not."""
     drifted_at: datetime | None = None
-    """When that last changed; None where it never drifted."""
+    """When `drift` last changed; None if it never drifted."""
     decision: str = ""
-    """Id of the decision that asked for it."""
+    """Id of the decision that requested it."""
     origin: str = ""
-    """`BY_HAND` where a user has made the NodeClaim; empty where pods needed it."""
+    """`BY_HAND` if a user created the NodeClaim; empty if nodesmith did."""
     revision: int = 0
-    """Counts writes to the ledger: the optimistic lock."""
+    """Number of writes to the ledger: the optimistic lock."""
 
     @property
     def comparable_nodepool_hash(self) -> str:
-        """Its hash of the NodePool, empty where other rules than today's made it."""
+        """Its hash of the NodePool, empty if the hash was made by rules of another version."""
         return self.nodepool_hash if self.nodepool_hash_version == NODEPOOL_HASH_VERSION else ""
 
     @property
     def comparable_nodeclass_hash(self) -> str:
-        """Its hash of the EC2NodeClass, empty where other rules than today's made it."""
+        """Its hash of the EC2NodeClass, empty if the hash was made by rules of another version."""
         return self.nodeclass_hash if self.nodeclass_hash_version == NODECLASS_HASH_VERSION else ""
 
     @property
     def is_by_hand(self) -> bool:
-        """True where the object is a user's: once it is gone, so is what it asked for."""
+        """True if a user created the object. Once the user deletes it, its node must end."""
         return self.origin == BY_HAND
 
     @property
     def is_ending(self) -> bool:
-        """True from the decision that it goes until it is forgotten."""
+        """True from the decision that the claim ends until it is forgotten."""
         return self.phase in ENDING
 
     @property
     def is_instance_terminating(self) -> bool:
-        """True from the call that terminates its instance on: Karpenter's condition `InstanceTerminating`."""
+        """True once EC2 has been asked to terminate its instance: Karpenter's condition `InstanceTerminating`."""
         return self.phase is Phase.TERMINATED or self.instance_gone_at is not None
 
     def may_be_named(self, node: str) -> bool:
-        """Whether EKS would let the kubelet of this claim's instance join by this name.
+        """Return whether EKS would let the kubelet of this claim's instance join under this name.
 
-        That is the instance's private DNS name or, where the access entry of the node role says so, its id. A subnet
-        with resource names gives `<id>.<domain>`. Only the instance itself can have any of them: EKS makes the user
-        name of a kubelet from its instance. Any name will do where the private DNS name is not known.
+        The name is the instance's private DNS name or, if the access entry of the node role says so, its id. In a
+        subnet with resource names it is `<id>.<domain>`. No other instance can have these names, because EKS derives a
+        kubelet's user name from its instance. Any name is accepted if the private DNS name is not known.
         """
         own = self.instance_id
         return (
@@ -200,14 +200,14 @@ class NodeClaim:
         )
 
     def waiting(self, reason: str, message: str) -> NodeClaim:
-        """Return the claim with what it waits for; itself where it has been said."""
+        """Return the claim with this reason and message, or the claim itself if it already has them."""
         said = (self.reason, self.message) == (reason, message)
         return self if said else replace(self, reason=reason, message=message)
 
     def advanced(self, phase: Phase, now: datetime, reason: str = "", message: str = "") -> NodeClaim:
-        """Return the claim in its next phase, with what is said of it there.
+        """Return the claim in its next phase, with a reason and message.
 
-        Raises ValueError where none leads there.
+        Raises ValueError if no step leads from its phase to `phase`.
         """
         if phase not in SUCCESSORS[self.phase]:
             raise ValueError(f"NodeClaim {self.name}: no step leads from {self.phase} to {phase}")
@@ -224,23 +224,23 @@ class NodeClaim:
         )
 
     def cause_of(self, phase: Phase) -> str:
-        """Return why a phase was come to, where there is more to say than its name."""
+        """Return the cause of the transition to a phase, empty if there is none."""
         return next((step.cause for step in self.history if step.phase is phase), "")
 
     def given_up(self, reason: str, message: str, now: datetime) -> NodeClaim:
-        """Return the claim as it ends: EC2 is not asked for it again."""
+        """Return the claim as given up, without launch data: its launch is not tried again."""
         return replace(self.advanced(Phase.GIVEN_UP, now, reason, message), launch=FrozenMap())
 
     def terminating(
         self, cause: str, message: str, now: datetime, deadline: datetime | None = None
     ) -> NodeClaim:
-        """Return the claim as its end begins. `deadline` is None for however long its pods take."""
+        """Return the claim as its end begins. `deadline` is None to wait for its pods as long as they take."""
         ending = self.advanced(Phase.TERMINATING, now, cause, message)
         return replace(ending, cause=cause, deadline=deadline, launch=FrozenMap())
 
 
 def known_instances(claims: Iterable[NodeClaim]) -> dict[str, str]:
-    """Return the ids of claims' instances by claim, of those that have one."""
+    """Return claim name → instance id for the claims that have an instance."""
     return {claim.name: claim.instance_id for claim in claims if claim.instance_id}
 
 
@@ -253,4 +253,4 @@ REACHED_AT: Mapping[Phase, str] = {
     Phase.DETACHED: "detached_at",
     Phase.TERMINATED: "terminated_at",
 }
-"""The field that says when a phase was reached."""
+"""Phase → the field with the time when it was reached."""

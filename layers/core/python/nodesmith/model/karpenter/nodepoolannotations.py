@@ -1,6 +1,6 @@
-"""What a NodePool's annotations of our own say: what Karpenter's fields have no place for.
+"""NodePool options that Karpenter has no fields for, read from nodesmith's annotations.
 
-One that cannot be read is a problem of that field alone: it is said, and its default is taken.
+An annotation that cannot be read affects only its own option: the problem is reported, and the default is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LAUNCH_TIMEOUT = "nodesmith.dev/launch-timeout"
 REGISTRATION_TIMEOUT = "nodesmith.dev/registration-timeout"
 PROVISIONER = "nodesmith.dev/provisioner"
 PROVISIONER_UID = "nodesmith.dev/provisioner-uid"
-"""Of that Provisioner, where it is an object of the cluster still: it owns the NodeClaims."""
+"""The uid of that Provisioner while it is still an object of the cluster. It then owns the NodeClaims."""
 DAEMONSET_HOLD = "nodesmith.dev/hold-until-daemonsets"
 NODE_REPAIR = "nodesmith.dev/node-repair"
 REBALANCE = "nodesmith.dev/rebalance"
@@ -48,7 +48,7 @@ _KNOWN = frozenset(
 )
 _HIGHEST_SURCHARGE = 10_000.0
 _MOST_SPOT_TYPES = 60
-"""as many as a launch may name"""
+"""the maximum number of types that a launch may name"""
 _SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=24)
 _USUAL_HOLD, _LONGEST_HOLD = timedelta(minutes=5), timedelta(hours=1)
 Word = TypeVar("Word", bound=StrEnum)
@@ -56,16 +56,16 @@ _DURATION = re.compile(r"([0-9]+[smh])+", re.ASCII)
 
 
 class NodeRepair(StrEnum):
-    """What is to be done about sick nodes."""
+    """What to do about unhealthy nodes."""
 
     OFF = "Off"
     REPORT = "Report"
-    """say which would be replaced, and why"""
+    """report which nodes would be replaced, and why"""
     ON = "On"
 
 
 class Rebalance(StrEnum):
-    """What is to be done about spot instances that EC2 recommends to replace."""
+    """What to do about spot instances with a rebalance recommendation from EC2."""
 
     IGNORE = "Ignore"
     REPLACE = "Replace"
@@ -73,34 +73,34 @@ class Rebalance(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of one NodePool; the defaults of numbers are Karpenter's constants."""
+    """The options of one NodePool. Numeric defaults are Karpenter's constants."""
 
     node_surcharge_hourly_usd: float = 0.0
-    """what each node costs beside its instance (licences, agents, work)"""
+    """the cost of each node beyond its instance (licences, agents, work)"""
     launch_timeout: timedelta = timedelta(minutes=5)
     """from the decision to the instance"""
     registration_timeout: timedelta = timedelta(minutes=15)
     """from the instance to its Node"""
     provisioner: str = ""
-    """the Provisioner that it was, whose name its nodes carry as the label PROVISIONER_NAME"""
+    """the Provisioner that it was converted from, whose name its nodes carry as the label PROVISIONER_NAME"""
     provisioner_uid: str = ""
-    """set while that is an object of the cluster, and this NodePool is none"""
+    """set while the Provisioner is an object of the cluster and this NodePool is not"""
     daemonset_hold: timedelta = timedelta(0)
-    """how long a new node is kept for the pods of its DaemonSets, at most; 0 where it is not"""
+    """how long at most a new node is held for the pods of its DaemonSets; 0 if it is not held"""
     node_repair: NodeRepair = NodeRepair.REPORT
     rebalance: Rebalance = Rebalance.IGNORE
     spot_types: int | None = 15
-    """how many types must be cheaper for spot nodes to be changed for as many others; None for never"""
+    """the number of cheaper types that replacing spot nodes with as many other spot nodes requires; None for never"""
 
 
 DEFAULTS = Options()
 
 
 def read_options(annotations: Mapping[str, str], report: Report) -> Options:
-    """Read the annotations of a NodePool; what is wrong with them goes into the report."""
+    """Read the options in a NodePool's annotations, and add problems to the report."""
     for key in sorted(annotations):
         if key.startswith(_DOMAIN) and key not in _KNOWN:
-            remedy = f"no annotation of nodesmith's{did_you_mean(key, _KNOWN)}; it means nothing"
+            remedy = f"not an annotation of nodesmith{did_you_mean(key, _KNOWN)}; it has no effect"
             _refuse(key, annotations[key], remedy, report)
     return Options(
         _surcharge(annotations, report),
@@ -123,7 +123,7 @@ def _surcharge(annotations: Mapping[str, str], report: Report) -> float:
         surcharge = math.nan
     if 0 <= surcharge <= _HIGHEST_SURCHARGE:
         return surcharge
-    remedy = f"must be USD per node and hour, 0 to {_HIGHEST_SURCHARGE:.0f}, such as 0.05; taken as 0"
+    remedy = f"must be USD per node and hour, 0 to {_HIGHEST_SURCHARGE:.0f}, such as 0.05; treated as 0"
     _refuse(NODE_SURCHARGE, text, remedy, report)
     return 0.0
 
@@ -136,7 +136,7 @@ def _timeout(annotations: Mapping[str, str], key: str, default: timedelta, repor
     if seconds is not None and _SHORTEST.total_seconds() <= seconds <= _LONGEST.total_seconds():
         return timedelta(seconds=seconds)
     taken = f"{default.seconds // 60}m"
-    _refuse(key, text, f"must be a duration of 1m to 24h, such as 20m or 1h30m; taken as {taken}", report)
+    _refuse(key, text, f"must be a duration of 1m to 24h, such as 20m or 1h30m; treated as {taken}", report)
     return default
 
 
@@ -156,20 +156,20 @@ def _hold(annotations: Mapping[str, str], report: Report) -> timedelta:
     if seconds is not None and 0 < seconds <= _LONGEST_HOLD.total_seconds():
         return timedelta(seconds=seconds)
     remedy = (
-        "must be true, false, or the longest time a node may be held, up to 1h, such as 2m; taken as false"
+        "must be true, false, or the longest time a node may be held, up to 1h, such as 2m; treated as false"
     )
     _refuse(DAEMONSET_HOLD, text, remedy, report)
     return DEFAULTS.daemonset_hold
 
 
 def _word(annotations: Mapping[str, str], key: str, default: Word, report: Report) -> Word:
-    """Read one of the words that `default` is one of."""
+    """Read a member of the enumeration that `default` belongs to."""
     text, kind = annotations.get(key, default.value), type(default)
     if text in set(kind):
         return kind(text)
     *words, last = kind
     known = f"{', '.join(words)} or {last}"
-    _refuse(key, text, f"must be {known}{did_you_mean(text, frozenset(kind))}; taken as {default}", report)
+    _refuse(key, text, f"must be {known}{did_you_mean(text, frozenset(kind))}; treated as {default}", report)
     return default
 
 
@@ -179,7 +179,8 @@ def _spot_types(annotations: Mapping[str, str], report: Report) -> int | None:
         return None
     if text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= _MOST_SPOT_TYPES:
         return int(text)
-    remedy = f"must be Never or a number of instance types from 1 to {_MOST_SPOT_TYPES}; taken as {DEFAULTS.spot_types}"
+    taken = DEFAULTS.spot_types
+    remedy = f"must be Never or a number of instance types from 1 to {_MOST_SPOT_TYPES}; treated as {taken}"
     _refuse(SPOT_TYPES, text, remedy, report)
     return DEFAULTS.spot_types
 

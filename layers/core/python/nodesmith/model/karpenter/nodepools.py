@@ -1,4 +1,4 @@
-"""NodePool, karpenter.sh/v1: what nodes may be bought, how many, and how they may be taken away."""
+"""NodePool, karpenter.sh/v1: which nodes may be bought, how many, and how they may be disrupted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nodesmith.model.manifests import read_manifest
 from nodesmith.model.schema.nodepools import NODE_POOL
 
 NODES = "nodes"
-"""The limit that counts nodes; all others are resources."""
+"""The limit on the number of nodes. All other limits are resources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,47 +32,47 @@ class NodePool:
     nodeclass: NodeClassRef
     requirements: Requirements = NO_REQUIREMENTS
     labels: Mapping[str, str] = NO_ITEMS
-    """Of `spec.template.metadata`, as are the annotations."""
+    """From `spec.template.metadata`, like `annotations`."""
     annotations: Mapping[str, str] = NO_ITEMS
     taints: tuple[Taint, ...] = ()
     startup_taints: tuple[Taint, ...] = ()
     expire_after: str = "720h"
-    """Greatest age of a node, or `Never`."""
+    """Maximum age of a node, or `Never`."""
     termination_grace_period: str | None = None
-    """How long a drain may take before pods are forced off; None for as long as it takes."""
+    """How long a drain may take before the remaining pods are deleted; None for as long as it takes."""
     disruption: Disruption = USUAL_DISRUPTION
     limits: Resources = NOTHING
-    """`NODES` among them. A resource that is not named is not limited; 0 allows nothing."""
+    """Limits, including `NODES`. A resource that is not named is not limited; 0 allows nothing."""
     weight: int = 0
     replicas: int | None = None
     options: Options = DEFAULTS
-    """What its annotations of our own say."""
+    """The options in nodesmith's annotations."""
     uid: str = ""
     generation: int = 0
     hash: str = ""
-    """Karpenter's, of the fields whose change replaces nodes (static drift)."""
+    """Karpenter's hash of the fields whose change replaces nodes (static drift)."""
     content: str = ""
-    """Hash of all that it says, see `content_hash`."""
+    """Hash of the whole object, see `content_hash`."""
     deleting: bool = False
 
     @property
     def owner_uid(self) -> str:
-        """Of what owns its NodeClaims: itself, or the Provisioner that it is read from; empty for neither."""
+        """The uid of the owner of its NodeClaims: itself or the Provisioner that it was converted from, or empty."""
         return self.uid or self.options.provisioner_uid
 
     @property
     def node_surcharge_hourly_usd(self) -> float:
-        """What each node costs beside its instance."""
+        """The cost of each node beyond its instance."""
         return self.options.node_surcharge_hourly_usd
 
     @property
     def is_static(self) -> bool:
-        """True where the pool keeps a fixed number of nodes instead of following pods."""
+        """True if the NodePool keeps a fixed number of nodes, regardless of pods."""
         return self.replicas is not None
 
 
 def parse_nodepool(manifest: Mapping[str, object]) -> Parsed[NodePool]:
-    """Read a NodePool and say everything that is wrong with it. Never raises."""
+    """Read a NodePool and report all of its problems. Never raises."""
     read = read_manifest(NODE_POOL, manifest)
     if read.report.fatal:
         return Parsed(None, read.report.problems)
@@ -102,20 +102,20 @@ parse_nodepools = ParseOnce(parse_nodepool)
 
 
 def parsed_nodepools(manifests: tuple[Mapping[str, object], ...]) -> dict[str, NodePool]:
-    """Read NodePools; give those that can be read, by name."""
+    """Return the NodePools that can be read, by name."""
     pools = (parsed.value for parsed in parse_nodepools(manifests))
     return {pool.name: pool for pool in pools if pool is not None}
 
 
 def rebalances_zones(pools: Iterable[NodePool]) -> bool:
-    """Return whether any NodePool asks for zones to be rebalanced: then all of the cluster heed them."""
+    """Return whether any NodePool asks for zone rebalancing. If so, moves of all NodePools respect it."""
     return any(pool.disruption.rebalances_zones for pool in pools)
 
 
 def owner_uid(manifest: Mapping[str, Any]) -> str:
-    """Return the uid of what owns a NodePool's NodeClaims, whether the NodePool can be read or not.
+    """Return the uid of the owner of a NodePool's NodeClaims, whether or not the NodePool can be read.
 
-    Empty for nothing.
+    Empty if there is no owner.
     """
     metadata = manifest.get("metadata") or {}
     return str(metadata.get("uid") or (metadata.get("annotations") or {}).get(PROVISIONER_UID) or "")

@@ -1,4 +1,4 @@
-"""What NodePool templates and NodeClaims share: NodeClass reference, taints and requirements, read and written."""
+"""Read and write what NodePool templates and NodeClaims share: NodeClass reference, taints and requirements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nodesmith.model.apimachinery.taints import Taint
 
 @dataclass(frozen=True, slots=True)
 class NodeClassRef:
-    """Which NodeClass a NodePool or NodeClaim takes its AWS side from."""
+    """The NodeClass that a NodePool or NodeClaim refers to for its AWS settings."""
 
     name: str
     group: str = "karpenter.k8s.aws"
@@ -20,7 +20,7 @@ class NodeClassRef:
 
     @property
     def label(self) -> str:
-        """The label key that a node of this class carries, its value being the name."""
+        """The key of the label on nodes of this NodeClass. The label's value is the NodeClass's name."""
         return f"{self.group}/{self.kind.lower()}"
 
 
@@ -30,12 +30,12 @@ def read_taints(items: Iterable[Mapping[str, Any]]) -> tuple[Taint, ...]:
 
 
 def write_taints(taints: Iterable[Taint]) -> list[dict[str, str]]:
-    """Write taints as a manifest's."""
+    """Write taints as in a manifest."""
     return [{"key": t.key, "effect": str(t.effect)} | ({"value": t.value} if t.value else {}) for t in taints]
 
 
 def read_requirements(items: Iterable[Mapping[str, Any]]) -> Requirements:
-    """Read a list of requirements that has passed its schema; those on one key are intersected."""
+    """Read a list of requirements that has passed its schema. Requirements on one key are intersected."""
     return Requirements.of(
         *(
             requirement(item["key"], item["operator"], item.get("values", ()), item.get("minValues"))
@@ -45,10 +45,10 @@ def read_requirements(items: Iterable[Mapping[str, Any]]) -> Requirements:
 
 
 def write_requirements(requirements: Requirements) -> list[dict[str, object]]:
-    """Write requirements so that reading them gives the same: sorted, bounds as Gte and Lte.
+    """Write requirements so that reading them returns the same: sorted by key, bounds as Gte and Lte.
 
-    A requirement with bounds takes several entries of its key, since an entry has one operator. Karpenter's writer
-    forgets the values that are excluded within bounds; this one adds them as NotIn.
+    A requirement with bounds needs several entries with its key, since an entry has only one operator. Karpenter omits
+    the values that are excluded within bounds; this function writes them as NotIn.
     """
     return [entry for key in sorted(requirements) for entry in _entries(requirements[key])]
 

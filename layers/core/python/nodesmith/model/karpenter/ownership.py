@@ -1,7 +1,7 @@
 """Which NodePools, NodeClaims and Nodes nodesmith serves, and which belong to other software in the same cluster.
 
-EKS Auto Mode, Karpenter and nodesmith share the kinds of `karpenter.sh`. A NodePool or NodeClaim is served by whoever
-owns the group of its NodeClass; nodesmith serves `karpenter.k8s.aws` only.
+EKS Auto Mode, Karpenter and nodesmith share the kinds of `karpenter.sh`. The API group of the NodeClass determines
+which software serves a NodePool or NodeClaim; nodesmith serves only `karpenter.k8s.aws`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _OWNERS = frozenset({"NodePool", "Provisioner"})
 def nodeclass_group(manifest: Manifest) -> str:
     """Return the API group of the NodeClass that a NodePool or NodeClaim names.
 
-    v1beta1 made the group optional and had an `apiVersion` instead; v1alpha5 has no reference of this form. Where none
-    is given, or it cannot be read, the group is `karpenter.k8s.aws`: whoever reads the manifest reports the mistake.
+    In v1beta1 the group was optional and could be given as an `apiVersion`; v1alpha5 has no such reference. If no group
+    is given, or it cannot be read, the group is `karpenter.k8s.aws`: the parser of the manifest reports the mistake.
     """
     ref = _nodeclass_ref(manifest)
     group, api_version = ref.get("group"), ref.get("apiVersion")
@@ -34,29 +34,29 @@ def nodeclass_group(manifest: Manifest) -> str:
 
 
 def nodeclass_name(manifest: Manifest) -> str:
-    """Return the name of the NodeClass that a NodePool or NodeClaim names; empty where it names none."""
+    """Return the name of the NodeClass that a NodePool or NodeClaim refers to, empty if it refers to none."""
     return str(_nodeclass_ref(manifest).get("name") or "")
 
 
 def is_foreign(manifest: Manifest) -> bool:
-    """Whether other software serves a NodePool or NodeClaim."""
+    """Return whether other software serves a NodePool or NodeClaim."""
     return nodeclass_group(manifest) != AWS_DOMAIN
 
 
 def is_foreign_node(labels: Mapping[str, str]) -> bool:
-    """Whether a Node with these labels was made from a NodePool that other software serves."""
+    """Return whether a Node with these labels comes from a NodePool that other software serves."""
     return NODEPOOL in labels and NODECLASS not in labels
 
 
 def server_of(group: str) -> str:
-    """Return a name for the software that serves NodeClasses of this group."""
+    """Return a display name for the software that serves NodeClasses of this group."""
     return "EKS Auto Mode" if group == AUTO_MODE_GROUP else f"the controller of {group}"
 
 
 def is_marked(nodeclaim: Manifest) -> bool:
-    """Whether nodesmith has launched a NodeClaim: it writes its decision onto each, or that a user has made it.
+    """Return whether nodesmith has taken on a NodeClaim: it annotates each with DECISION, or a user's with ORIGIN.
 
-    Earlier releases wrote a version of hashes of their own instead of the latter.
+    Earlier releases wrote a hash version of their own instead of ORIGIN.
     """
     annotations, versions = _annotations(nodeclaim), _hash_versions(nodeclaim)
     is_of_old = any(version.startswith(OWN_VERSIONS) for version in versions)
@@ -64,10 +64,10 @@ def is_marked(nodeclaim: Manifest) -> bool:
 
 
 def is_karpenters(nodeclaim: Manifest) -> bool:
-    """Whether Karpenter's own controller has made or launched a NodeClaim of `karpenter.k8s.aws`.
+    """Return whether Karpenter's own controller has created or launched a NodeClaim of `karpenter.k8s.aws`.
 
-    Karpenter names a NodePool as the owner, and writes the version of its hashes onto the object. A NodeClaim that a
-    user has made has neither, and no instance before nodesmith has marked it.
+    Karpenter sets a NodePool as the owner, and annotates the object with the version of its hashes. A NodeClaim that a
+    user created has neither, and has no instance before nodesmith marks it.
     """
     if is_marked(nodeclaim):
         return False
@@ -87,9 +87,9 @@ def _annotations(manifest: Manifest) -> Manifest:
 
 
 def is_unclaimed(nodeclaim: Manifest) -> bool:
-    """Whether a NodeClaim asks for a node that nobody has launched yet.
+    """Return whether a NodeClaim is a user's request for a node that has not been launched yet.
 
-    Those that nodesmith or Karpenter's own controller has made for a NodePool are no users' wishes.
+    A NodeClaim that nodesmith or Karpenter's own controller created is not a user's request.
     """
     metadata = _mapping(nodeclaim.get("metadata"))
     ours = DECISION in _mapping(metadata.get("annotations"))
@@ -98,7 +98,7 @@ def is_unclaimed(nodeclaim: Manifest) -> bool:
 
 
 def provider_id(nodeclaim: Manifest) -> str:
-    """Return the provider id that a NodeClaim shows; empty where it shows none."""
+    """Return the provider id in a NodeClaim's status, empty if it has none."""
     return str(_mapping(nodeclaim.get("status")).get("providerID") or "")
 
 

@@ -1,4 +1,4 @@
-"""A NodeClaim as its object shows it, for whoever looks at a cluster without the ledger."""
+"""Read a claim from its NodeClaim object alone, for readers without the ledger."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _Conditions: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 def shown_claim(manifest: Mapping[str, Any], now: datetime) -> Parsed[NodeClaim]:
-    """Read a NodeClaim object with its status, whoever keeps it. Never raises.
+    """Read a NodeClaim object with its status, whichever software maintains it. Never raises.
 
-    A price and what was launched are not shown; times are whole seconds.
+    The object does not contain the price and the launch data. Times are whole seconds.
     """
     parsed = parse_nodeclaim(manifest, now)
     if parsed.value is None:
@@ -53,7 +53,7 @@ def shown_claim(manifest: Mapping[str, Any], now: datetime) -> Parsed[NodeClaim]
 def _come_so_far(claim: NodeClaim, conditions: _Conditions, deleted: str | None) -> NodeClaim:
     living = _along(LIFE, claim, conditions)
     drained = conditions.get("Drained", {})
-    # While it does not hold, it dates from the beginning of the end; afterwards from the last pod.
+    # Until the drain is over, its transition time is the beginning of the end; afterwards it is when the last pod left.
     dates = [drained.get("lastTransitionTime"), deleted]
     begun = next(filter(None, reversed(dates) if _is_over(drained) else dates), None)
     if not begun:
@@ -65,7 +65,7 @@ def _come_so_far(claim: NodeClaim, conditions: _Conditions, deleted: str | None)
 
 
 def _drift(annotations: Mapping[str, str], condition: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the hashes that it was bought with, and whether it has drifted."""
+    """Return the claim's fields about drift: the hashes at the time of the purchase, and whether it has drifted."""
     has = condition.get("status") == "True"
     return {
         "nodepool_hash": annotations.get(NODEPOOL_HASH, ""),
@@ -78,12 +78,12 @@ def _drift(annotations: Mapping[str, str], condition: Mapping[str, Any]) -> dict
 
 
 def _is_over(condition: Mapping[str, Any]) -> bool:
-    """Return whether a step is behind the claim: done, or cut short by its deadline."""
+    """Return whether a step is over: done, or cut short by the claim's deadline."""
     return condition.get("status") == "True" or condition.get("reason") == DEADLINE_PASSED
 
 
 def _along(way: Mapping[str, Phase], claim: NodeClaim, conditions: _Conditions) -> NodeClaim:
-    """Take the claim as far as its conditions hold; the first that does not says what it waits for."""
+    """Advance the claim as far as its conditions hold. The first one that does not hold provides reason and message."""
     for kind, phase in way.items():
         condition = conditions.get(kind, {})
         if not _is_over(condition):

@@ -1,1 +1,1 @@
-"""Objects of Kubernetes: pods, nodes, budgets, events, and the shapes that alike pods share."""
+"""Kubernetes objects: pods, nodes, PodDisruptionBudgets, Events, and shapes, which identical pods share."""

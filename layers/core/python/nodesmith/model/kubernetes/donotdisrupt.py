@@ -1,7 +1,8 @@
-"""Annotations that ask for a pod or a node to be left in place: Karpenter's of today and of old, Cluster Autoscaler's.
+"""Annotations that protect a pod or a node from disruption: Karpenter's current and old ones, and Cluster Autoscaler's.
 
-Of Cluster Autoscaler's others, `safe-to-evict: "true"` and `safe-to-evict-local-volumes` lift protections that only it
-has, and `enable-ds-eviction` chooses what every drain here does to pods of DaemonSets: they have no meaning here.
+Cluster Autoscaler's other annotations have no meaning here: `safe-to-evict: "true"` and `safe-to-evict-local-volumes`
+remove protections that only Cluster Autoscaler has, and `enable-ds-eviction` selects what every drain here does to
+DaemonSet pods anyway.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ OF_PODS: Mapping[str, str] = {
     "karpenter.sh/do-not-evict": "true",
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
 }
-"""Annotation → the value by which a pod asks for what DO_NOT_DISRUPT says today."""
+"""Annotation on a pod → the value with the meaning of DO_NOT_DISRUPT."""
 OF_NODES: Mapping[str, str] = {
     "karpenter.sh/do-not-consolidate": "true",
     "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",
@@ -22,6 +23,6 @@ OF_NODES: Mapping[str, str] = {
 
 
 def in_todays_words(annotations: Mapping[str, str], others: Mapping[str, str]) -> Mapping[str, str]:
-    """Add DO_NOT_DISRUPT where one of the others says it; what says it itself stays, whatever they say."""
+    """Return the annotations with DO_NOT_DISRUPT added if one of `others` implies it. An existing value wins."""
     asked = any(annotations.get(name) == value for name, value in others.items())
     return {DO_NOT_DISRUPT: "true", **annotations} if asked else annotations

@@ -1,4 +1,4 @@
-"""Events as `kubectl describe` shows them: what happened to an object, and why."""
+"""Kubernetes Events, as `kubectl describe` shows them: what happened to an object, and why."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ObjectEvent:
-    """An Event about a cluster-scoped object, or about a pod (`namespace/name`). The same one again is no new one."""
+    """An Event about a cluster-scoped object or a pod (`namespace/name`). Repeating the same Event adds no new one."""
 
     kind: str
     name: str
@@ -15,7 +15,7 @@ class ObjectEvent:
     message: str
     warning: bool = False
     uid: str = field(default="", compare=False)
-    """The object's, where it is known; else it is looked up."""
+    """The uid of the object if it is known; otherwise it is looked up."""
 
     def __str__(self) -> str:
         return f"{self.reason} of {self.kind} {self.name}"

@@ -1,4 +1,4 @@
-"""Evictions: pods that are to leave their nodes, and what the API server says to that."""
+"""Evictions: pods that must leave their nodes, and the responses of the API server."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 BUDGET = "DisruptionBudget"
-"""Why an eviction is refused: a PodDisruptionBudget allows none now, or has not been counted since it changed."""
+"""An eviction was refused: a PodDisruptionBudget allows none now, or its status is outdated."""
 SEVERAL_BUDGETS = "SeveralDisruptionBudgets"
-"""Why an eviction is refused: more than one PodDisruptionBudget selects the pod, which Kubernetes does not support."""
+"""An eviction was refused: more than one PodDisruptionBudget selects the pod, which Kubernetes does not support."""
 DENIED = "Denied"
-"""Why an eviction is refused: an admission webhook or policy does not want it."""
+"""An eviction was refused: an admission webhook or policy denied it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodOnNode:
-    """A pod (`namespace/name`) as long as it is bound to `node`. It gets its own grace, or `grace_seconds`.
+    """A pod (`namespace/name`), valid while it is bound to `node`.
 
-    `budget` is the PodDisruptionBudget that its eviction counts for, as far as there is one.
+    `grace_seconds` is its grace period, None for the pod's own. `budget` is the PodDisruptionBudget that its eviction
+    counts against, empty if there is none.
     """
 
     pod: str
@@ -31,7 +32,7 @@ class PodOnNode:
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """The pod is ending: it has been told, or had been `before`. `uid` is its own, as far as it is known."""
+    """The pod is ending. `before` is True if it was already ending. `uid` is the pod's uid, empty if unknown."""
 
     uid: str = field(default="", compare=False)
     before: bool = field(default=False, compare=False)
@@ -39,12 +40,12 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """No such pod runs on that node any more."""
+    """The pod no longer runs on the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionRefused:
-    """The pod stays for now. `reason` is BUDGET, SEVERAL_BUDGETS or DENIED; `message` is the API server's own."""
+    """The pod stays for now. `reason` is BUDGET, SEVERAL_BUDGETS or DENIED, and `message` is the API server's."""
 
     reason: str
     message: str
@@ -52,7 +53,7 @@ class EvictionRefused:
 
 @dataclass(frozen=True, slots=True)
 class Postponed:
-    """The pod has not been asked: evictions that count for the same budget took their time. Look again."""
+    """The eviction was not requested because others that count against the same budget took too long. Try again."""
 
 
 Eviction: TypeAlias = Evicted | Gone | EvictionRefused | Postponed

@@ -1,13 +1,13 @@
-"""What objects and Events say, no longer than Kubernetes and the ledger take."""
+"""Messages of objects and Events, limited to the length that Kubernetes and the ledger allow."""
 
 from __future__ import annotations
 
 LONGEST_MESSAGE = 1024
-"""characters of an Event's message, as of those of conditions: they quote what people have written"""
+"""maximum number of characters in the message of an Event or a condition, which may quote user input"""
 AWAITING = "AwaitingReconciliation", "object is awaiting reconciliation"
-"""Reason and message of a condition of which nothing is known yet, in Karpenter's words."""
+"""Karpenter's reason and message for a condition whose status is not known yet."""
 
 
 def shortened(message: str) -> str:
-    """Return a message, its end cut off where it is too long."""
+    """Return a message, truncated if it is too long."""
     return message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…"

@@ -1,4 +1,4 @@
-"""Namespaces by their labels: which of them a selector means."""
+"""Namespaces and the labels by which selectors choose them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from nodesmith.model.apimachinery.labelselectors import Selector
 
 NAME_LABEL = "kubernetes.io/metadata.name"
-"""Every namespace has it, with its own name."""
+"""The label that every namespace has, with its name as the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Namespaces:
-    """The namespaces of a cluster: their labels by name, as far as any selector reads them."""
+    """The namespaces of a cluster. `labels` is namespace → its labels, limited to those that any selector uses."""
 
     labels: Mapping[str, Mapping[str, str]]
     _selected: dict[str, frozenset[str]] = field(default_factory=dict, repr=False, compare=False)
 
     def selected(self, selector: Selector) -> frozenset[str]:
-        """Return the names of those that a selector means. Asked for every pod's shape, worked out once."""
+        """Return the names of the selected namespaces. Cached, because the shape of every pod needs them."""
         if selector.key not in self._selected:
             names = (name for name, labels in self.labels.items() if selector.matches(labels))
             self._selected[selector.key] = frozenset(names)

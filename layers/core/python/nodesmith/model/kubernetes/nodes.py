@@ -18,7 +18,7 @@ REGISTERED_UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "NoSchedule
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition of a node: `status` is True, False or Unknown."""
+    """A condition of a node. `status` is True, False or Unknown."""
 
     status: str
     reason: str = ""
@@ -27,10 +27,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node. `provider_id` is `aws:///<zone>/<instance id>`; empty until its cloud controller has set it.
+    """A node. `provider_id` is `aws:///<zone>/<instance id>`, empty until the cloud controller has set it.
 
     `owners` are the uids of the NodeClaims that own it, by name. `last_pod_event_at` is when a pod last came to it,
-    began to end on it or was gone from it, DaemonSets' pods aside, as far as anybody watched.
+    began to end on it or left it, except for DaemonSet pods; None if that was not observed.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Node:
 
     @property
     def is_restored(self) -> bool:
-        """True where it has registered and lost its provider id since: it was made anew from what somebody had kept."""
+        """True if it has registered but has no provider id: it was recreated from a backup."""
         return not self.provider_id and self.labels.get(REGISTERED) == "true"
 
     @property
@@ -60,11 +60,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class NodePatch:
-    """What a Node must carry. Labels and annotations are merged; a taint is added once, and removed, by identity.
+    """Changes to a Node. Labels and annotations are merged. Taints are added once, and removed, by identity.
 
-    A Node that is being deleted takes no new finalizers. The NodeClaim named as `owner` becomes its owner if it is
-    there; other owners stay. A Node of another `provider_id` is not meant, whatever its name; empty means any. One that
-    was restored without it gets it back.
+    A Node that is being deleted gets no new finalizers. The NodeClaim named `owner` becomes an owner if it exists;
+    other owners stay. The patch applies only to a Node with this `provider_id`, empty for any. A restored Node without
+    a provider id gets it back.
     """
 
     labels: Mapping[str, str]
@@ -76,11 +76,14 @@ class NodePatch:
     owner: str = ""
     remove_labels: tuple[str, ...] = ()
     unschedulable: bool | None = None
-    """Whether it is to be cordoned; None leaves it as it is."""
+    """Whether to cordon or uncordon the Node; None leaves it unchanged."""
 
 
 def parse_node(manifest: Manifest, last_pod_event_at: datetime | None = None) -> Node:
-    """Read a reduced node manifest. Raises QuantityError, ValueError or KeyError on what no API server would hold."""
+    """Read a reduced Node manifest.
+
+    Raises QuantityError, ValueError or KeyError for content that no API server accepts.
+    """
     metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
     taints = tuple(
         Taint(str(t["key"]), str(t["effect"]), str(t.get("value") or "")) for t in spec.get("taints") or ()
@@ -110,7 +113,7 @@ def parse_node(manifest: Manifest, last_pod_event_at: datetime | None = None) ->
 
 @lru_cache(maxsize=1024)
 def _amounts(quantities: tuple[tuple[str, object], ...]) -> Resources:
-    """Read a resource list; nodes of one type have the same, and reading it is half the cost of reading a node."""
+    """Return a resource list. Cached: nodes of one type have the same, and parsing it is half the cost of a Node."""
     return parse_resources(dict(quantities))
 
 

@@ -1,4 +1,4 @@
-"""Reading what a pod asks of its neighbours: topology spread, pod affinity and anti-affinity."""
+"""Read a pod's topology spread constraints, pod affinity and pod anti-affinity."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class _Whose:
 def read_pod_affinity(
     affinity: Manifest, namespace: str, labels: Mapping[str, str], namespaces: Namespaces | None
 ) -> Iterator[PodAffinityTerm]:
-    """Read the terms of a pod's affinity, required and preferred. Raises KeyError or ValueError.
+    """Yield the required and preferred terms of a pod's affinity and anti-affinity. Raises KeyError or ValueError.
 
-    Where the namespaces are not known, a term with a namespaceSelector looks at all of them.
+    If `namespaces` is None, a term with a namespaceSelector applies to all namespaces.
     """
     pod = _Whose(namespace, labels, namespaces)
     for part, anti in (("podAffinity", False), ("podAntiAffinity", True)):
@@ -54,9 +54,9 @@ def read_pod_affinity(
 
 
 def at_odds(terms: Sequence[PodAffinityTerm], namespace: str, labels: Mapping[str, str]) -> str:
-    """Say, where that is so, that a pod must be near the very pods that it must be away from: no node will ever do.
+    """Return why a pod's required affinity and anti-affinity exclude every node, empty if they do not contradict.
 
-    Where it is of that kind itself, the first of its kind has nobody to be near, or away from.
+    Terms that select the pod itself are ignored, because the first such pod has no other pods to be near or away from.
     """
     asked: dict[object, bool] = {}
     for term in terms:
@@ -66,14 +66,14 @@ def at_odds(terms: Sequence[PodAffinityTerm], namespace: str, labels: Mapping[st
         own = term.selector.matches(labels) and (term.namespaces is None or namespace in term.namespaces)
         if not own and asked.setdefault(whom, term.anti) != term.anti:
             return (
-                f"its pod affinity and anti-affinity contradict each other: over {term.topology_key} it must be with"
-                f" pods of {term.selector}, and must not"
+                f"its pod affinity and anti-affinity contradict each other: in one {term.topology_key} it must and must"
+                f" not run with pods of {term.selector}"
             )
     return ""
 
 
 def read_weight(preferred: Manifest) -> int:
-    """Return the weight of a preferred term. Raises ValueError where that is not 1 to 100."""
+    """Return the weight of a preferred term. Raises ValueError if it is not 1 to 100."""
     weight = preferred.get("weight")
     if type(weight) is not int or not 1 <= weight <= _HEAVIEST:
         raise ValueError(f"the weight of a preferred affinity term is {weight!r}: must be 1 to {_HEAVIEST}")
@@ -96,7 +96,7 @@ def _term(term: Manifest, pod: _Whose, *, anti: bool, weight: int) -> PodAffinit
 
 
 def _namespaces(term: Manifest, pod: _Whose) -> frozenset[str] | None:
-    """Return the namespaces named and selected together; the pod's own where it says neither, None for all."""
+    """Return the named and the selected namespaces, the pod's own if the term has neither, or None for all."""
     named = frozenset(map(str, term.get("namespaces") or ()))
     selector = parse_selector(term.get("namespaceSelector"))
     if selector is None:

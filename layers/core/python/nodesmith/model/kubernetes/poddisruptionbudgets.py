@@ -1,7 +1,7 @@
-"""PodDisruptionBudgets (policy/v1): which pods may be evicted together, and which budgets never allow any eviction.
+"""PodDisruptionBudgets (policy/v1): how many pods may be evicted, and which budgets never allow any eviction.
 
-The arithmetic is kube-controller-manager's (pkg/controller/disruption): a percentage of the expected pods is rounded
-up, whether it is of those that must be available or of those that need not be.
+The arithmetic is kube-controller-manager's (pkg/controller/disruption): a percentage of the expected pods is rounded up
+for minAvailable and maxUnavailable alike.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ _AMOUNT = re.compile(r"[0-9]{1,9}%?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class PodDisruptionBudget:
-    """A budget by `namespace/name`, with the counts that its status shows.
+    """A PodDisruptionBudget with the counts in its status. `key` is `namespace/name`.
 
-    `min_available` and `max_unavailable` are a number or a percentage as written, empty where not set.
-    `always_allow_unhealthy` lets pods that are not ready be evicted whatever the budget (unhealthyPodEvictionPolicy).
+    `min_available` and `max_unavailable` are a number or a percentage as written, empty if not set. If
+    `always_allow_unhealthy` is True, pods that are not ready may be evicted regardless of the budget
+    (unhealthyPodEvictionPolicy).
     """
 
     key: str
@@ -40,7 +41,7 @@ class PodDisruptionBudget:
         return self.key.partition("/")[0]
 
     def selects(self, shape: Shape) -> bool:
-        """Return whether it guards pods of a shape. No selector selects nothing, an empty one all of the namespace."""
+        """Return whether it selects pods of a shape. None selects nothing; an empty selector selects the namespace."""
         return (
             self.selector is not None
             and self.namespace == shape.namespace
@@ -49,11 +50,11 @@ class PodDisruptionBudget:
 
     @property
     def never_allows(self) -> bool:
-        """True where no ready pod can ever be evicted, however many are ready, unless budget or replicas change."""
+        """True if no ready pod can ever be evicted, however many are ready, unless the budget or replicas change."""
         if self.max_unavailable:
             return int(self.max_unavailable.rstrip("%")) == 0
         if not self.min_available:
-            return True  # nothing says how many pods it expects, and of none expected none may go
+            return True  # without either field it expects no pods, and so allows no evictions
         if self.min_available == "100%":
             return True
         return 0 < self.expected_pods <= _amount_of(self.min_available, self.expected_pods)
@@ -62,8 +63,8 @@ class PodDisruptionBudget:
 def parse_budget(manifest: Manifest) -> PodDisruptionBudget:
     """Read a PodDisruptionBudget, reduced or whole.
 
-    A status that is of an older spec allows nothing, as the API server then refuses evictions. Raises KeyError,
-    TypeError, AttributeError or ValueError on what no API server would hold.
+    A status of an older spec allows nothing, because the API server refuses evictions then. Raises KeyError, TypeError,
+    AttributeError or ValueError for content that no API server accepts.
     """
     metadata, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
     is_current = int(status.get("observedGeneration") or 0) >= int(metadata.get("generation") or 0)
@@ -85,7 +86,7 @@ def _amount(spec: Manifest, name: str) -> str:
     if value is None:
         return ""
     if not _AMOUNT.fullmatch(str(value)):
-        raise ValueError(f"spec.{name} is {value!r}, must be a number of pods or a percentage such as 50%")
+        raise ValueError(f"spec.{name} is {value!r}: must be a number of pods or a percentage such as 50%")
     return str(value)
 
 

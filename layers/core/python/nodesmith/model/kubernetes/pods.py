@@ -1,10 +1,10 @@
-"""Pods: what they request by the scheduler's rules, and the little that differs between pods of one shape.
+"""Pods: their requests by kube-scheduler's rules, and what differs between pods of one shape.
 
-Requests follow kube-scheduler (k8s.io/component-helpers, resource.PodRequests): containers and restartable init
-containers (sidecars) add up, an ordinary init container needs what it asks plus the sidecars started before it, the
-larger of both counts. Pod-level requests replace the sum, and pod-level limits stand in for what no container asks for.
-The runtime class's overhead comes on top. While a container is resized in place, the larger of what is asked for and
-what is allocated counts.
+Requests follow kube-scheduler (k8s.io/component-helpers, resource.PodRequests). The requests of containers and
+restartable init containers (sidecars) are added. An ordinary init container needs its own requests plus those of the
+sidecars that start before it. The larger of both counts. Pod-level requests replace the sum, and pod-level limits are
+used for resources that no container requests. The runtime class's overhead is added. While a container is resized in
+place, the larger of its requested and its allocated resources counts.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _ONE_POD = Resources({PODS: 1})
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod: `key` is `namespace/name`, `node` the name of the node it is bound to or empty.
+    """One pod. `key` is `namespace/name`, and `node` is the name of the node that it is bound to, or empty.
 
-    `unschedulable` is the scheduler's own verdict (PodScheduled has the reason Unschedulable); `nominated_node` where
-    it has promised room to a pod that is not bound yet, mostly by preempting others; `deleting` that it has a
-    deletionTimestamp, and `deletion_at` what it says: when its grace ends. `started_at` (status.startTime) is given
-    where a decision counts from it, `ready` is the pod's Ready condition.
-    `startup_minutes` is how long it took to be at work, where that is noteworthy, see `observation.startups`.
-    `refusal` is why no node will do for this very pod, see `Shape.refusal` for those of its kind.
+    `unschedulable` is kube-scheduler's verdict: PodScheduled has the reason Unschedulable. `nominated_node` is the node
+    on which kube-scheduler has reserved room for a pod that is not bound yet, mostly by preempting others. `deleting`
+    is True if the pod has a deletionTimestamp, and `deletion_at` is that timestamp: when its grace period ends.
+    `started_at` (status.startTime) is set if a decision depends on it. `ready` is the pod's Ready condition.
+    `startup_minutes` is how long the pod takes to become ready if that is long, see `observation.reduction.startups`.
+    `refusal` is why no node fits this pod; `Shape.refusal` is the same for all pods of its shape.
     """
 
     key: str
@@ -50,7 +50,7 @@ class Pod:
 
 
 def pod_requests(spec: Manifest, container_statuses: Sequence[Manifest] = ()) -> Resources:
-    """Return what a pod takes from a node, itself (`pods: 1`) included. Raises QuantityError."""
+    """Return the resources that a pod uses on a node, including the pod itself (`pods: 1`). Raises QuantityError."""
     allocated = {
         str(status.get("name")): _allocated(status)
         for status in container_statuses
@@ -85,7 +85,7 @@ def _container(container: Manifest, allocated: Mapping[str, Resources]) -> Resou
 
 
 def _requests(resources: Manifest) -> Resources:
-    """Return the requests; a limit without a request is the request, as the API server defaults it."""
+    """Return the requests. A limit without a request counts as the request, which is the API server's default."""
     return Resources(
         {
             **parse_resources(resources.get("limits")).amounts,

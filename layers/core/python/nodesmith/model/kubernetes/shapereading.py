@@ -1,7 +1,7 @@
-"""Reading shapes from reduced pod manifests (Kubernetes' own field names, see `nodesmith.observation`).
+"""Read shapes from reduced pod manifests, which have Kubernetes' field names (see `nodesmith.observation`).
 
-A manifest that cannot be read still gives a shape: its `refusal` says what is wrong, so that one bad pod never hides
-the others.
+A manifest that cannot be read still yields a shape, whose `refusal` describes the problem, so that one bad pod does not
+affect others.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from nodesmith.model.kubernetes.shapes import CRITICAL_CLASSES, DEFAULT_GRACE_SE
 from nodesmith.model.kubernetes.unschedulable import CONTRADICT, OPTED_OUT
 
 _ASKED_FOR = frozenset({HOSTNAME, PROVISIONER_NAME})
-"""Keys that no NodePool may set, and pods may ask for."""
+"""Keys that pods may constrain but NodePools may not set."""
 
 
 def parse_shape(manifest: Manifest, namespaces: Namespaces | None = None) -> Shape:
-    """Read a reduced pod manifest. Never raises on what users can write: see `Shape.refusal`.
+    """Read a reduced pod manifest. User errors do not raise, but are reported in `Shape.refusal`.
 
-    `namespaces` are those of the cluster, None where they are not known.
+    `namespaces` are those of the cluster, None if unknown.
     """
     metadata = manifest.get("metadata") or {}
     namespace = str(metadata.get("namespace") or "default")
@@ -94,12 +94,12 @@ def _owner(references: Sequence[Manifest]) -> str:
 
 
 def _terms(selector: Mapping[str, str], affinity: Manifest) -> tuple[tuple[Requirements, ...], str]:
-    """Return the OR terms, each with the node selector in it, and why they are refused (empty when they are not)."""
+    """Return the alternative terms, each including the node selector, and why they are refused, empty if not."""
     base = Requirements.from_labels({str(k): str(v) for k, v in selector.items()})
     required = affinity.get(REQUIRED) or {}
     raw_terms: list[Manifest] = list(required.get("nodeSelectorTerms") or [{}])
     if any(term.get("matchFields") for term in raw_terms):
-        return (base,), "required node affinity by matchFields names a node, and no new node has that name"
+        return (base,), "required node affinity by matchFields names a node, but no new node has that name"
     asked = [[*base.values(), *_expressions(term)] for term in raw_terms]
     clashes = [contradiction(parts) for parts in asked]
     if all(clashes):
@@ -109,7 +109,7 @@ def _terms(selector: Mapping[str, str], affinity: Manifest) -> tuple[tuple[Requi
 
 
 def _preferred_terms(affinity: Manifest) -> tuple[tuple[int, Requirements], ...]:
-    """Return preferred node affinity. A term without expressions prefers nothing; one that no node can meet neither."""
+    """Return preferred node affinity, without terms that have no expressions or that no node can satisfy."""
     read = [
         (read_weight(each), _expressions(_by_hostname(each.get("preference") or {})))
         for each in affinity.get(PREFERRED) or ()
@@ -119,17 +119,17 @@ def _preferred_terms(affinity: Manifest) -> tuple[tuple[int, Requirements], ...]
 
 
 def _by_hostname(term: Manifest) -> Manifest:
-    """Read matchFields, which can only be about metadata.name, as expressions on the hostname."""
+    """Return a term with its matchFields, which only support metadata.name, as expressions on the hostname."""
     named = [{**field, "key": HOSTNAME} for field in term.get("matchFields") or ()]
     return {"matchExpressions": [*(term.get("matchExpressions") or ()), *named]}
 
 
 def _reaching(own: tuple[Requirements, ...], spec: Manifest) -> tuple[tuple[Requirements, ...], str]:
-    """Narrow terms to where the volumes can be reached from; say why they are refused (empty when not)."""
+    """Return the terms narrowed to where the pod's volumes are reachable, and why they are refused, empty if not."""
     if spec.get("volumes"):
         return (
             own,
-            "the snapshot's writer did not look at its volumes: update the forwarder to the functions' release",
+            "the snapshot lacks the node affinity of its volumes: update the forwarder to the functions' release",
         )
     if "volumeNodeAffinity" not in spec:
         return own, ""
@@ -154,7 +154,7 @@ def _restricted(terms: tuple[Requirements, ...], what: str) -> str:
             reason = restriction(key) if key not in _ASKED_FOR else None
             if reason:
                 return f"{what} on {key!r}: {reason}"
-            # What a pod asks for becomes a label of its node, and those are written into the node's user data.
+            # A required value becomes a label of the node, and labels are written into the node's user data.
             odd = [] if term[key].complement else [v for v in term[key].values if not is_label_value(v)]
             if odd:
                 found = min(odd)[:LONGEST_LABEL_VALUE]
@@ -163,12 +163,15 @@ def _restricted(terms: tuple[Requirements, ...], what: str) -> str:
 
 
 def _claiming(spec: Manifest) -> str:
-    """Return why nothing is bought for pods that claim devices: nobody here knows which types have them."""
+    """Return why nothing is bought for a pod that claims devices, empty for other pods.
+
+    The catalogue does not contain which instance types have these devices.
+    """
     if not spec.get("resourceClaims"):
         return ""
     return (
-        "it claims devices (spec.resourceClaims), and which instance types have these is not known: ask for them by an"
-        " extended resource such as nvidia.com/gpu"
+        "it claims devices (spec.resourceClaims), but it is not known which instance types have them: ask for an"
+        " extended resource such as nvidia.com/gpu instead"
     )
 
 
@@ -193,7 +196,7 @@ def _toleration(raw: Manifest) -> Toleration:
 
 
 def _host_ports(spec: Manifest) -> tuple[tuple[str, int, str], ...]:
-    """Return the ports of what runs as long as the pod does: containers and sidecars (kube-scheduler: NodePorts)."""
+    """Return the host ports of containers and sidecars, which run as long as the pod (kube-scheduler: NodePorts)."""
     sidecars = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
     ports = (
         port for each in (*(spec.get("containers") or ()), *sidecars) for port in each.get("ports") or ()

@@ -1,4 +1,4 @@
-"""Shapes: what pods that are alike to the scheduler have in common, held once however many pods there are."""
+"""Shapes: the properties that are identical for the scheduler in many pods, stored once for all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CRITICAL_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"}
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A topology spread constraint. `hard` is DoNotSchedule; no `selector` counts no pod."""
+    """A topology spread constraint. `hard` means DoNotSchedule. With `selector` None, it counts no pods."""
 
     topology_key: str
     max_skew: int
@@ -27,7 +27,7 @@ class Spread:
     honor_taints: bool = False
 
     def selects(self, other: Shape, namespace: str) -> bool:
-        """Return whether it counts pods of a shape, as one of pods in `namespace`."""
+        """Return whether the constraint of a pod in `namespace` counts pods of the shape `other`."""
         return (
             self.selector is not None and other.namespace == namespace and self.selector.matches(other.labels)
         )
@@ -35,9 +35,9 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class PodAffinityTerm:
-    """A pod (anti-)affinity term: required where `weight` is 0, else preferred (1-100).
+    """A pod affinity or anti-affinity term: required if `weight` is 0, else preferred (1-100).
 
-    `namespaces` are those whose pods it looks at; None means all. No `selector` selects no pod.
+    `namespaces` are those whose pods it selects from, None for all. With `selector` None, it selects no pods.
     """
 
     topology_key: str
@@ -47,7 +47,7 @@ class PodAffinityTerm:
     weight: int = 0
 
     def selects(self, other: Shape) -> bool:
-        """Return whether it looks at pods of a shape."""
+        """Return whether it selects pods of a shape."""
         return (
             self.selector is not None
             and (self.namespaces is None or other.namespace in self.namespaces)
@@ -57,18 +57,17 @@ class PodAffinityTerm:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """Everything about a pod that a decision reads, but for its name, age and node.
+    """Everything about a pod that decisions use, except for its name, age and node.
 
-    Compared by identity: there is one object a shape and snapshot, and it is looked up very often.
+    Shapes are compared by identity: each snapshot has one object for each shape, and lookups are very frequent.
 
-    `own_terms` are the alternatives of the required node affinity, each already intersected with the node selector;
-    `terms` are the same, narrowed to where the volumes can be reached from; one of them must hold. (A spread counts on
-    all nodes that the own ones allow.) `preferred_terms` are preferred node affinity: weight (1-100) and term.
-    `owner` reads `Kind/name`.
-    `grace_seconds` is how long a pod may take to end, `critical` that its priority class is one of the two that
-    Kubernetes keeps for what a node or cluster cannot do without.
-    One that `shuns_soft_taints` takes PreferNoSchedule for NoSchedule where nodes are bought.
-    `refusal` is why nothing can be provisioned for such a pod whatever the NodePools offer, empty when there is none.
+    `own_terms` are the alternatives of the required node affinity, each already intersected with the node selector.
+    `terms` are the same, narrowed to where the pod's volumes are reachable; one of them must hold. (A spread counts
+    pods on all nodes that `own_terms` allow.) `preferred_terms` are the preferred node affinity: weight (1-100) and
+    term. `owner` is `Kind/name`. `grace_seconds` is the termination grace period. `critical` is True if the priority
+    class is one of the two that Kubernetes reserves for critical components of a cluster or node. If
+    `shuns_soft_taints` is True, PreferNoSchedule counts as NoSchedule when nodes are bought. `refusal` is why no node
+    can be provisioned for these pods, whatever the NodePools offer, empty if there is no such reason.
     """
 
     namespace: str
@@ -95,9 +94,9 @@ class Shape:
 
     @property
     def is_static(self) -> bool:
-        """True for mirror pods, which belong to their node."""
+        """True for mirror pods of static pods, whose owner is their node."""
         return self.owner.startswith("Node/")
 
     def untolerated(self, taints: Iterable[Taint]) -> Taint | None:
-        """Return the first of a new node's taints that keeps these pods off it."""
+        """Return the first taint of a new node that these pods do not tolerate, None if they tolerate all."""
         return first_untolerated(taints, self.tolerations, soft=self.shuns_soft_taints)

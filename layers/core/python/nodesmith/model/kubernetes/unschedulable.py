@@ -1,25 +1,23 @@
-"""Reasons: why pods find no place, and the one thing that would let them in."""
+"""Reasons why pods cannot be placed, and what would fix that."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 OPTED_OUT = "opted out"
-"""How the reason begins for pods that want no node of ours."""
+"""Start of the reason for pods that exclude nodes of NodePools."""
 CONTRADICT = "contradict each other on"
 NOT_ALL_VOLUMES = "no node reaches all its volumes"
-"""Said where what a pod asks for rules out every node, whatever NodePools offer"""
+"""Part of the reason for pods whose own constraints exclude every node, whatever the NodePools offer"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reason:
-    """`text` says why to a person, in a sentence; `fix` is what would help, empty where nothing is known.
+    """Why pods cannot be placed. `text` explains it to users in a sentence, and may already end with the fix.
 
-    Some sentences end with what would help.
-
-    `nodepool` is the NodePool that came nearest to serving the pods, `blocking` the one thing in the way there, as
-    `taint gpu=true:NoSchedule`, `requirement kubernetes.io/arch In [arm64]`, `resource cpu` or `limit nodes`; both are
-    empty where there is no such thing.
+    `fix` is what would help, empty if unknown. `nodepool` is the NodePool that came closest to accepting the pods, and
+    `blocking` is the one obstacle there, such as `taint gpu=true:NoSchedule`, `requirement kubernetes.io/arch In
+    [arm64]`, `resource cpu` or `limit nodes`. Both are empty if there is none.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""VolumeAttachments (storage.k8s.io/v1): volumes that a node still holds."""
+"""VolumeAttachments (storage.k8s.io/v1): volumes that are attached to a node."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class VolumeAttachment:
     """A volume that is attached to a node, or not yet detached from it.
 
-    `volume` names the PersistentVolume. `pods` (namespace/name) are those bound to that node that use it through a
-    claim; none are left once they have gone.
+    `volume` is the name of the PersistentVolume. `pods` (namespace/name) are the pods on that node that use it through
+    a PersistentVolumeClaim, empty once they have left.
     """
 
     node: str

@@ -1,1 +1,1 @@
-"""The ledger: what nodesmith knows of one cluster and the cluster does not."""
+"""The ledger: nodesmith's state for one cluster that is not in the cluster itself."""

@@ -1,4 +1,4 @@
-"""Back-offs: what lately failed is left alone for a while, longer with each failure in a row."""
+"""Back-offs: something that failed is not tried again for a while, which grows with each consecutive failure."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ LONGEST_BACKOFF = timedelta(minutes=30)
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Something that lately failed and is left alone until `until`; each failure in a row doubles the wait."""
+    """Something that failed is not tried again before `until`. Each consecutive failure doubles the wait."""
 
     until: datetime
     failures: int
     reason: str = ""
 
     def holds(self, now: datetime) -> bool:
-        """Return whether it is still to be left alone."""
+        """Return whether the back-off still applies."""
         return now < self.until
 
 
 def next_backoff(
     previous: Backoff | None, reason: str, now: datetime, first: timedelta = FIRST_BACKOFF
 ) -> Backoff:
-    """Return the back-off after one more failure: `first` (3 min), doubling to 30 min.
+    """Return the back-off after another failure: `first` (default 3 min), doubling up to 30 min.
 
-    A failure reported while the former still holds is the same failure seen again: it neither doubles nor extends.
+    A failure that is reported while `previous` still applies counts as the same failure: it neither doubles nor extends
+    the back-off.
     """
     if previous is not None and previous.holds(now):
         return previous

@@ -1,4 +1,4 @@
-"""What is remembered fades: of a number there is half as much left for each day that has passed."""
+"""Exponential decay of remembered amounts: an amount halves with each day that passes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 from math import exp2, log2
 
 HALF_LIFE = timedelta(hours=24)
-"""Clusters live by the hours of the day: what happened yesterday at this time says most."""
+"""One day, because activity in clusters follows the time of day: yesterday at this time is the best predictor."""
 
 
 def left(amount: float, since: datetime, now: datetime) -> float:
-    """Return what is left of an amount; a clock that is behind changes nothing."""
+    """Return what is left of an amount. If `now` is before `since`, it is the whole amount."""
     return amount * exp2(-max(timedelta(0), now - since) / HALF_LIFE)
 
 
 def until(least: float, amount: float, since: datetime) -> datetime:
-    """Return when no more than `least` is left of an amount."""
+    """Return when an amount has decayed to `least`."""
     return since + HALF_LIFE * log2(max(least, amount) / least)

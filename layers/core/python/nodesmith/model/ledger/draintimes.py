@@ -1,6 +1,7 @@
-"""Drain times: how much longer than the grace of its pods the drain of a NodePool's nodes takes, as we have seen it.
+"""Drain times: how much longer than their pods' grace periods drains of a NodePool's nodes have taken.
 
-Budgets let pods go one after the other, and tiers follow each other; neither shows before it happens.
+PodDisruptionBudgets make pods leave one after the other, and eviction tiers follow each other. How long that takes
+cannot be predicted, only observed.
 """
 
 from __future__ import annotations
@@ -11,29 +12,29 @@ from datetime import datetime, timedelta
 from nodesmith.model.ledger import decay
 
 MOST_SECONDS = 60.0
-"""Half a notice: who takes longer is held up by something that no head start mends."""
+"""Half of the notice of an interruption. A longer drain is blocked by something that no head start helps with."""
 _LEAST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class DrainTime:
-    """The longest of late, in seconds beyond the longest grace of the node's pods; half as much for each day since."""
+    """The longest recent excess, in seconds, over the longest grace period of the node's pods. It halves each day."""
 
     beyond_seconds: float
     at: datetime
 
     def left(self, now: datetime) -> timedelta:
-        """Return what is still to be reckoned with."""
+        """Return the excess to expect now."""
         return timedelta(seconds=decay.left(self.beyond_seconds, self.at, now))
 
     @property
     def forgotten_at(self) -> datetime:
-        """Return when it comes to less than a second."""
+        """When the excess has decayed to one second."""
         return decay.until(_LEAST_SECONDS, self.beyond_seconds, self.at)
 
 
 def learned(known: DrainTime | None, beyond: timedelta, now: datetime) -> DrainTime | None:
-    """Return what a drain teaches; None where it took no longer than was to be reckoned with."""
+    """Return the drain time after a drain that took `beyond` too long; None if it was no longer than expected."""
     seconds = min(MOST_SECONDS, beyond.total_seconds())
     if seconds < _LEAST_SECONDS or (known is not None and timedelta(seconds=seconds) <= known.left(now)):
         return None

@@ -1,6 +1,6 @@
-"""The ledger as JSON data: what the store writes, and what a decision record keeps of it.
+"""The ledger as JSON data, for the store and for decision records.
 
-What a later version has added is left out, in a list that is a record what stands behind the last that is known.
+Additions of later versions are ignored: unknown names, and items at the end of a list that represents a record.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_backoff(item: Mapping[str, Any]) -> Backoff:
 
 
 def risk_item(risk: Risk) -> Item:
-    """Write what a pool's interruptions come to."""
+    """Write a pool's risk."""
     return {"losses": risk.losses, "at": risk.at.isoformat()}
 
 
@@ -56,7 +56,7 @@ def read_risk(item: Mapping[str, Any]) -> Risk:
 
 
 def drain_time_item(drain_time: DrainTime) -> Item:
-    """Write how long drains of a NodePool's nodes took."""
+    """Write a NodePool's drain time."""
     return {"beyond_seconds": drain_time.beyond_seconds, "at": drain_time.at.isoformat()}
 
 
@@ -66,7 +66,7 @@ def read_drain_time(item: Mapping[str, Any]) -> DrainTime:
 
 
 def health_item(health: RegistrationHealth) -> Item:
-    """Write whether a NodePool's nodes join."""
+    """Write a NodePool's registration health."""
     return {
         "basis": health.basis,
         "since": health.since.isoformat() if health.since else "",
@@ -94,7 +94,7 @@ def read_health(item: Mapping[str, Any]) -> RegistrationHealth:
 
 
 def offered_item(offered: Offered) -> Item:
-    """Write what nodes of one type and image have been seen to offer."""
+    """Write what nodes of one type and image have been observed to offer."""
     left = {key: dict(sorted(value.items())) for key, value in offered.allocatable.items()}
     return {"memory_bytes": offered.memory_bytes, "allocatable": left}
 
@@ -114,12 +114,12 @@ def _read_offerings(items: Any) -> dict[OfferingKey, Backoff]:
 
 
 def _keyed(rows: Iterable[Any], parts: int) -> Iterator[tuple[Any, Any]]:
-    """Part rows that begin with the parts of a key: give the key, and what it is of."""
+    """Yield the key and the value of rows that start with the `parts` of a key."""
     return ((row[:parts], row[parts]) for row in rows)
 
 
 def cluster_item(cluster: ClusterInfo) -> Item:
-    """Write what a new node must know of the cluster."""
+    """Write what a new node must know about the cluster."""
     return {
         "name": cluster.name,
         "endpoint": cluster.endpoint,
@@ -132,7 +132,7 @@ def cluster_item(cluster: ClusterInfo) -> Item:
 
 
 def read_cluster(item: Mapping[str, Any]) -> ClusterInfo:
-    """Read what `cluster_item` wrote; names that this version does not know are left out."""
+    """Read what `cluster_item` wrote. Unknown names are ignored."""
     known = {field.name for field in fields(ClusterInfo)} & item.keys()
     return ClusterInfo(**{name: item[name] for name in known})
 
@@ -195,7 +195,7 @@ def _read_reservation(item: Mapping[str, Any]) -> CapacityReservation:
 
 
 def ledger_item(ledger: Ledger) -> Item:
-    """Write a whole ledger, the same for equal ledgers."""
+    """Write a whole ledger. The result is identical for equal ledgers."""
     return {
         "version": ledger.version,
         "claims": [to_item(c) for c in sorted(ledger.claims, key=lambda c: c.name)],
@@ -229,7 +229,7 @@ def ledger_item(ledger: Ledger) -> Item:
 
 
 def _subnets_item(ledger: Ledger) -> Item:
-    """Write the back-offs of subnets, nothing where there are none."""
+    """Write the back-offs of subnets, as an empty item if there are none."""
     held = {id_: backoff_item(ledger.subnet_backoffs[id_]) for id_ in sorted(ledger.subnet_backoffs)}
     return {"subnet_backoffs": held} if held else {}
 

@@ -1,7 +1,7 @@
-"""What nodes really offer, learned from those that have joined, for all clusters of an account in a region.
+"""What nodes really offer, learned from nodes that have joined, for all clusters of an account in a region.
 
-How much memory a hypervisor and an image keep for themselves is told by nobody before a node runs; it depends on the
-instance type and the image. What of it the kubelet reserves depends on the EC2NodeClass as well.
+How much memory the hypervisor and the image use is not known before a node runs. It depends on the instance type and
+the image. How much of the rest the kubelet reserves depends on the EC2NodeClass as well.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 _RESERVED = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _MOST_NODECLASSES = 16
 _LEAST, _MOST = 0.8, 1.1
-"""What a node may show of the memory that was expected; what is beyond is no lesson."""
+"""Bounds for a node's memory, as fractions of the expected memory. A value outside them is ignored."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Boot:
-    """What a node was booted from: an instance type, and an image."""
+    """What a node was booted from: an instance type and an image."""
 
     instance_type: str
     image_id: str
@@ -29,9 +29,9 @@ class Boot:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The least that nodes of one type and image have shown.
+    """The least that nodes of one type and image have reported.
 
-    `allocatable` are cpu, memory and ephemeral storage left to pods, by the hash of the EC2NodeClass without the
+    `allocatable` is the CPU, memory and ephemeral storage for pods, by the hash of the EC2NodeClass without the
     cluster's CA bundle.
     """
 
@@ -41,19 +41,18 @@ class Offered:
 
 
 def boot_of(claim: NodeClaim) -> Boot | None:
-    """Name what a claim's node was booted from; None where that is not known."""
+    """Return what a claim's node was booted from, None if that is not known."""
     return Boot(claim.instance_type, claim.image_id) if claim.instance_type and claim.image_id else None
 
 
 def learned(known: Offered | None, claim: NodeClaim, expected_bytes: int, ca_bundle: str) -> Offered | None:
-    """Return what is known with what a claim's node shows, the less of both; None where that teaches nothing.
+    """Return the minimum of `known` and what a claim's node reports; None if that changes nothing.
 
-    `expected_bytes` is the memory that the node was thought to have, `ca_bundle` the cluster's.
+    `expected_bytes` is the memory that the node was expected to have, and `ca_bundle` is the cluster's CA bundle.
     """
     memory_bytes = claim.capacity.memory_bytes
-    nodeclass = hash_in_cluster(
-        claim.comparable_nodeclass_hash, ca_bundle
-    )  # without the cluster: for all of them
+    # Without the CA bundle, the hash is the same in all clusters.
+    nodeclass = hash_in_cluster(claim.comparable_nodeclass_hash, ca_bundle)
     if not nodeclass or not _LEAST * expected_bytes <= memory_bytes <= _MOST * expected_bytes:
         return None
     left = Resources({name: claim.allocatable.of(name) for name in _RESERVED})

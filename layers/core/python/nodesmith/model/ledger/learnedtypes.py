@@ -1,4 +1,4 @@
-"""Instance types with what their nodes have shown in place of what was estimated."""
+"""Instance types in which estimates are replaced by what their nodes have reported."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, Nod
 from nodesmith.model.nodeclasses.status import NodeClassStatus
 
 _LEAST_SHARE = 0.75
-"""Of a type's memory. What other clusters of the account have written is believed within bounds only."""
+"""Minimum share of a type's memory: data from other clusters of the account is only accepted within bounds."""
 _NOTHING_LEARNED: Mapping[Boot, Offered] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class _Lesson:
-    """What to believe of one type: its memory, and what is left to pods where the EC2NodeClass is the same."""
+    """What was learned about one type: its memory, and what is left for pods with the same EC2NodeClass."""
 
     instance_type: str
     memory_bytes: int
@@ -36,9 +36,9 @@ def known_types(
     status: NodeClassStatus | None = None,
     learned: Mapping[Boot, Offered] = _NOTHING_LEARNED,
 ) -> tuple[InstanceType, ...]:
-    """Resolve every type of the catalogue, by name, with what is known of nodes of a resolved EC2NodeClass.
+    """Return every type of the catalogue, sorted by name, with what was learned from nodes of the EC2NodeClass.
 
-    Cached: the same arguments give the same objects.
+    Cached: equal arguments give the same objects.
     """
     types = instance_types(catalog, configuration, settings)
     if status is None or not learned:
@@ -69,7 +69,7 @@ def _corrected(
 ) -> InstanceType:
     facts = catalog.facts[kind.name]
     if not isinstance(facts, InstanceFacts):
-        return kind  # stated, and so no estimate
+        return kind  # stated in a file, so not an estimate
     nominal = facts.memory_mib * MIB
     if not _LEAST_SHARE * nominal <= lesson.memory_bytes <= nominal:
         return kind
@@ -91,7 +91,7 @@ def _is_credible(shown: Resources, computed: Resources, capacity: Resources) -> 
 
 
 def attaching(types: tuple[InstanceType, ...], limits: AttachLimits) -> tuple[InstanceType, ...]:
-    """Return types with places for the volumes that nodes limit, see `AttachLimits`. Cached as `known_types`."""
+    """Return types with the volume limits that nodes report, see `AttachLimits`. Cached like `known_types`."""
     return types if limits == NO_LIMITS else _attaching(types, limits)
 
 

@@ -1,4 +1,4 @@
-"""The ledger: what nodesmith knows and the cluster does not. The second half of what a decision is made from."""
+"""The ledger: nodesmith's state that is not in the cluster. It is an input of every decision, beside the snapshot."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """All items of one cluster. `version` is what a decision read, and what its commit is conditional on.
+    """All items of one cluster. `version` is the version that a decision read and that its commit is conditional on.
 
-    `unavailable` are offerings that lately had no capacity, `nodepool_backoffs` NodePools whose launches were refused,
-    `health` whether the nodes of a NodePool join the cluster. `learned` is what nodes have been seen to offer, in any
-    cluster of the account; only decisions about what to buy are given it. `moves` are the disruptions under way.
-    While `paused`, none begins that could as well be left; `departures` are ends of the last hour and maybe older ones.
-    `risks` are pools that EC2 has taken nodes from, `drain_times` NodePools whose drains took long, `move_backoffs`
-    kinds of moves whose replacements were lately not to be had. `contents` are content hashes, by `Kind/name`, of the
-    NodePools and of users' new NodeClaims that readiness has read from the API server. `subnet_backoffs` are
-    subnets, by id, that lately had no free address.
+    `unavailable` are offerings that recently had no capacity, and `nodepool_backoffs` are NodePools whose launches were
+    refused. `health` is whether the nodes of each NodePool join the cluster. `learned` is what nodes in any cluster of
+    the account have been observed to offer; only decisions about purchases get it. `moves` are the disruptions in
+    progress. While `paused` is set, no voluntary disruption begins. `departures` are ends in the last hour and possibly
+    older ones. `risks` are pools in which EC2 has interrupted nodes, and `drain_times` are NodePools whose drains took
+    long. `move_backoffs` are kinds of moves whose replacements recently could not be launched. `contents` are content
+    hashes, by `Kind/name`, of the NodePools and of users' new NodeClaims that readiness has read from the API server.
+    `subnet_backoffs` are subnets, by id, that recently had no free address.
     """
 
     version: int = 0
@@ -52,9 +52,9 @@ class Ledger:
     subnet_backoffs: Mapping[str, Backoff] = field(default_factory=dict)
 
     def has_read(self, said: NodePool | EC2NodeClass) -> bool:
-        """Whether readiness has read an object from the API server exactly as it is here.
+        """Return whether readiness has read an object with exactly this content from the API server.
 
-        Of an EC2NodeClass the content is kept with what it resolved to: both are of the same reading.
+        The content of an EC2NodeClass is stored with its resolved status, since both come from one reading.
         """
         match said:
             case NodePool():
@@ -67,22 +67,22 @@ class Ledger:
 
     @property
     def sources(self) -> frozenset[str]:
-        """The claims, by name, that moves under way are to take."""
+        """The names of the claims that moves in progress will end."""
         return frozenset(name for move in self.moves if not move.is_over for name in move.sources)
 
     @property
     def replacements(self) -> frozenset[str]:
-        """The claims, by name, that were bought for moves under way."""
+        """The names of the claims that were bought for moves in progress."""
         return frozenset(name for move in self.moves if not move.is_over for name in move.replacements)
 
     @property
     def doubles(self) -> frozenset[str]:
-        """The claims, by name, that were bought for moves of which a source still serves: the two count as one."""
+        """The names of replacements for moves in progress with a source that still serves: the two count as one."""
         serving = {claim.name for claim in self.claims if not claim.is_ending}
         moves = (move for move in self.moves if not move.is_over and serving.intersection(move.sources))
         return frozenset(name for move in moves for name in move.replacements)
 
     @property
     def resting(self) -> Mapping[str, Move]:
-        """The claims, by name, that a move was to take and is not, with that move: they are left alone for a while."""
+        """Claim name → the abandoned move that it was a source of. Such claims are not moved again for a while."""
         return {name: move for move in self.moves if move.is_over for name in move.sources}

@@ -1,7 +1,7 @@
-"""Move: one change of the fleet for the better, some nodes into others, as the ledger holds it until it is done.
+"""Move: one improvement of the fleet, which replaces some nodes by others, as the ledger holds it until it is done.
 
-A move disturbs nobody before its last step: what is to go is closed to new pods, looked at again, and ends only when
-what replaces it is ready. Until then it can be abandoned, and leaves nothing behind.
+A move disrupts no pod before its last step. Its sources are closed to new pods and validated again, and end only when
+their replacements are ready. Until then the move can be abandoned without leaving anything behind.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from typing import Any, NamedTuple
 
 
 class Reason(StrEnum):
-    """Why nodes are disrupted. The words are Karpenter's, but for the last."""
+    """Why nodes are disrupted. All values except the last are Karpenter's."""
 
     EMPTY = "Empty"
     DRIFTED = "Drifted"
     UNDERUTILIZED = "Underutilized"
     UNBALANCED = "Unbalanced"
-    """its pods are too many in their zone, and its NodePool asks for that to be mended"""
+    """its zone has too many of its pods, and its NodePool has zone rebalancing enabled"""
 
     @property
     def budgeted(self) -> str:
-        """The word by which a NodePool's budgets name it: they know Karpenter's three."""
+        """The reason that a NodePool's budgets use for it: they only have Karpenter's three."""
         return Reason.UNDERUTILIZED.value if self is Reason.UNBALANCED else self.value
 
 
 class MoveKind(NamedTuple):
-    """A NodePool's moves for one reason: what fails for one of them keeps no other waiting."""
+    """A NodePool's moves for one reason. Back-offs of one kind do not affect other kinds."""
 
     nodepool: str
     reason: str
 
 
 class Stage(StrEnum):
-    """Where a move stands. It goes down this list, or is abandoned from anywhere above `ENDING`."""
+    """The stage of a move. A move goes down this list, or is abandoned from any stage before `ENDING`."""
 
     PROPOSED = "Proposed"
-    """Its sources are tainted, so that no pod comes to them any more; it is looked at again a little later."""
+    """Its sources are tainted, so that no new pods come to them. It is validated again a little later."""
     REPLACING = "Replacing"
-    """It has stood the second look; its replacements, if any, are on their way."""
+    """It has passed the second validation. Its replacements, if any, are being launched."""
     ENDING = "Ending"
-    """Its replacements are ready: its sources end. Nothing leads back from here."""
+    """Its replacements are ready, and its sources end. There is no way back."""
     ABANDONED = "Abandoned"
-    """It is not to be: its sources are opened again, and what was bought for it goes."""
+    """It will not be carried out: its sources are opened again, and its replacements end."""
 
 
 ONWARD: Mapping[Stage, frozenset[Stage]] = {
@@ -54,12 +54,12 @@ ONWARD: Mapping[Stage, frozenset[Stage]] = {
     Stage.ENDING: frozenset(),
     Stage.ABANDONED: frozenset(),
 }
-"""What may follow what; after the last two a move is forgotten."""
+"""Stage → the stages that may follow it. After the last two, a move is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What is to become of some NodeClaims, by name. Prices are USD an hour; `id` is unique in the ledger."""
+    """A move of NodeClaims, which are given by name. Prices are in USD per hour. `id` is unique in the ledger."""
 
     id: str
     reason: Reason
@@ -68,30 +68,30 @@ class Move:
     stage_since: datetime
     proposed_at: datetime
     replacements: tuple[str, ...] = ()
-    """NodeClaims bought for it; empty before they are, and where its pods fit into free room."""
+    """NodeClaims bought for it; empty before the purchase, or if its pods fit on existing nodes."""
     saving_hourly_usd: float = 0.0
-    """What the sources cost more than what replaces them; may be negative for drift."""
+    """The price of the sources less the price of their replacements; may be negative for drift."""
     harm: float = 0.0
-    """What disrupting its pods costs, in evictions (Karpenter's eviction cost: an ordinary pod is 1)."""
+    """The cost of disrupting its pods, in Karpenter's eviction cost: 1 for an ordinary pod."""
     why: str = ""
-    """In a sentence, for people: of the move, then of its being abandoned."""
+    """A sentence for users: the reason for the move, or for abandoning it once it is abandoned."""
     revision: int = 0
-    """Counts writes to the ledger: the optimistic lock."""
+    """Number of writes to the ledger: the optimistic lock."""
 
     @property
     def is_over(self) -> bool:
-        """True where nothing holds its sources any more but what is left to be tidied up."""
+        """True if the move is abandoned and only cleanup is left."""
         return self.stage is Stage.ABANDONED
 
     def at(self, stage: Stage, now: datetime, **changes: Any) -> Move:
-        """Return the move in its next stage. Raises ValueError where none leads there."""
+        """Return the move in its next stage. Raises ValueError if no step leads there."""
         if stage not in ONWARD[self.stage]:
             raise ValueError(f"move {self.id}: no step leads from {self.stage} to {stage}")
         return replace(self, stage=stage, stage_since=now, **changes)
 
 
 def to_item(move: Move) -> dict[str, Any]:
-    """Write a move as JSON-able data."""
+    """Write a move as JSON data."""
     return {
         "id": move.id,
         "reason": move.reason.value,

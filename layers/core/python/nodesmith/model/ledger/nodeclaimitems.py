@@ -1,6 +1,6 @@
-"""NodeClaims as JSON data: what the ledger and the records of decisions hold of them.
+"""NodeClaims as JSON data, for the ledger and for decision records.
 
-What a later version has added is left out, in a list that is a record what stands behind the last that is known.
+Additions of later versions are ignored: unknown names, and items at the end of a list that represents a record.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from nodesmith.model.karpenter.nodespec import (
 )
 
 _KEYS = {"nodepool_hash_version": "hash_version"}
-"""Names of fields in items, where they differ. Releases with one version for both hashes read it under this name."""
+"""Field → its name in items if it differs. Releases with one version for both hashes read it under this name."""
 
 
 def to_item(claim: NodeClaim) -> dict[str, Any]:
-    """Write a claim as JSON-able data, the same for equal claims; what is empty or unset is left out."""
+    """Write a claim as JSON data without empty or unset fields. The result is identical for equal claims."""
     values = ((field.name, getattr(claim, field.name)) for field in fields(claim))
     return {
         _KEYS.get(name, name): _write(name, value) for name, value in values if value not in (None, "", ())
@@ -36,8 +36,8 @@ def to_item(claim: NodeClaim) -> dict[str, Any]:
 
 
 def from_item(item: Mapping[str, Any]) -> NodeClaim:
-    """Read what `to_item` wrote; names that this version does not know are left out."""
-    item = {"nodepool": "", **item}  # those that users make need none
+    """Read what `to_item` wrote. Unknown names are ignored."""
+    item = {"nodepool": "", **item}  # a claim that a user created may have none
     item |= {name: item[key] for name, key in _KEYS.items() if key in item}
     known = {field.name for field in fields(NodeClaim)} & item.keys()
     return NodeClaim(
@@ -65,7 +65,7 @@ def _write(name: str, value: Any) -> Any:
 
 _TIMES = "created_at", "held_until", "phase_since", "deadline", "drifted_at", "instance_gone_at"
 _READERS: Mapping[str, Callable[[Any], Any]] = {
-    "inconsistency": lambda value: "" if value == "-" else value,  # it did once, in older versions' words
+    "inconsistency": lambda value: "" if value == "-" else value,  # older versions wrote "-" for none
     "nodeclass": lambda value: NodeClassRef(value["name"], value["group"], value["kind"]),
     "phase": Phase,
     "requirements": read_requirements,

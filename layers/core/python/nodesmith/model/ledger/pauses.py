@@ -1,4 +1,4 @@
-"""What bounds disruption beside budgets, that somebody has paused it, and which nodes have ended of late."""
+"""Limits on disruption beside budgets: a pause, and the recent departures that a rate limit counts."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ PAUSED = "DisruptionPaused"
 """The condition of NodePools while disruption is paused."""
 RATE_WINDOW = timedelta(hours=1)
 REPEATED_WINDOW = timedelta(hours=2)
-"""How long the end of a node is kept that was bought in vain before: more than the longest wait for the next."""
+"""How long the departure of a repeated attempt is kept: longer than the longest wait before the next attempt."""
 _TAKEN = frozenset(Fate) - {Fate.TERMINATED, Fate.STOPPED}
-"""Causes of ends that are EC2's own doing."""
+"""Causes of ends that EC2 is responsible for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Since when no node of a cluster is disrupted that could as well go on, and why, as far as that was said."""
+    """A pause of voluntary disruption in a cluster. `why` is the reason given by the user, or empty."""
 
     since: datetime
     why: str = ""
 
     def __str__(self) -> str:
-        return f"disruption is paused since {self.since:%Y-%m-%d %H:%M} UTC" + (
+        return f"disruption has been paused since {self.since:%Y-%m-%d %H:%M} UTC" + (
             f": {self.why}" if self.why else ""
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A NodeClaim that is forgotten, and when its end had begun: kept for as long as a rate looks back.
+    """A forgotten NodeClaim and when its end began, kept for as long as a rate limit looks back.
 
-    The rest is what the claim said of the pods that it was bought for, where that counts.
+    The other fields are those of the claim about the pods that it was bought for. They are set only if the claim counts
+    as an attempt.
     """
 
     claim: str
@@ -51,13 +52,13 @@ class Departure:
 
     @property
     def kept_until(self) -> datetime:
-        """Until when somebody looks back at it."""
+        """Until when the departure is needed."""
         is_repeated = any(attempt > 1 for attempt in self.attempts.values())
         return self.at + (REPEATED_WINDOW if is_repeated else RATE_WINDOW)
 
 
 def departure_of(claim: NodeClaim) -> Departure | None:
-    """Return what is kept of a claim that is forgotten, None where its end was not decided."""
+    """Return the departure of a forgotten claim, None if its end was not decided."""
     if claim.terminating_at is None:
         return None
     departure = Departure(claim.name, claim.nodepool, claim.terminating_at)
@@ -73,12 +74,12 @@ def departure_of(claim: NodeClaim) -> Departure | None:
 
 
 def counts_as_attempt(claim: NodeClaim) -> bool:
-    """Whether a claim says if pods come to run: it is or was a node, or would be, and EC2 has not taken it."""
+    """Return whether a claim shows if its pods can run: it was not given up, and EC2 has not taken its instance."""
     return claim.phase is not Phase.GIVEN_UP and not (claim.is_ending and claim.cause in _TAKEN)
 
 
 def shown_pause(nodepools: Iterable[Mapping[str, Any]]) -> Pause | None:
-    """Read from NodePool objects that disruption is paused; None where none of them says so."""
+    """Return the pause that NodePool objects show in their conditions, None if none of them shows one."""
     for manifest in nodepools:
         for condition in (manifest.get("status") or {}).get("conditions") or ():
             if condition.get("type") == PAUSED and condition.get("status") == "True":
@@ -89,7 +90,7 @@ def shown_pause(nodepools: Iterable[Mapping[str, Any]]) -> Pause | None:
 
 
 def pause_item(pause: Pause) -> dict[str, Any]:
-    """Write a pause as JSON-able data."""
+    """Write a pause as JSON data."""
     return {"since": pause.since.isoformat(), "why": pause.why}
 
 
@@ -99,7 +100,7 @@ def read_pause(item: Mapping[str, Any]) -> Pause:
 
 
 def departure_item(departure: Departure) -> dict[str, Any]:
-    """Write a departure as JSON-able data."""
+    """Write a departure as JSON data."""
     written: dict[str, Any] = {
         "claim": departure.claim,
         "nodepool": departure.nodepool,

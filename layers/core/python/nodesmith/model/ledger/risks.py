@@ -1,15 +1,16 @@
-"""Risks: how often EC2 takes nodes of a pool back, as we have seen it, and what that makes the pool's nodes cost.
+"""Risks: how often EC2 has interrupted nodes of a pool, and what that adds to the cost of the pool's nodes.
 
-What is kept is one number a pool, its `losses`: of each interruption the share of our nodes in the pool that it took,
-half as much for each half-life that has passed since. A pool that takes each of its nodes r times an hour comes to
-r × half-life / ln 2 in the long run (the sum of 2^(-t / half-life) over its interruptions), so that
+One number is kept for each pool, its `losses`: the sum, over its interruptions, of the share of nodesmith's nodes in
+the pool that was interrupted, halved for each half-life that has passed since. A pool that interrupts each of its nodes
+r times an hour converges to r × half-life / ln 2 (the sum of 2^(-t / half-life) over its interruptions), so that
 
     interruptions per node and hour = losses × ln 2 / half-life
     cost of them per hour           = interruptions per node and hour × cost of one
 
-One is taken to cost so many hours of the node's own price (`INTERRUPTION_COST_HOURS`): two nodes run side by side until
-the pods have moved, each pod starts and warms up again, and Jobs begin anew. With an hour, a pool that has just taken
-our only node is 3 % dearer, one that takes every node five times a day 21 %; a week later both are as good as others.
+The cost of one interruption is a number of hours of the node's own price (`INTERRUPTION_COST_HOURS`): two nodes run
+side by side until the pods have moved, each pod starts and warms up again, and Jobs start over. With one hour, a pool
+that has just interrupted the only node is 3 % more expensive, and a pool that interrupts every node five times a day is
+21 % more expensive. A week later, neither differs from other pools.
 """
 
 from __future__ import annotations
@@ -21,33 +22,33 @@ from math import log
 from nodesmith.model.ledger.decay import HALF_LIFE, left, until
 
 _FORGOTTEN = 0.01
-"""Losses that change no price by as much as a tenth of a percent."""
+"""Losses that change prices by less than a tenth of a percent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """What a pool's interruptions come to at a moment; nodes, as a share of ours in the pool."""
+    """The losses of a pool at one moment, in shares of nodesmith's nodes in the pool."""
 
     losses: float
     at: datetime
 
     def losses_at(self, now: datetime) -> float:
-        """Return what is left of them."""
+        """Return the losses that are left at `now`."""
         return left(self.losses, self.at, now)
 
     def after(self, share: float, now: datetime) -> Risk:
-        """Return the risk after one more interruption that took this share of our nodes in the pool, up to 1."""
+        """Return the risk after another interruption of this share (at most 1) of nodesmith's nodes in the pool."""
         return Risk(self.losses_at(now) + share, now)
 
     def surcharge_percent(self, now: datetime, cost_hours: float) -> int:
-        """Return what an hour of a node is dearer by, in whole percent of its price: finer, nothing could be kept."""
+        """Return what risk adds to the hourly price of a node, in whole percent, so that results remain cacheable."""
         hourly = self.losses_at(now) * log(2) / (HALF_LIFE / timedelta(hours=1))
         return round(100 * hourly * cost_hours)
 
     def cheaper_from(self, now: datetime, cost_hours: float) -> datetime | None:
-        """Return when an hour of a node is dearer by fewer percent than now; None where it is no dearer.
+        """Return when the surcharge falls to a lower whole percentage; None if it is already 0.
 
-        That is a second late: at the moment itself rounding might still go up.
+        The result is a second late, because rounding might still go up at the exact moment.
         """
         percent = self.surcharge_percent(now, cost_hours)
         if percent <= 0:
@@ -57,5 +58,5 @@ class Risk:
 
     @property
     def forgotten_at(self) -> datetime:
-        """Return when it comes to nothing."""
+        """When the risk has become negligible."""
         return until(_FORGOTTEN, self.losses, self.at)

@@ -1,1 +1,1 @@
-"""Metrics as Prometheus has them, and the objects by which they reach the forwarder."""
+"""Prometheus metrics, and the objects in which they reach the forwarder."""

@@ -1,4 +1,4 @@
-"""Counters, gauges and histograms as Prometheus has them, and what takes them in while a function runs."""
+"""Counters, gauges and histograms as in Prometheus, and their recorder while a function runs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def snake_case(word: str) -> str:
-    """Write a CamelCase word as Karpenter's labels have it: `NetworkingReady` is networking_ready."""
+    """Write a CamelCase word as in Karpenter's labels: `NetworkingReady` → `networking_ready`."""
     return _WORD.sub("_", word).lower()
 
 
 def labelled(**values: str) -> Labels:
-    """Return labels in the order of their names, as they are compared and written."""
+    """Return labels sorted by name, the form in which they are compared and written."""
     return tuple(sorted(values.items()))
 
 
 @dataclass(slots=True)
 class Histogram:
-    """Durations in seconds, of one set of labels. `ends` are the upper ends of the buckets that they are counted in."""
+    """Durations in seconds for one set of labels. `ends` are the upper bounds of the buckets."""
 
     ends: tuple[float, ...] = BUCKETS
     counts: list[int] = field(default_factory=list)
@@ -40,23 +40,23 @@ class Histogram:
         self.counts = self.counts or [0] * len(self.ends)
 
     def observe(self, seconds: float, times: int = 1) -> None:
-        """Add one, or several that took as long."""
+        """Add a duration, `times` times."""
         self.counts[bisect_left(self.ends, seconds)] += times
         self.total_seconds += seconds * times
 
     def add(self, other: Histogram) -> None:
-        """Add those of another with the same buckets."""
+        """Add the durations of another histogram with the same buckets."""
         self.counts = [mine + others for mine, others in zip(self.counts, other.counts, strict=True)]
         self.total_seconds += other.total_seconds
 
     def copy(self) -> Histogram:
-        """Return one that does not grow with this."""
+        """Return an independent copy."""
         return Histogram(self.ends, [*self.counts], self.total_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """All series of one gauge, as they were measured at a moment."""
+    """All series of one gauge, measured at one moment."""
 
     at: datetime
     series: Mapping[Labels, float]
@@ -64,7 +64,7 @@ class Gauge:
 
 @dataclass(slots=True)
 class Recorded:
-    """What was counted and measured, by the name of the metric and by labels."""
+    """Recorded metrics, by name and by labels."""
 
     counters: dict[str, dict[Labels, float]] = field(default_factory=dict)
     histograms: dict[str, dict[Labels, Histogram]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Recorded:
         return sum(counted) + sum(timed) + sum(len(gauge.series) for gauge in self.gauges.values())
 
     def add(self, other: Recorded) -> None:
-        """Add what was counted elsewhere; of a gauge the newer measurement stands."""
+        """Add metrics that were recorded elsewhere. For each gauge, the newer measurement is kept."""
         for name, counts in other.counters.items():
             mine = self.counters.setdefault(name, {})
             for labels, amount in counts.items():
@@ -92,7 +92,7 @@ class Recorded:
                 self.gauges[name] = gauge
 
     def copy(self) -> Recorded:
-        """Return one that does not grow with this."""
+        """Return an independent copy."""
         copied = Recorded()
         copied.add(self)
         return copied
@@ -103,9 +103,9 @@ def _stopped() -> float:
 
 
 class Metrics:
-    """Takes in what runs count and measure, until it is taken to be written. Safe for several threads.
+    """Records metrics until they are taken to be written. Thread-safe.
 
-    `stopwatch` gives seconds that only go forward. Names and labels are those of `SERIES`.
+    `stopwatch` returns monotonic seconds. Names and labels must be those of `SERIES`.
     """
 
     def __init__(self, stopwatch: Callable[[], float] = _stopped) -> None:
@@ -114,21 +114,21 @@ class Metrics:
         self._recorded = Recorded()
 
     def count(self, name: str, amount: float = 1, /, **labels: str) -> None:
-        """Count something that happened."""
+        """Increment a counter."""
         key = _key(name, labels)
         with self._lock:
             counts = self._recorded.counters.setdefault(name, {})
             counts[key] = counts.get(key, 0) + amount
 
     def observe(self, name: str, seconds: float, times: int = 1, /, **labels: str) -> None:
-        """Note how long something took, or how long each of several things did."""
+        """Record a duration, `times` times."""
         key = _key(name, labels)
         with self._lock:
             known = self._recorded.histograms.setdefault(name, {})
             known.setdefault(key, Histogram(SERIES[name].buckets)).observe(max(0.0, seconds), times)
 
     def show(self, name: str, series: Mapping[Labels, float], now: datetime) -> None:
-        """Note what a gauge shows now, in all its series."""
+        """Set all series of a gauge."""
         for labels in series:
             _key(name, dict(labels))
         with self._lock:
@@ -136,7 +136,7 @@ class Metrics:
 
     @contextmanager
     def timed(self, name: str, times: int = 1, /, **labels: str) -> Iterator[None]:
-        """Note how long the block took, or each of several things in it, also where it fails."""
+        """Record how long the block takes, `times` times, even if it raises."""
         began = self._stopwatch()
         try:
             yield
@@ -145,7 +145,7 @@ class Metrics:
 
     @property
     def patience(self) -> timedelta | None:
-        """Return how long what was taken in may wait; None where there is nothing."""
+        """How long the recorded metrics may wait before they are written; None if there are none."""
         with self._lock:
             recorded = self._recorded
             waits = [SERIES[name].patience for name in recorded.gauges]
@@ -155,14 +155,14 @@ class Metrics:
         return min(waits, default=None)
 
     def take(self) -> Recorded:
-        """Return what was taken in, and begin anew."""
+        """Return the recorded metrics and start from empty ones."""
         with self._lock:
             taken, self._recorded = self._recorded, Recorded()
         return taken
 
 
 def _key(name: str, labels: Mapping[str, str]) -> Labels:
-    """Return labels as they are kept. Raises ValueError for a name or label that nobody would be answered with."""
+    """Return labels in their stored form. Raises ValueError for a name or labels that `SERIES` does not list."""
     if name not in SERIES or set(labels) != set(SERIES[name].labels):
         raise ValueError(f"no series {name} with the labels {', '.join(sorted(labels)) or 'none'}")
     return labelled(**labels)

@@ -1,7 +1,7 @@
-"""The object by which a function's metrics reach the forwarder, as JSON. Whoever reads it takes nothing for granted.
+"""The JSON object in which a function's metrics reach the forwarder. Readers validate all of it.
 
-`writers` says of each process that wrote lately how many of its writes the object holds: a write whose answer was lost
-is found there, and not repeated.
+`writers` maps each process that wrote recently to the number of its writes in the object. A write whose response was
+lost is found there and is not repeated.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ MOST_SERIES = 2_000
 MOST_WRITERS = 20
 LONGEST_LABEL = 300
 _MOST = 2.0**53
-"""Beyond which a float does not count one by one"""
+"""the largest float up to which all integers are exact"""
 V = TypeVar("V")
 
 
 @dataclass(slots=True)
 class MetricsObject:
-    """What an object holds."""
+    """The content of an object."""
 
     recorded: Recorded = field(default_factory=Recorded)
     writers: dict[str, int] = field(default_factory=dict)
 
     def noted(self, writer: str, number: int) -> dict[str, int]:
-        """Return the writers once this write of one of them is in; those that have not written for longest go."""
+        """Return the writers after a write, at most `MOST_WRITERS`: those with the oldest writes are removed."""
         others = [(name, count) for name, count in self.writers.items() if name != writer]
         return dict([*others[-(MOST_WRITERS - 1) :], (writer, number)])
 
     def to_bytes(self) -> bytes:
-        """Write it."""
+        """Return the object as bytes."""
         recorded = self.recorded
         counters = {name: _listed(series, float) for name, series in recorded.counters.items()}
         spans = {name: _listed(series, _written) for name, series in recorded.histograms.items()}
@@ -58,7 +58,7 @@ class MetricsObject:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> MetricsObject:
-        """Read what `to_bytes` wrote, also by another version: metrics that this one does not know are left out.
+        """Read what `to_bytes` wrote, even in another version. Metrics that this version does not know are left out.
 
         Raises Rejected for anything else.
         """
@@ -113,7 +113,7 @@ def _known(families: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Series
 
 
 def _series(given: Any, series: Series, read: Callable[[Any, Series], V]) -> dict[Labels, V]:
-    """Read the series of a metric; those with other labels are another version's, and left out."""
+    """Read the series of a metric. Series with other labels come from another version and are left out."""
     found: dict[Labels, V] = {}
     for labels, value, *_ in given:
         if set(labels) != set(series.labels):

@@ -1,4 +1,4 @@
-"""What a cluster's NodePools may buy, as it is told to Prometheus. Whoever reads it takes nothing for granted."""
+"""The offerings that a cluster's NodePools may buy, as exported to Prometheus. Readers validate all of the data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,63}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class OfferingOnSale:
-    """One way to buy a type. It is not `is_available` while EC2 has lately had none."""
+    """One way to buy a type. `is_available` is False while EC2 has recently had no capacity for it."""
 
     capacity_type: str
     zone: str
@@ -28,7 +28,7 @@ class OfferingOnSale:
 
 @dataclass(frozen=True, slots=True)
 class TypeOnSale:
-    """An instance type, and its offerings that some NodePool allows."""
+    """An instance type with those of its offerings that at least one NodePool allows."""
 
     cpu_cores: int
     memory_bytes: int
@@ -36,11 +36,11 @@ class TypeOnSale:
 
 
 OnSale = Mapping[str, TypeOnSale]
-"""By name of the type, in order"""
+"""Name of an instance type → its data, sorted by name"""
 
 
 def to_bytes(types: OnSale) -> bytes:
-    """Write it, the same for equal content."""
+    """Return the data as bytes, identical for equal content."""
     content = {
         name: [
             kind.cpu_cores,
@@ -69,7 +69,7 @@ def from_bytes(data: bytes) -> OnSale:
 
 
 def _type(told: Any) -> TypeOnSale:
-    cpu_cores, memory_bytes, offerings, *_ = told  # a later version may have added to rows
+    cpu_cores, memory_bytes, offerings, *_ = told  # a later version may have added columns
     found = tuple(
         OfferingOnSale(_name(capacity_type), _name(zone), _price(price), is_available == 1)
         for capacity_type, zone, price, is_available, *_ in offerings

@@ -1,6 +1,6 @@
-"""The series that functions count and measure, each under Karpenter's name, with its labels and buckets.
+"""The metrics that functions record, under Karpenter's names, with their labels and buckets.
 
-The forwarder answers Prometheus with these and no others, so what is not listed here is not recorded.
+The forwarder exposes only these to Prometheus, so a metric that is not listed here cannot be recorded.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ BUCKETS = (
     *(1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60),
     *(120, 150, 300, 450, 600, math.inf),
 )
-"""Upper ends, in seconds, that Karpenter gives most of its durations,"""
+"""Upper bounds, in seconds, of the buckets of most of Karpenter's durations."""
 DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, math.inf)
-"""and those that it leaves to Prometheus' client"""
+"""Upper bounds of the durations for which Karpenter uses the defaults of the Prometheus client."""
 AT_ONCE = timedelta()
 SOON = timedelta(seconds=15)
 SELDOM = timedelta(minutes=10)
-"""For what is measured in a cluster where nothing happens, too: each write is paid for"""
+"""For metrics that are also recorded in a cluster without any activity, because each write costs money."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One metric. `buckets` are the upper ends of a histogram's.
+    """One metric. `buckets` are the upper bounds of a histogram's buckets.
 
-    `patience` is how long it may wait until it is written, so that runs in a row share a write; `by_value` says it of
-    those that have a label with one of these values. A process that is not used again never writes what waits, so what
-    happens seldom does not.
+    `patience` is how long it may wait before it is written, so that consecutive runs share a write. `by_value`
+    overrides it for series that have a label with one of these values. A process that is not used again never writes
+    what waits, so rare events do not wait.
     """
 
     kind: Literal["counter", "gauge", "histogram"]
@@ -42,7 +42,7 @@ class Series:
     by_value: Mapping[str, timedelta] = field(default_factory=dict)
 
     def patience_of(self, values: Iterable[str]) -> timedelta:
-        """Return how long the series with labels of these values may wait."""
+        """Return how long a series with these label values may wait before it is written."""
         return min(
             (self.by_value[value] for value in values if value in self.by_value), default=self.patience
         )
@@ -53,86 +53,95 @@ _DECISION = ("consolidation_type", "decision", "reason")
 
 SERIES: Mapping[str, Series] = {
     "voluntary_disruption_decisions_total": Series(
-        "counter", "Disruptions that were begun, by decision, reason and consolidation type.", _DECISION
+        "counter", "Disruptions that were started, by decision, reason and consolidation type.", _DECISION
     ),
     "voluntary_disruption_decisions_by_nodepool_total": Series(
-        "counter", "Disruptions that were begun, for each NodePool of their nodes.", ("nodepool", *_DECISION)
+        "counter",
+        "Disruptions that were started, by NodePool, decision, reason and consolidation type.",
+        ("nodepool", *_DECISION),
     ),
     "voluntary_disruption_eligible_nodes": Series(
-        "gauge", "Nodes that might be disrupted when that was last looked at.", ("reason",), patience=SOON
+        "gauge",
+        "Nodes that were eligible for disruption at the last check, by reason.",
+        ("reason",),
+        patience=SOON,
     ),
     "voluntary_disruption_failed_validations_total": Series(
-        "counter", "Nodes that were chosen for disruption and failed its validation.", ("consolidation_type",)
+        "counter", "Nodes that were chosen for disruption and failed validation.", ("consolidation_type",)
     ),
     "voluntary_disruption_queue_failures_total": Series(
-        "counter", "Replacements of disruptions that were not to be had, or never ready.", _DECISION
+        "counter", "Replacements of disruptions that could not be launched or never became ready.", _DECISION
     ),
     "voluntary_disruption_consolidation_timeouts_total": Series(
-        "counter", "Passes of consolidation that ended before all was seen.", ("consolidation_type",)
+        "counter",
+        "Consolidation passes that ended before all candidates were evaluated.",
+        ("consolidation_type",),
     ),
     "voluntary_disruption_decision_evaluation_duration_seconds": Series(
         "histogram",
-        "How long it took to look for disruptions.",
+        "Duration of searches for disruptions.",
         ("consolidation_type", "reason"),
         patience=SOON,
     ),
     "scheduler_scheduling_duration_seconds": Series(
-        "histogram", "How long decisions about pods took, by controller.", ("controller",), patience=SOON
+        "histogram", "Duration of scheduling decisions, by controller.", ("controller",), patience=SOON
     ),
     "scheduler_unschedulable_pods_count": Series(
-        "gauge", "Pods for which nothing could be bought.", ("controller",), patience=SOON
+        "gauge", "Pods for which no node could be bought.", ("controller",), patience=SOON
     ),
     "scheduler_ignored_pods_count": Series(
-        "gauge", "Pods that wait and that no node can be had for, whatever NodePools offer.", patience=SOON
+        "gauge", "Pending pods that no node can be launched for, whatever the NodePools offer.", patience=SOON
     ),
     "scheduler_pending_pods_by_effective_zone_count": Series(
         "gauge",
-        "Pods that wait, by the only zone that they may have: flexible for several, none for no zone.",
+        "Pending pods, by the only zone that they can run in: flexible for several zones, none for no zone.",
         ("controller", "zone"),
         patience=SOON,
     ),
     "pods_eviction_requests_total": Series(
         "counter",
-        "Evictions that the API server was asked for, by its answer.",
+        "Eviction requests to the API server, by response code.",
         ("code",),
         by_value={"429": timedelta(minutes=1)},
     ),
     "pods_drained_total": Series(
-        "counter", "Pods that were evicted, by what their node ends for.", ("reason",)
+        "counter", "Pods that were evicted, by the reason for which their node ends.", ("reason",)
     ),
     "nodeclaims_unhealthy_disrupted_total": Series(
         "counter",
-        "Nodes that were replaced because a condition was bad for long, by that condition.",
+        "Nodes that were replaced because a condition was unhealthy for too long, by condition.",
         ("capacity_type", "condition", "image_id", "nodepool"),
     ),
     "nodepools_cost_total": Series(
-        "gauge", "What the nodes of NodePools cost, in USD an hour.", ("nodepool",), patience=SOON
+        "gauge", "Cost of each NodePool's nodes, in USD per hour.", ("nodepool",), patience=SOON
     ),
     "interruption_received_messages_total": Series(
-        "counter", "Notices of EC2 and AWS Health about the cluster's instances.", ("message_type",)
+        "counter", "Notices from EC2 and AWS Health about the cluster's instances.", ("message_type",)
     ),
-    "interruption_deleted_messages_total": Series("counter", "Such notices that were done with."),
+    "interruption_deleted_messages_total": Series(
+        "counter", "Notices from EC2 and AWS Health that were handled completely."
+    ),
     "interruption_message_queue_duration_seconds": Series(
-        "histogram", "From the event of a notice until it was read.", patience=SOON
+        "histogram", "Time from the event of a notice until it was read.", patience=SOON
     ),
     "interruption_instance_status_unhealthy_total": Series(
-        "counter", "Nodes that end because EC2's own checks of them say so, by check.", ("category",)
+        "counter", "Nodes that end because they failed an EC2 status check, by check.", ("category",)
     ),
     "cloudprovider_instance_launch_failures_total": Series(
         "counter",
-        "Offerings that a launch was refused, by EC2's word for it.",
+        "Offerings that failed in a launch, by EC2's error code.",
         ("capacity_type", "reason", "zone", "zone_id"),
     ),
     "cloudprovider_duration_seconds": Series(
         "histogram",
-        "How long calls to EC2 took, by Karpenter's names of controller and method.",
+        "Duration of calls to EC2, by Karpenter's names of controller and method.",
         _CALL,
         DEFAULT_BUCKETS,
         SELDOM,
         {"Create": AT_ONCE, "Delete": AT_ONCE},
     ),
     "cloudprovider_errors_total": Series(
-        "counter", "Calls to EC2 that came to nothing, by controller, method and error.", (*_CALL, "error")
+        "counter", "Calls to EC2 that failed, by controller, method and error.", (*_CALL, "error")
     ),
 }
-"""By name, without Karpenter's prefix"""
+"""Name without Karpenter's prefix → metric"""

@@ -1,1 +1,1 @@
-"""EC2NodeClass: its fields, its status, and what of it changes the nodes."""
+"""EC2NodeClass: its fields, its status, and the part of it that affects nodes."""

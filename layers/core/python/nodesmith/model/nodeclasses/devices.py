@@ -1,4 +1,4 @@
-"""What an EC2NodeClass says about the instance itself: volumes, network interfaces, metadata service."""
+"""EC2NodeClass settings of the instance itself: volumes, network interfaces, metadata service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GIB = 2**30
 
 
 class BlockDevice(NamedTuple):
-    """An EBS volume. None and empty texts leave a setting to EC2."""
+    """An EBS volume. None or an empty text leaves a setting to EC2."""
 
     volume_size: str = ""
     volume_type: str = ""
@@ -25,7 +25,7 @@ class BlockDevice(NamedTuple):
 
     @property
     def volume_size_bytes(self) -> int | None:
-        """None where the size comes from the snapshot."""
+        """The size in bytes; None if it comes from the snapshot."""
         return whole_units(self.volume_size) if self.volume_size else None
 
 
@@ -38,7 +38,7 @@ class BlockDeviceMapping(NamedTuple):
 
 
 class NetworkInterface(NamedTuple):
-    """One network interface; `interface_type` is interface or efa-only."""
+    """One network interface. `interface_type` is interface or efa-only."""
 
     network_card_index: int
     device_index: int
@@ -46,7 +46,7 @@ class NetworkInterface(NamedTuple):
 
 
 class MetadataOptions(NamedTuple):
-    """The instance metadata service: IMDSv2 only and one hop, unless told otherwise."""
+    """Options of the instance metadata service. The default is IMDSv2 only, with one hop."""
 
     http_endpoint: str = "enabled"
     http_protocol_ipv6: str = "disabled"
@@ -58,7 +58,7 @@ DEFAULT_METADATA_OPTIONS = MetadataOptions()
 
 
 class ConnectionTracking(NamedTuple):
-    """Idle time-outs of tracked connections; None leaves one to EC2."""
+    """Idle timeouts of tracked connections. None leaves a timeout to EC2."""
 
     tcp_established_timeout_seconds: int | None = None
     udp_stream_timeout_seconds: int | None = None
@@ -78,4 +78,4 @@ DEFAULT_BLOCK_DEVICES: Mapping[str, tuple[BlockDeviceMapping, ...]] = {
     CUSTOM: (),
     **dict.fromkeys(WINDOWS_FAMILIES, (_default_device("/dev/sda1", 50),)),
 }
-"""What a family gets where `spec.blockDeviceMappings` is empty; the last one holds the pods' storage."""
+"""AMI family → its volumes if `spec.blockDeviceMappings` is empty. The last one holds the pods' storage."""

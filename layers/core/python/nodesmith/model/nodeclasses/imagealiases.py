@@ -1,4 +1,4 @@
-"""AMI aliases such as `al2023@v20260115`: which versions a family's images can have."""
+"""AMI aliases such as `al2023@v20260115`: the valid versions of each family's images."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _NUMBERED = re.compile(r"v?[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-f]+)?")
 
 
 def version_fault(alias: str) -> str:
-    """Return why no image can ever have the version of an alias; empty where one can, or for an unknown family."""
+    """Return why no image can ever have the version of an alias, empty if one can or if the family is unknown."""
     family, _, version = alias.partition("@")
     if version == LATEST or family not in _VERSIONS:
         return ""
     is_version, example = _VERSIONS[family]
     if is_version(version):
         return ""
-    return f"alias {alias}: {version!r} is no version of its images: write {LATEST} or {example}"
+    return f"alias {alias}: {version!r} is not a version of its images: use {LATEST} or {example}"
 
 
 def _is_dated(version: str) -> bool:

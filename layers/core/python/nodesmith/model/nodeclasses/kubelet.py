@@ -1,4 +1,4 @@
-"""The kubelet's configuration as an EC2NodeClass carries it (`spec.kubelet`)."""
+"""The kubelet configuration in an EC2NodeClass (`spec.kubelet`)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from nodesmith.model.apimachinery.resources import NOTHING, Resources, format_re
 
 @dataclass(frozen=True, slots=True)
 class KubeletConfiguration:
-    """Hashable, so that arithmetic over instance types can be cached by it.
+    """The kubelet configuration. Hashable, so that calculations over instance types can be cached by it.
 
-    None means that the user left the setting to the node image. Eviction signals map to a quantity (`100Mi`)
-    or a percentage (`5%`), grace periods to a Go duration (`1m30s`).
+    None leaves a setting to the node image. Eviction signals map to a quantity (`100Mi`) or a percentage (`5%`), and
+    grace periods to a Go duration (`1m30s`).
     """
 
     cluster_dns: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class KubeletConfiguration:
     image_gc_low_threshold_percent: int | None = None
     cpu_cfs_quota: bool | None = None
     other: Mapping[str, object] = FrozenMap()
-    """Fields beyond these twelve, as found; only AL2023 can render them."""
+    """Fields beyond these twelve, unchanged. Only AL2023 supports them."""
 
 
 DEFAULT_KUBELET = KubeletConfiguration()
@@ -63,7 +63,7 @@ def read_kubelet(spec: Mapping[str, Any]) -> KubeletConfiguration:
 
 
 def write_kubelet(kubelet: KubeletConfiguration) -> dict[str, object]:
-    """Return the settings as a KubeletConfiguration file spells them, unset ones left out."""
+    """Return the settings with the field names of a KubeletConfiguration file, without unset ones."""
     written: dict[str, object] = {name: thaw(value) for name, value in sorted(kubelet.other.items())}
     if kubelet.cluster_dns:
         written["clusterDNS"] = list(kubelet.cluster_dns)

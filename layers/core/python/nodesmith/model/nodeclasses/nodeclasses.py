@@ -1,4 +1,4 @@
-"""EC2NodeClass, karpenter.k8s.aws/v1: how nodes are built on EC2."""
+"""EC2NodeClass, karpenter.k8s.aws/v1: how nodes are launched on EC2."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from nodesmith.model.schema.reports import Report
 from nodesmith.model.schema.selectors import ALIAS_FAMILIES
 
 NODE_TEMPLATE = "nodesmith.dev/nodetemplate"
-"""Annotation: the AWSNodeTemplate of the cluster that is read as this EC2NodeClass."""
+"""Annotation: the name of the AWSNodeTemplate in the cluster that this EC2NodeClass was converted from."""
 DEFAULT_ROLE = "nodesmith.dev/default-role"
-"""Annotation: the EC2NodeClass comes from an object that names no role, and gets the cluster's first node role."""
+"""Annotation: the EC2NodeClass was converted from an object that names no role, and uses the first node role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,33 +80,34 @@ class EC2NodeClass:
     uid: str = ""
     generation: int = 0
     hash: str = ""
-    """Karpenter's, of the fields whose change replaces nodes (static drift); `hash_in` covers the cluster's CA too."""
+    """Karpenter's hash of the fields whose change replaces nodes (static drift). `hash_in` adds the CA bundle."""
     content: str = ""
-    """Hash of all that it says, see `content_hash`."""
+    """Hash of the whole object, see `content_hash`."""
     deleting: bool = False
     obstacle: str = ""
-    """Why its status, whoever wrote that, says that it is not Ready; empty where it does not say so."""
+    """Why it is not Ready by its status, whichever software wrote that; empty if the status does not say so."""
 
     def hash_in(self, ca_bundle: str) -> str:
-        """Return the hash as annotations hold it in a cluster with this CA bundle, in base64."""
+        """Return the hash as in the annotations of a cluster with this CA bundle, which is in base64."""
         return hash_in_cluster(self.hash, ca_bundle)
 
     @property
     def stated_hash(self) -> str:
-        """The hash that its annotations hold, empty where they hold none of today's version."""
+        """The hash in its annotations, empty if they have none of the current version."""
         version = self.annotations.get(f"{NODECLASS_HASH}-version")
         return self.annotations.get(NODECLASS_HASH, "") if version == NODECLASS_HASH_VERSION else ""
 
     @property
     def block_devices(self) -> tuple[BlockDeviceMapping, ...]:
-        """The mappings to launch with: the user's, else the family's own."""
+        """The mappings to launch with: the user's, else the family's defaults."""
         return self.block_device_mappings or DEFAULT_BLOCK_DEVICES[self.ami_family]
 
     @property
     def root_volume_bytes(self) -> int:
-        """Size of the volume that holds pods' ephemeral storage (instance stores aside).
+        """The size of the volume that holds pods' ephemeral storage, unless they are on instance store.
 
-        The mapping marked rootVolume, else the family's own device (Custom: the last), else its default.
+        It is the mapping marked rootVolume, else the family's own device (the last mapping for Custom), else the
+        family's default.
         """
         marked = next((m for m in self.block_device_mappings if m.root_volume), None)
         usual = next((m for m in reversed(self.block_device_mappings) if self._holds_pods(m)), None)
@@ -122,7 +123,7 @@ class EC2NodeClass:
 
 
 def parse_nodeclass(manifest: Mapping[str, object]) -> Parsed[EC2NodeClass]:
-    """Read an EC2NodeClass and say everything that is wrong with it. Never raises."""
+    """Read an EC2NodeClass and report all of its problems. Never raises."""
     read = read_manifest(
         EC2_NODE_CLASS_OF_DEFAULT_ROLE if _gets_default_role(manifest) else EC2_NODE_CLASS, manifest
     )
@@ -155,7 +156,7 @@ def _gets_default_role(manifest: Mapping[str, object]) -> bool:
 
 
 def shown_ready(manifest: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the Ready condition that an EC2NodeClass shows; None without one, or with one of an earlier generation."""
+    """Return an EC2NodeClass's Ready condition, None if it has none or if that is of an earlier generation."""
     conditions = (manifest.get("status") or {}).get("conditions") or ()
     ready: Mapping[str, Any] | None = next((each for each in conditions if each.get("type") == "Ready"), None)
     generation = int((manifest.get("metadata") or {}).get("generation") or 0)
@@ -190,7 +191,7 @@ _BUILT = (
 
 
 def _built(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that are more than text and numbers."""
+    """Return the fields that are neither text nor numbers."""
     built: dict[str, Any] = {
         _attribute(name): tuple(term(**_attributes(item)) for item in spec.get(name, ()))
         for name, term in _TERMS.items()
@@ -216,13 +217,13 @@ def _block_device(item: Mapping[str, Any]) -> BlockDeviceMapping:
 
 
 def _attributes(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest's fields under the names of ours, maps frozen."""
+    """Return a manifest's fields under their Python names, with frozen maps."""
     return {_attribute(n): FrozenMap(v) if isinstance(v, Mapping) else v for n, v in fields.items()}
 
 
 @lru_cache(maxsize=256)
 def _attribute(field: str) -> str:
-    """Return a manifest's field name in our spelling: kmsKeyID → kms_key_id."""
+    """Return the Python name of a manifest's field: kmsKeyID → kms_key_id."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", field.replace("IPv6", "Ipv6"))
     return words.lower()
 
@@ -233,9 +234,11 @@ def _ami_family(spec: Mapping[str, Any]) -> str:
 
 
 def _warn_of_kubelet_fields(kubelet: Mapping[str, Any], family: str, report: Report) -> None:
-    """Say which kubelet fields nodes of this family cannot be given."""
+    """Report the kubelet fields that this AMI family does not support."""
     if family in (AL2023, CUSTOM):
         return
     for name in kubelet:
         if name not in KUBELET.fields:
-            report.add(f"spec.kubelet.{name}", "ignored", "only AL2023 can set it, leave it out", fatal=False)
+            report.add(
+                f"spec.kubelet.{name}", "ignored", "only AL2023 supports it; leave it out", fatal=False
+            )

@@ -1,4 +1,4 @@
-"""What of an EC2NodeClass, and of the operator's settings, changes what a node of a given type offers."""
+"""The parts of an EC2NodeClass and of the operator's settings that affect what a node of an instance type offers."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from nodesmith.model.policies import DefaultSpread, MinValuesPolicy, PreferenceP
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """What an operator sets once for a whole cluster."""
+    """Settings of an operator for a whole cluster."""
 
     vm_memory_overhead_percent: float = 0.075
-    """the hypervisor's share of memory, as a fraction: 0.075 is 7.5 %"""
+    """the hypervisor's share of memory, as a fraction: 0.075 means 7.5 %"""
     reserved_enis: int = 0
-    """interfaces that the VPC CNI does not give to pods (custom networking)"""
+    """network interfaces that the VPC CNI does not use for pods (custom networking)"""
     prefix_delegation: bool = False
-    """the VPC CNI hands out /28 prefixes on nitro instances"""
+    """True if the VPC CNI assigns /28 prefixes on Nitro instances"""
     preference_policy: PreferencePolicy = PreferencePolicy.RESPECT
     min_values_policy: MinValuesPolicy = MinValuesPolicy.STRICT
     fragility_tolerance: float = 0.01
-    """what a plan may cost more so that no node holds all pods of a kind, as a fraction"""
+    """how much more a plan may cost so that no node has all pods of a kind, as a fraction"""
     interruption_cost_hours: float = 1.0
-    """what one interruption is taken to cost, in hours of the node's price"""
+    """the assumed cost of one interruption, in hours of the node's price"""
     default_spreads: tuple[DefaultSpread, ...] = ()
-    """for pods without a topology spread constraint of their own"""
+    """constraints for pods without a topology spread constraint of their own"""
 
     @classmethod
     def of(cls, written: Mapping[str, Any]) -> NodeSettings:
-        """Read settings back that were written as a map (`dataclasses.asdict`).
+        """Read settings that were written with `dataclasses.asdict`.
 
-        What is not there has its default, names that this version does not know are left out.
+        Missing settings get their defaults. Unknown names are ignored.
         """
         known = _known(cls, written)
         spreads = written.get("default_spreads", ())
@@ -53,7 +53,7 @@ def _known(kind: type[Any], written: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfiguration:
-    """The part of an EC2NodeClass that changes what a node of a given instance type offers. Hashable."""
+    """The part of an EC2NodeClass that affects what a node of an instance type offers. Hashable."""
 
     ami_family: str = AL2023
     root_volume_bytes: int = 20 * GIB
@@ -63,11 +63,11 @@ class NodeConfiguration:
     connection_tracking: bool = False
     nested_virtualization: bool = False
     volumes: int = 1
-    """EBS volumes that a node is launched with, the root volume among them"""
+    """number of EBS volumes that a node is launched with, including the root volume"""
 
     @classmethod
     def of(cls, nodeclass: EC2NodeClass) -> NodeConfiguration:
-        """Take from an EC2NodeClass what matters here."""
+        """Return the configuration of an EC2NodeClass."""
         return cls(
             ami_family=nodeclass.ami_family,
             root_volume_bytes=nodeclass.root_volume_bytes,

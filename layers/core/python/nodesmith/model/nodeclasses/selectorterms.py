@@ -1,4 +1,4 @@
-"""How an EC2NodeClass points at things that exist in AWS."""
+"""The selectors with which an EC2NodeClass refers to existing AWS resources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nodesmith.model.apimachinery.frozen import NO_ITEMS
 
 
 class SubnetSelectorTerm(NamedTuple):
-    """Subnets by id, or by tags (the value `*` matches any)."""
+    """Subnets by id, or by tags (the value `*` matches any value)."""
 
     tags: Mapping[str, str] = NO_ITEMS
     id: str = ""

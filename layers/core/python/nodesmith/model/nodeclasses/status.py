@@ -1,4 +1,4 @@
-"""What an EC2NodeClass resolved to: the ids behind its selectors, and whether nodes may be launched from it."""
+"""The resolved state of an EC2NodeClass: the ids that its selectors find, and whether nodes may be launched from it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Subnet:
-    """A subnet that new nodes may use; `free_ips` as EC2 last told."""
+    """A subnet that new nodes may use. `free_ips` is what EC2 last reported."""
 
     id: str
     zone: str
@@ -30,7 +30,7 @@ class SecurityGroup:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A machine image and what an instance type must have to boot it (architecture, accelerators)."""
+    """A machine image, and the requirements for instance types to boot it (architecture, accelerators)."""
 
     id: str
     name: str = ""
@@ -40,9 +40,10 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class CapacityReservation:
-    """Capacity that is paid for whether it is used or not; `available` instances of it were free when last asked.
+    """A capacity reservation, which is paid for whether or not it is used.
 
-    `kind` is default or capacity-block, `match_criteria` open or targeted; an `expiring` one takes no new instances.
+    `available` is the number of free instances that EC2 last reported. `kind` is default or capacity-block, and
+    `match_criteria` is open or targeted. An `expiring` reservation gets no new instances.
     """
 
     id: str
@@ -59,7 +60,7 @@ class CapacityReservation:
 
 @dataclass(frozen=True, slots=True)
 class StatusCondition:
-    """A status condition as Kubernetes objects show it. `status` is True, False or Unknown."""
+    """A status condition of a Kubernetes object. `status` is True, False or Unknown."""
 
     type: str
     status: str
@@ -70,10 +71,10 @@ class StatusCondition:
 
 @dataclass(frozen=True, slots=True)
 class NodeClassStatus:
-    """The resolved half of an EC2NodeClass. `images` are ordered: the first that fits a type is used.
+    """The resolved state of an EC2NodeClass. `images` are ordered: an instance type uses the first one that fits.
 
-    `generation` and `hash` say which spec was resolved, `content` what the API server had then: nothing is launched
-    from an EC2NodeClass of other content.
+    `generation` and `hash` identify the spec that was resolved, and `content` is the content hash of the object in the
+    API server at that time. Nothing is launched from an EC2NodeClass with other content.
     """
 
     name: str
@@ -90,22 +91,22 @@ class NodeClassStatus:
 
     @property
     def is_ready(self) -> bool:
-        """True when every condition holds."""
+        """True if there are conditions and all of them hold."""
         return bool(self.conditions) and all(c.status == "True" for c in self.conditions)
 
     def says_the_same_as(self, other: NodeClassStatus | None) -> bool:
-        """Return whether two resolutions differ in nothing but when they were made and how many addresses were free."""
+        """Return whether two resolutions are equal except for their times and the numbers of free addresses."""
         return other is not None and _lasting(self) == _lasting(other)
 
     @property
     def first_obstacle(self) -> StatusCondition | None:
-        """The first condition that does not hold."""
+        """The first condition that does not hold, None if all hold."""
         return next((c for c in self.conditions if c.status != "True"), None)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """What a new node must know to join. `ca_bundle` is base64; `ip_family` ipv4 or ipv6."""
+    """What a new node needs to join the cluster. `ca_bundle` is in base64. `ip_family` is ipv4 or ipv6."""
 
     name: str
     endpoint: str

@@ -1,5 +1,5 @@
-"""What a manifest may say: one description of each kind, from which both its reader and its CRD are made.
+"""Schemas of manifests: one description of each kind, from which both its reader and its CRD are generated.
 
-`fields` is the vocabulary, `nodepools`, `nodeclaims` and `nodeclasses` are the kinds, `reading` checks a manifest
-against one, and `crds` writes one as a CustomResourceDefinition.
+`fields` defines the building blocks. `nodepools`, `nodeclaims` and `nodeclasses` describe the kinds. `reading` checks a
+manifest against a kind, and `crds` writes a kind as a CustomResourceDefinition.
 """

@@ -1,8 +1,8 @@
-"""What CRDs take of v1beta1, beside v1 and in one object with it.
+"""The v1beta1 fields that CRDs accept beside those of v1.
 
-A CRD of two versions without a webhook keeps one object for both: the API server changes nothing but the apiVersion. So
-both versions know the fields of both, and whoever reads tells them apart by content (`nodesmith.model.conversion`).
-What v1 demands and v1beta1 has not is, where v1beta1 is written, a default.
+A CRD with two versions and no webhook stores one object for both: the API server changes only the apiVersion. So each
+version has the fields of both, and the reader tells them apart by content (`nodesmith.model.conversion`). A field that
+v1 requires and v1beta1 lacks has a default in the v1beta1 schema.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from nodesmith.model.schema.nodepools import NODE_POOL
 from nodesmith.model.schema.nodespec import DURATION_OR_NEVER
 
 _V1BETA1 = "v1beta1"
-_OLD_KUBELET = KUBELET._replace(doc="v1beta1's place of the EC2NodeClass's kubelet.")
-_OLD_API_VERSION = Text("v1beta1's way to name the group.")
-_OLD_EXPIRY = Text("v1beta1's place of the template's expireAfter.", DURATION_OR_NEVER, "720h")
+_OLD_KUBELET = KUBELET._replace(
+    doc="Where v1beta1 had the kubelet settings that are now in the EC2NodeClass."
+)
+_OLD_API_VERSION = Text("How v1beta1 named the group.")
+_OLD_EXPIRY = Text("Where v1beta1 had the template's expireAfter.", DURATION_OR_NEVER, "720h")
 
 
 def _inside(place: Object, path: str, change: Callable[[Object], Field]) -> Object:
-    """Change the object at a dotted path."""
+    """Return `place` with a change of the object at a dotted path."""
     first, _, rest = path.partition(".")
     inner = place.fields[first]
-    assert isinstance(inner, Object)  # noqa: S101 - the paths are those below
+    assert isinstance(inner, Object)  # noqa: S101 - only the paths below occur
     new = _inside(inner, rest, change) if rest else change(inner)
     return place._replace(fields={**place.fields, first: new})
 
@@ -74,7 +76,7 @@ _IMAGES = Rule(
 
 
 def _class(spec: Object) -> Object:
-    """Let images be chosen by amiFamily alone; rules that look into the terms hold where there are any."""
+    """Allow amiFamily alone to select images, and apply rules about selector terms only if there are terms."""
     rules = tuple(
         rule._replace(cel=f"!has(self.amiSelectorTerms) || ({rule.cel})")
         if "amiSelectorTerms" in rule.cel
@@ -86,7 +88,7 @@ def _class(spec: Object) -> Object:
 
 
 def _hops(metadata: Object) -> Object:
-    """Return what v1beta1 had for a default, which was 2."""
+    """Return `metadata` with v1beta1's default hop limit, which was 2."""
     hops = metadata.fields["httpPutResponseHopLimit"]
     assert isinstance(hops, Integer)  # noqa: S101
     defaults = {**(metadata.default or {}), "httpPutResponseHopLimit": 2}
@@ -107,10 +109,10 @@ _BEFORE: Mapping[str, Object] = {
 
 
 def stored(kind: Kind) -> Kind:
-    """Return a kind as its CRD stores it: with what v1beta1 knew."""
+    """Return a kind as its CRD stores it: with the fields of v1beta1."""
     return kind._replace(spec=_TODAY.get(kind.name, kind.spec))
 
 
 def served_beside(kind: Kind) -> Mapping[str, Object]:
-    """Return the further versions that a CRD serves, each with what its spec may say."""
+    """Return the further versions that a CRD serves, each with the schema of its spec."""
     return {_V1BETA1: _BEFORE[kind.name]} if kind.name in _BEFORE else {}

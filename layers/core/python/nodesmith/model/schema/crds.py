@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions, made from the descriptions of the kinds."""
+"""CustomResourceDefinitions, generated from the descriptions of the kinds."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _VALIDATIONS = "x-kubernetes-validations"
 
 
 def custom_resource_definitions() -> list[dict[str, Any]]:
-    """Return all CRDs, ready to be applied."""
+    """Return all CRDs, ready to apply."""
     return [custom_resource_definition(definition) for definition in DEFINITIONS]
 
 
 def custom_resource_definition(definition: Definition) -> dict[str, Any]:
-    """Return one CRD: its version is stored, those beside it are served without a webhook."""
+    """Return one CRD. The kind's own version is stored; the others are served beside it without a webhook."""
     kind = stored(definition.kind)
     names: dict[str, Any] = {
         "categories": ["karpenter"],
@@ -166,7 +166,7 @@ def _validation(rule: Rule) -> dict[str, Any]:
 
 
 def _key_validations(keys: Text) -> list[dict[str, Any]]:
-    """Return the rules of a map's keys; OpenAPI has no words for them."""
+    """Return the CEL validations of a map's keys, which OpenAPI cannot express."""
     rules = [rule for rule in keys.rules if rule.cel]
     if keys.enum:
         known = ", ".join(f"'{word}'" for word in keys.enum)
@@ -182,7 +182,7 @@ def _key_validations(keys: Text) -> list[dict[str, Any]]:
 
 
 def _given(**fields: Any) -> dict[str, Any]:
-    """Leave out what is not set."""
+    """Return the fields that are set."""
     return {
         name: value
         for name, value in fields.items()

@@ -1,4 +1,4 @@
-"""What an EC2NodeClass may say of the instance itself: volumes, network interfaces, metadata service."""
+"""Schema of an EC2NodeClass's fields about the instance itself: volumes, network interfaces, metadata service."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ ENABLED = ("enabled", "disabled")
 
 _EBS = Object(
     {
-        "deleteOnTermination": Boolean("Whether the volume goes with the instance."),
+        "deleteOnTermination": Boolean("Whether the volume is deleted with the instance."),
         "encrypted": Boolean("Whether the volume is encrypted."),
         "iops": Integer("I/O operations per second, for gp3, io1 and io2."),
-        "kmsKeyID": Text("KMS key that encrypts it."),
-        "snapshotID": Text("Snapshot that it starts from."),
+        "kmsKeyID": Text("KMS key that encrypts the volume."),
+        "snapshotID": Text("Snapshot that the volume is created from."),
         "throughput": Integer("MiB per second, for gp3."),
         "volumeInitializationRate": Integer(
-            "MiB per second at which the snapshot is fetched ahead of use.", 100, 300
+            "MiB per second at which the snapshot's blocks are downloaded to the volume.", 100, 300
         ),
         "volumeSize": Text(
             "Size of the volume.",
@@ -27,7 +27,9 @@ _EBS = Object(
             "([1-9]|[1-4][0-9]|5[0-8])Ti|([1-9]|[1-5][0-9]|6[0-4])T)$",
             "100Gi",
         ),
-        "volumeType": Text("Kind of volume.", enum=("standard", "io1", "io2", "gp2", "sc1", "st1", "gp3")),
+        "volumeType": Text(
+            "Type of the volume.", enum=("standard", "io1", "io2", "gp2", "sc1", "st1", "gp3")
+        ),
     },
     "The EBS volume behind the device.",
     rules=(
@@ -47,11 +49,11 @@ BLOCK_DEVICES = Array(
     Object(
         {
             "deviceName": Text("Name of the device, for example /dev/xvda."),
-            "rootVolume": Boolean("Marks the volume that holds the kubelet's directory."),
+            "rootVolume": Boolean("Whether the kubelet's directory is on this volume."),
             "ebs": _EBS,
         }
     ),
-    "Volumes of every node; unset takes those of the AMI family.",
+    "Volumes of every node. Defaults to those of the AMI family.",
     max_items=50,
     rules=(
         Rule(
@@ -75,13 +77,16 @@ def _has_a_primary(interfaces: list[Mapping[str, Any]]) -> bool:
 NETWORK_INTERFACES = Array(
     Object(
         {
-            "networkCardIndex": Integer("Network card that it sits on.", 0, INT32),
-            "deviceIndex": Integer("Its place on the card.", 0, INT32),
-            "interfaceType": Text("Ordinary, or for EFA traffic only.", enum=("interface", "efa-only")),
+            "networkCardIndex": Integer("Index of the network card.", 0, INT32),
+            "deviceIndex": Integer("Index of the device on the network card.", 0, INT32),
+            "interfaceType": Text(
+                "Type of the interface: interface, or efa-only for EFA traffic only.",
+                enum=("interface", "efa-only"),
+            ),
         },
         required=("networkCardIndex", "deviceIndex", "interfaceType"),
     ),
-    "Network interfaces of every node; unset makes the one that the type needs.",
+    "Network interfaces of every node. Defaults to those that the instance type needs.",
     max_items=150,
     rules=(
         Rule(
@@ -93,13 +98,13 @@ NETWORK_INTERFACES = Array(
         Rule(
             "self.all(x, self.exists_one(y, x.networkCardIndex == y.networkCardIndex && "
             "x.deviceIndex == y.deviceIndex))",
-            "each card and device may occur once only",
+            "each card and device may occur only once",
             lambda each: len({(x["networkCardIndex"], x["deviceIndex"]) for x in each}) == len(each),
         ),
         Rule(
             "self.all(x, x.interfaceType != 'efa-only' || self.exists_one(y, y.interfaceType == 'efa-only' && "
             "x.networkCardIndex == y.networkCardIndex))",
-            "a card may have one efa-only interface only",
+            "a card may have only one efa-only interface",
             lambda each: len(set(_cards(each, "efa-only"))) == len(_cards(each, "efa-only")),
         ),
     ),
@@ -113,13 +118,17 @@ _METADATA_DEFAULTS = {
 }
 METADATA = Object(
     {
-        "httpEndpoint": Text("Whether nodes have the metadata service.", enum=ENABLED, default="enabled"),
-        "httpProtocolIPv6": Text("Whether it answers over IPv6.", enum=ENABLED, default="disabled"),
+        "httpEndpoint": Text(
+            "Whether the metadata service is available on nodes.", enum=ENABLED, default="enabled"
+        ),
+        "httpProtocolIPv6": Text(
+            "Whether the metadata service answers over IPv6.", enum=ENABLED, default="disabled"
+        ),
         "httpPutResponseHopLimit": Integer(
-            "Hops that its answers travel; 1 keeps pods out.", 1, 64, default=1
+            "Network hops that responses may travel; 1 keeps pods out.", 1, 64, default=1
         ),
         "httpTokens": Text(
-            "Whether session tokens are a must.", enum=("required", "optional"), default="required"
+            "Whether requests need a session token.", enum=("required", "optional"), default="required"
         ),
     },
     "The instance metadata service of every node.",
@@ -128,11 +137,13 @@ METADATA = Object(
 _TIMEOUTS = ("tcpEstablishedTimeout", "udpStreamTimeout", "udpTimeout")
 CONNECTION_TRACKING = Object(
     {
-        "tcpEstablishedTimeout": Integer("Seconds for idle TCP connections.", 60, 432000),
-        "udpStreamTimeout": Integer("Seconds for UDP flows with several answers.", 60, 180),
-        "udpTimeout": Integer("Seconds for other UDP flows.", 30, 60),
+        "tcpEstablishedTimeout": Integer("Idle timeout of TCP connections, in seconds.", 60, 432000),
+        "udpStreamTimeout": Integer(
+            "Idle timeout of UDP flows with more than one request and response, in seconds.", 60, 180
+        ),
+        "udpTimeout": Integer("Idle timeout of other UDP flows, in seconds.", 30, 60),
     },
-    "Idle time-outs of tracked connections.",
+    "Idle timeouts of tracked connections.",
     rules=(
         Rule(
             " || ".join(f"has(self.{name})" for name in _TIMEOUTS),

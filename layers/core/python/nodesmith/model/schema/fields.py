@@ -1,8 +1,8 @@
-"""The vocabulary in which kinds are described: plain data, read by `reading` and by `crds`.
+"""The building blocks from which kinds are described: plain data, read by `reading` and by `crds`.
 
-A rule is said twice, in CEL for the API server and in Python for us; a test holds the two against each other.
-Patterns are anchored and mean the same to RE2 and to Python's re. Named tuples, since every invocation imports this
-room and a dataclass takes ten times as long to define.
+Each rule is written twice, in CEL for the API server and in Python for nodesmith; a test compares the two. Patterns are
+anchored and mean the same to RE2 and to Python's re. The classes are named tuples because every invocation imports this
+module, and a dataclass takes ten times as long to define.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ class Rule(NamedTuple):
     """A condition on one value, which is `self` in CEL and the argument of `check`."""
 
     cel: str
-    """Empty where the API server is not to enforce it."""
+    """Empty if the API server does not enforce the rule."""
     message: str
     """What would be right."""
     check: Callable[[Any], bool] | None
-    """Tells whether the rule holds; None where it is about a change, which only the API server sees."""
+    """Returns whether the rule holds. None for a rule about a change, which only the API server sees."""
     advise: Callable[[Any], str | None] | None = None
-    """Gives a better message for a value that breaks the rule."""
+    """Returns a better message for a value that breaks the rule, None for `message`."""
     fatal: bool = True
     field: str = ""
-    """The field of `self` that the rule is about, where that says more than the whole."""
+    """The field of `self` to report, if it is more specific than the whole value."""
 
 
 class Text(NamedTuple):
@@ -36,7 +36,7 @@ class Text(NamedTuple):
     doc: str = ""
     pattern: str = ""
     example: str = ""
-    """Shown to those who miss the pattern."""
+    """Shown if a value does not match the pattern."""
     enum: tuple[str, ...] = ()
     min_length: int = 0
     max_length: int | None = None
@@ -46,7 +46,7 @@ class Text(NamedTuple):
 
 
 class Integer(NamedTuple):
-    """A whole number, both ends included."""
+    """A whole number. `minimum` and `maximum` are inclusive."""
 
     doc: str = ""
     minimum: int | None = None
@@ -69,7 +69,7 @@ class Quantity(NamedTuple):
 
 
 class Array(NamedTuple):
-    """A list; `unique_by` names the item's field by which the API server merges."""
+    """A list. `unique_by` names the field by which the API server merges items."""
 
     of: Field
     doc: str = ""
@@ -82,7 +82,7 @@ class Array(NamedTuple):
 
 
 class Map(NamedTuple):
-    """Free keys, all with the same kind of value."""
+    """A map with free keys, whose values are all of one kind."""
 
     of: Field
     doc: str = ""
@@ -93,7 +93,7 @@ class Map(NamedTuple):
 
 
 class Object(NamedTuple):
-    """Named fields. An `open` object keeps those it does not know, others report and drop them."""
+    """A map with named fields. Unknown fields are kept in an `open` object, and reported and dropped in any other."""
 
     fields: Mapping[str, Field]
     doc: str = ""
@@ -107,7 +107,7 @@ Field: TypeAlias = Text | Integer | Boolean | Quantity | Array | Map | Object
 
 
 class Kind(NamedTuple):
-    """A kind of the API in the version that is stored."""
+    """An API kind in the version that is stored."""
 
     group: str
     name: str
@@ -118,5 +118,5 @@ class Kind(NamedTuple):
 
     @property
     def api_version(self) -> str:
-        """As manifests write it."""
+        """The apiVersion as manifests write it."""
         return f"{self.group}/{self.version}"

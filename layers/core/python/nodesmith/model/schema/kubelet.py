@@ -1,4 +1,4 @@
-"""What `spec.kubelet` of an EC2NodeClass may say."""
+"""Schema of `spec.kubelet` of an EC2NodeClass."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GRACE = Text(pattern=r"^([0-9]+(\.[0-9]*)?(ns|us|ms|s|m|h))+$", example="1m30s"
 
 def _reserved(whom: str) -> Map:
     keys = Text(enum=("cpu", "memory", "ephemeral-storage", "pid"))
-    return Map(Quantity(), f"Resources kept for {whom}.", keys=keys, max_entries=len(keys.enum))
+    return Map(Quantity(), f"Resources reserved for {whom}.", keys=keys, max_entries=len(keys.enum))
 
 
 def _signals(of: Text, doc: str) -> Map:
@@ -48,20 +48,31 @@ def _thresholds_are_ordered(kubelet: Mapping[str, Any]) -> bool:
 
 KUBELET = Object(
     {
-        "clusterDNS": Array(Text(), "Addresses of the cluster's DNS; unset takes the kube-dns service."),
-        "maxPods": Integer("Most pods on a node.", 0, INT32),
-        "podsPerCore": Integer("Most pods on a node per cpu; Bottlerocket ignores it.", 0, INT32),
+        "clusterDNS": Array(Text(), "IP addresses of the cluster's DNS. Defaults to the kube-dns service."),
+        "maxPods": Integer("Maximum number of pods on a node.", 0, INT32),
+        "podsPerCore": Integer(
+            "Maximum number of pods per CPU on a node. Bottlerocket ignores it.", 0, INT32
+        ),
         "systemReserved": _reserved("the operating system"),
-        "kubeReserved": _reserved("Kubernetes' own processes"),
-        "evictionHard": _signals(_THRESHOLD, "Signals at which pods are evicted at once."),
-        "evictionSoft": _signals(_THRESHOLD, "Signals at which pods are evicted after a grace period."),
+        "kubeReserved": _reserved("the processes of Kubernetes"),
+        "evictionHard": _signals(_THRESHOLD, "Thresholds of signals at which pods are evicted immediately."),
+        "evictionSoft": _signals(
+            _THRESHOLD, "Thresholds of signals at which pods are evicted after a grace period."
+        ),
         "evictionSoftGracePeriod": _signals(_GRACE, "Grace period of each soft signal."),
-        "evictionMaxPodGracePeriod": Integer("Longest grace in seconds for a pod evicted softly.", 0, INT32),
-        "imageGCHighThresholdPercent": Integer("Disk use at which images are removed.", 0, 100),
-        "imageGCLowThresholdPercent": Integer("Disk use down to which images are removed.", 0, 100),
-        "cpuCFSQuota": Boolean("Whether cpu limits are enforced."),
+        "evictionMaxPodGracePeriod": Integer(
+            "Maximum grace period of a soft eviction, in seconds.", 0, INT32
+        ),
+        "imageGCHighThresholdPercent": Integer(
+            "Disk usage, in percent, at which image garbage collection starts.", 0, 100
+        ),
+        "imageGCLowThresholdPercent": Integer(
+            "Disk usage, in percent, at which image garbage collection stops.", 0, 100
+        ),
+        "cpuCFSQuota": Boolean("Whether CPU limits are enforced."),
     },
-    "Settings of the kubelet. AL2023 renders any field of its configuration file, others only those listed.",
+    "Settings of the kubelet. AL2023 supports any field of the kubelet's configuration file; other AMI families "
+    "support only the listed fields.",
     open=True,
     rules=(
         Rule(
@@ -75,12 +86,12 @@ KUBELET = Object(
             "(!has(self.evictionSoft) || self.evictionSoft.all(k, has(self.evictionSoftGracePeriod) && "
             "k in self.evictionSoftGracePeriod)) && (!has(self.evictionSoftGracePeriod) || "
             "self.evictionSoftGracePeriod.all(k, has(self.evictionSoft) && k in self.evictionSoft))",
-            "each signal of evictionSoft needs an entry in evictionSoftGracePeriod, and the other way round",
+            "each signal of evictionSoft needs an entry in evictionSoftGracePeriod, and vice versa",
             _same_signals,
         ),
         Rule(
             "",
-            "leave it out and write taints into the NodePool",
+            "leave it out and set taints in the NodePool",
             lambda kubelet: "registerWithTaints" not in kubelet,
             field="registerWithTaints",
         ),

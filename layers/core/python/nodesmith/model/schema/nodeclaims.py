@@ -1,4 +1,4 @@
-"""What a NodeClaim may say."""
+"""Schema of a NodeClaim."""
 
 from __future__ import annotations
 
@@ -24,15 +24,18 @@ NODE_CLAIM = Kind(
             "taints": TAINTS,
             "startupTaints": STARTUP_TAINTS,
             "resources": Object(
-                {"requests": Map(Quantity(), "Least that the node must offer to pods.")},
-                "What the node must be large enough for.",
+                {"requests": Map(Quantity(), "Minimum resources that the node must offer to pods.")},
+                "Resources that the node must provide.",
             ),
             "expireAfter": EXPIRE_AFTER,
             "terminationGracePeriod": TERMINATION_GRACE_PERIOD,
         },
-        "What the node is to be.",
+        "Desired state of the node.",
         required=("requirements", "nodeClassRef"),
-        rules=(Rule("self == oldSelf", "a NodeClaim cannot be changed, make a new one", None), TAINTS_DIFFER),
+        rules=(
+            Rule("self == oldSelf", "a NodeClaim cannot be changed; create a new one", None),
+            TAINTS_DIFFER,
+        ),
     ),
-    "One node that is to exist.",
+    "A request for one node.",
 )

@@ -1,4 +1,4 @@
-"""What an EC2NodeClass may say."""
+"""Schema of an EC2NodeClass."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _is_ours(key: str) -> bool:
 
 _TAGS = Map(
     Text(),
-    "Tags of everything that is made for this class.",
+    "Tags of all AWS resources that are created for this EC2NodeClass.",
     keys=Text(
         min_length=1,
         rules=(
@@ -91,25 +91,25 @@ EC2_NODE_CLASS = Kind(
             "capacityReservationSelectorTerms": CAPACITY_RESERVATIONS,
             "placementGroupSelector": PLACEMENT_GROUP,
             "associatePublicIPAddress": Boolean(
-                "Whether nodes get public addresses; unset leaves it to the subnet."
+                "Whether nodes get public IP addresses. Defaults to the setting of the subnet."
             ),
             "ipPrefixCount": Integer("IP prefixes on the primary interface.", 0, INT32),
             "amiSelectorTerms": AMIS,
             "amiFamily": Text(
-                "How user data is made; unset takes the family of the alias.",
+                "AMI family that determines the format of user data. Defaults to the family of the alias.",
                 enum=(*ALIAS_FAMILIES.values(), "Custom"),
             ),
-            "userData": Text("User data that is merged with what the node needs to join."),
-            "role": Text("IAM role of the nodes; an instance profile is made for it.", min_length=1),
-            "instanceProfile": Text("Instance profile that exists already.", min_length=1),
+            "userData": Text("User data that is merged with what the node needs to join the cluster."),
+            "role": Text("IAM role of the nodes. An instance profile is created for it.", min_length=1),
+            "instanceProfile": Text("Name of an existing instance profile.", min_length=1),
             "tags": _TAGS,
             "kubelet": KUBELET,
             "blockDeviceMappings": BLOCK_DEVICES,
             "instanceStorePolicy": Text(
-                "RAID0 joins the instance's own disks for pods to use.", enum=("RAID0",)
+                "RAID0 combines the instance store disks into one volume for pods.", enum=("RAID0",)
             ),
             "networkInterfaces": NETWORK_INTERFACES,
-            "detailedMonitoring": Boolean("Whether CloudWatch samples nodes every minute."),
+            "detailedMonitoring": Boolean("Whether CloudWatch collects metrics of nodes every minute."),
             "metadataOptions": METADATA,
             "connectionTracking": CONNECTION_TRACKING,
             "cpuOptions": Object(
@@ -118,11 +118,11 @@ EC2_NODE_CLASS = Kind(
             ),
             "context": Text("Passed on to EC2 as the fleet's Context."),
         },
-        "How nodes are built on EC2.",
+        "How nodes are launched on EC2.",
         required=("subnetSelectorTerms", "securityGroupSelectorTerms", "amiSelectorTerms"),
         rules=(_ROLE_RULE, *_SPEC_RULES),
     ),
-    "How nodes are built on EC2.",
+    "How nodes are launched on EC2.",
 )
 EC2_NODE_CLASS_OF_DEFAULT_ROLE = EC2_NODE_CLASS._replace(spec=EC2_NODE_CLASS.spec._replace(rules=_SPEC_RULES))
-"""What an object of v1alpha5 or v1alpha1 that names no role is read as."""
+"""The kind for a v1alpha5 or v1alpha1 object that names no role."""

@@ -1,4 +1,4 @@
-"""What a NodePool may say."""
+"""Schema of a NodePool."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ def _cron_error(schedule: str) -> str | None:
     try:
         parse_cron(schedule)
     except CronError as error:
-        return f"{error}; until then none of its nodes is disrupted"
+        return f"{error}; until this is fixed, none of its nodes is disrupted"
     return None
 
 
 _BUDGET = Object(
     {
         "nodes": Text(
-            "How many nodes may be disrupted at once: a count, or a percentage of the pool.",
+            "Maximum number of nodes disrupted at once: a count, or a percentage of the NodePool's nodes.",
             "^((100|[0-9]{1,2})%|[0-9]+)$",
             "10%",
             default="10%",
         ),
         "reasons": Array(
             Text(enum=("Underutilized", "Empty", "Drifted")),
-            "Which reasons it limits; unset for all.",
+            "Reasons that the budget limits. Defaults to all reasons.",
             max_items=50,
         ),
         "schedule": Text(
-            "When it begins to hold: cron, five fields or a macro, in UTC unless the annotation "
-            "nodesmith.dev/budget-timezone names another time zone; unset for always.",
+            "When the budget becomes active: a cron schedule of five fields, or a macro. Times are UTC unless the "
+            "annotation nodesmith.dev/budget-timezone names another time zone. Defaults to always.",
             r"^(@(annually|yearly|monthly|weekly|daily|midnight|hourly)|[^\s]+(\s+[^\s]+){4})$",
             "0 9 * * mon-fri",
             rules=(
@@ -51,7 +51,7 @@ _BUDGET = Object(
             ),
         ),
         "duration": Text(
-            "How long it holds from then on, in hours and minutes.",
+            "How long the budget stays active from each scheduled time, in hours and minutes.",
             "^([0-9]+(h|m)|[0-9]+h[0-9]+m)(0s)?$",
             "8h",
         ),
@@ -59,7 +59,7 @@ _BUDGET = Object(
     rules=(
         Rule(
             "has(self.schedule) == has(self.duration)",
-            "schedule and duration go together, set both or none",
+            "schedule and duration go together: set both or neither",
             lambda budget: ("schedule" in budget) == ("duration" in budget),
             field="schedule",
         ),
@@ -69,24 +69,25 @@ _BUDGET = Object(
 _DISRUPTION = Object(
     {
         "consolidateAfter": Text(
-            "How long a node must have been left alone by pods before it is consolidated; Never for not at all.",
+            "How long a node must go without a pod being added or removed before it may be consolidated. The value "
+            "Never disables consolidation.",
             DURATION_OR_NEVER,
             "1m",
             default="0s",
         ),
         "consolidationPolicy": Text(
-            "Which nodes are consolidated.",
+            "Which nodes may be consolidated.",
             enum=("WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"),
             default="WhenEmptyOrUnderutilized",
         ),
         "budgets": Array(
             _BUDGET,
-            "Limits on nodes disrupted at once; the strictest one that holds counts.",
+            "Limits on the number of nodes disrupted at once. The strictest active budget applies.",
             max_items=50,
             default=[{"nodes": "10%"}],
         ),
     },
-    "How nodes are taken away again.",
+    "How nodes are disrupted.",
     default={"consolidateAfter": "0s"},
 )
 
@@ -109,12 +110,12 @@ TEMPLATE = Object(
                 "expireAfter": EXPIRE_AFTER,
                 "terminationGracePeriod": TERMINATION_GRACE_PERIOD,
             },
-            "What a node of this pool may be.",
+            "Desired state of every node of this NodePool.",
             required=("requirements", "nodeClassRef"),
             rules=(TAINTS_DIFFER,),
         ),
     },
-    "What every node of this pool is made from.",
+    "Template of every node of this NodePool.",
     required=("spec",),
 )
 
@@ -132,12 +133,13 @@ NODE_POOL = Kind(
             "template": TEMPLATE,
             "disruption": _DISRUPTION,
             "limits": Map(
-                Quantity(), "Most that all nodes of the pool may sum up to; the resource nodes counts them."
+                Quantity(),
+                "Maximum total resources of the NodePool's nodes. The key nodes limits their number.",
             ),
-            "weight": Integer("Pools of higher weight are tried first; unset counts as 0.", 1, 100),
-            "replicas": Integer("Keeps exactly so many nodes instead of following pods.", 0, INT64),
+            "weight": Integer("NodePools of higher weight are tried first. Defaults to 0.", 1, 100),
+            "replicas": Integer("Number of nodes to keep, regardless of pods.", 0, INT64),
         },
-        "What the pool is to be.",
+        "Desired state of the NodePool.",
         required=("template",),
         rules=(
             Rule(
@@ -160,5 +162,5 @@ NODE_POOL = Kind(
             ),
         ),
     ),
-    "A set of nodes that may be bought alike.",
+    "A set of nodes that are launched from one template.",
 )

@@ -1,4 +1,4 @@
-"""What NodePool templates and NodeClaims say alike: labels, taints, requirements, the NodeClass, life spans."""
+"""Fields that NodePool templates and NodeClaims share: labels, taints, requirements, NodeClass reference, lifetimes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BOUNDS = ("Gt", "Lt", "Gte", "Lte")
 
 
 def _reserved(allowed: frozenset[str]) -> Rule:
-    listed = ", ".join(f"'{key}'" for key in sorted(allowed - KWOK_KEYS))  # of a domain that is not reserved
+    listed = ", ".join(f"'{key}'" for key in sorted(allowed - KWOK_KEYS))  # KWOK's domain is not reserved
     domains = r"'^([^/]+\\.)?karpenter\\.(sh|k8s\\.aws)/'"
     return Rule(
         f"self in [{listed}] || (self != 'kubernetes.io/hostname' && !self.matches({domains}))",
@@ -45,7 +45,7 @@ def _reserved(allowed: frozenset[str]) -> Rule:
 
 def _reservation(key: str, allowed: frozenset[str]) -> str | None:
     if normalised(key) == NODEPOOL and NODEPOOL not in allowed:
-        return "a node gets this label from the NodePool that it belongs to, leave it out"
+        return "nodes get this label from their NodePool; leave it out"
     return restriction(key)
 
 
@@ -68,21 +68,22 @@ _TAINT = Object(
     {
         "key": Text("Name of the taint.", QUALIFIED_NAME, "example.com/gpu", min_length=1, max_length=316),
         "value": Text(
-            "Value of the taint, often empty.", LABEL_VALUE, "true", max_length=LONGEST_LABEL_VALUE
+            "Value of the taint. May be empty.", LABEL_VALUE, "true", max_length=LONGEST_LABEL_VALUE
         ),
         "effect": Text(
             "What happens to pods that do not tolerate it.", enum=tuple(effect.value for effect in Effect)
         ),
         "timeAdded": Text(
-            "When the taint was added. No decision reads it.", format="date-time", rules=(TIME_RULE,)
+            "When the taint was added. Scheduling ignores it.", format="date-time", rules=(TIME_RULE,)
         ),
     },
     required=("key", "effect"),
 )
-TAINTS = Array(_TAINT, "Taints of every node; only pods that tolerate them are placed.", atomic=True)
+TAINTS = Array(_TAINT, "Taints of every node. Only pods that tolerate them are placed.", atomic=True)
 STARTUP_TAINTS = Array(
     _TAINT,
-    "Taints that something else takes away while the node starts (a CNI, a driver); pods need not tolerate them.",
+    "Taints that another component, such as a CNI or a driver, removes while the node starts. Pods need not tolerate "
+    "them.",
     atomic=True,
 )
 
@@ -92,18 +93,18 @@ NODE_CLASS_REF = Object(
         "kind": Text("Kind of the NodeClass.", min_length=1),
         "name": Text("Name of the NodeClass.", min_length=1),
     },
-    "Which NodeClass says how nodes are built.",
+    "The NodeClass that nodes are launched from.",
     required=("group", "kind", "name"),
 )
 
 EXPIRE_AFTER = Text(
-    "Greatest age of a node before it is replaced; Never for no limit.",
+    "Maximum age of a node before it is replaced. The value Never disables expiration.",
     DURATION_OR_NEVER,
     "720h",
     default="720h",
 )
 TERMINATION_GRACE_PERIOD = Text(
-    "How long a drain may take before the remaining pods are forced off; unset waits for them.",
+    "How long a drain may take before the remaining pods are deleted. Defaults to waiting for them.",
     DURATION,
     "1h30m",
 )
@@ -118,24 +119,21 @@ _A_BOUND = "Gt, Lt, Gte and Lte need exactly one value, an integer that is not n
 
 
 def _unit_of(item: Mapping[str, Any]) -> str | None:
-    """Return what the integer counts, where people write a unit."""
+    """Return advice on the unit of a `-memory` key, which users often write with a suffix; None for other keys."""
     return f"{_A_BOUND}; it counts MiB, so 64Gi is 65536" if item["key"].endswith("-memory") else None
 
 
 def _mistyped(key: str) -> str:
-    """Return which of Kubernetes' labels is meant by a key of its domain with almost that name.
-
-    Empty for all others.
-    """
+    """Return advice for a key that looks like a misspelt label of Kubernetes' domain, empty for any other key."""
     if normalised(key) in WELL_KNOWN or not in_domain(key, "kubernetes.io"):
         return ""
     name = key.partition("/")[2]
     meant = next((each for each in _OF_KUBERNETES if did_you_mean(name, (each.partition("/")[2],))), "")
-    return f"is no label that Kubernetes gives a node, did you mean {meant!r}?" if meant else ""
+    return f"not a label that Kubernetes sets on nodes, did you mean {meant!r}?" if meant else ""
 
 
 _OF_KUBERNETES = tuple(sorted(each for each in WELL_KNOWN if in_domain(each, "kubernetes.io")))
-_KNOWN_CAPACITY_TYPES = f"known are {', '.join(CAPACITY_TYPES)}"
+_KNOWN_CAPACITY_TYPES = f"use one of {', '.join(CAPACITY_TYPES)}"
 
 
 def _unknown_capacity_types(item: Mapping[str, Any]) -> set[str]:
@@ -144,18 +142,18 @@ def _unknown_capacity_types(item: Mapping[str, Any]) -> set[str]:
 
 
 def _enough_capacity_types(item: Mapping[str, Any]) -> bool:
-    """Return whether at least minValues of the values mean something; one that does not is only ignored."""
+    """Return whether at least minValues of the values are known capacity types. Unknown ones alone are not fatal."""
     unknown = _unknown_capacity_types(item)
     return not unknown or len(set(item["values"]) - unknown) >= item.get("minValues", 1)
 
 
 def requirements(key_rules: tuple[Rule, ...]) -> Array:
-    """Describe a list of requirements whose keys obey these rules."""
+    """Return the schema of a list of requirements whose keys follow `key_rules`."""
     return Array(
         Object(
             {
                 "key": Text(
-                    "Label that the requirement is about.",
+                    "Label key that the requirement applies to.",
                     QUALIFIED_NAME,
                     "topology.kubernetes.io/zone",
                     min_length=1,
@@ -163,20 +161,20 @@ def requirements(key_rules: tuple[Rule, ...]) -> Array:
                     rules=key_rules,
                 ),
                 "operator": Text(
-                    "How the label relates to the values.",
+                    "How the label's value relates to the values.",
                     enum=_OPERATORS,
                 ),
                 "values": Array(
                     Text(pattern=LABEL_VALUE, example="us-east-1a", max_length=LONGEST_LABEL_VALUE),
-                    "Values to choose from or to avoid, or the one integer that bounds.",
+                    "Values to allow or exclude, or the single integer bound.",
                     atomic=True,
                 ),
-                "minValues": Integer("How many different values must stay possible.", 1, 50),
+                "minValues": Integer("Minimum number of distinct values that must stay possible.", 1, 50),
             },
             required=("key", "operator"),
             rules=_REQUIREMENT_RULES,
         ),
-        "What the nodes' labels must be. All of them hold at once.",
+        "Requirements for the labels of nodes. All of them must hold.",
         max_items=100,
         atomic=True,
     )
@@ -216,14 +214,14 @@ CLAIM_REQUIREMENTS = requirements((_reserved(WELL_KNOWN),))
 
 
 def taints_differ(spec: Mapping[str, Any]) -> bool:
-    """Return whether each key and effect occurs once over taints and startup taints."""
+    """Return whether each pair of key and effect occurs only once across taints and startup taints."""
     pairs = [(t["key"], t["effect"]) for kind in ("taints", "startupTaints") for t in spec.get(kind, ())]
     return len(pairs) == len(set(pairs))
 
 
 TAINTS_DIFFER = Rule(
     "",
-    "a key and effect may occur once only over taints and startupTaints",
+    "each pair of key and effect may occur only once across taints and startupTaints",
     taints_differ,
     field="startupTaints",
 )

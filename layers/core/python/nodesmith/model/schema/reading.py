@@ -1,4 +1,4 @@
-"""Checks a manifest against its kind, fills in defaults, and says everything that is wrong at once."""
+"""Check a manifest against its kind, fill in defaults, and report all problems at once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _DEEPEST_OPEN_LEVEL = 16
 
 
 def read(field: Field, value: object, path: str, report: Report) -> Any:
-    """Return `value` as the field wants it: defaults filled in, nulls and unknown fields left out.
+    """Return `value` as the field defines it: defaults filled in, nulls and unknown fields left out.
 
-    What does not fit is reported as fatal, and what is returned then is only good for further checking.
+    A value that does not fit is reported as fatal. The returned value is then fit only for further checks.
     """
     before = report.fatal
     clean = _read(field, value, path, report)
@@ -151,12 +151,16 @@ def _unknown(
         if not report.is_full:
             report.add(
                 at(path, name),
-                "an unknown field and ignored",
+                "an unknown field, which is ignored",
                 nearest(name, tuple(field.fields)),
                 fatal=False,
             )
     elif not isinstance(name, str) or not _is_json(given):
-        report.add(at(path, name), shown(given), "must be plain data, not nested deeply")
+        report.add(
+            at(path, name),
+            shown(given),
+            f"must be plain data, nested at most {_DEEPEST_OPEN_LEVEL} levels deep",
+        )
     elif given is not None:
         clean[name] = given
 

@@ -1,4 +1,4 @@
-"""Collects what is wrong with one object, each finding short enough to read."""
+"""Collect the problems of one object, each short enough to read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FEW = 8
 
 
 class Report:
-    """Collects the problems of one object; `fatal` counts those that make it unusable, heard or not."""
+    """Collects the problems of one object. `fatal` counts those that make it unusable, whether kept or not."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -21,25 +21,25 @@ class Report:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """All of them, in the order of the fields."""
+        """The problems that were kept, in the order of the fields."""
         return tuple(self._problems)
 
     @property
     def is_full(self) -> bool:
-        """True where more problems would not be heard."""
+        """True if further problems would not be kept."""
         return len(self._problems) >= _MOST_PROBLEMS
 
     def add(self, field: str, found: str, remedy: str, *, fatal: bool = True) -> None:
-        """Note a problem."""
+        """Add a problem. A full report still keeps its first fatal one."""
         if not self.is_full or (fatal and not self.fatal):
             self._problems.append(Problem(self._name, field, found, remedy, fatal))
         self.fatal += fatal
 
 
 def nearest(name: object, known: tuple[str, ...]) -> str:
-    """Suggest what a name that is not among the known ones may have been meant to be."""
+    """Suggest a replacement for a name that is not known."""
     hint = did_you_mean(name, known).removeprefix(", ") if isinstance(name, str) else ""
-    return hint or (f"known are {', '.join(known)}" if len(known) <= _FEW else "leave it out")
+    return hint or (f"use one of {', '.join(known)}" if len(known) <= _FEW else "leave it out")
 
 
 def at(path: str, key: object) -> str:
@@ -50,7 +50,7 @@ def at(path: str, key: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Show what was found, short whatever its size."""
+    """Return a short description of a value of any size."""
     match value:
         case str():
             return repr(value) if len(value) <= 60 else f"{value[:57]!r}…"

@@ -1,4 +1,4 @@
-"""How an EC2NodeClass names things that exist in AWS: subnets, security groups, images, reservations."""
+"""Schemas of an EC2NodeClass's selectors: subnets, security groups, images, capacity reservations, placement group."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ALIAS_FAMILIES = {
     "windows2022": "Windows2022",
     "windows2025": "Windows2025",
 }
-"""First half of an AMI alias → the family whose user data it takes."""
+"""First half of an AMI alias → the family that determines the format of its user data."""
 
 _TAGS = Map(
     Text(min_length=1),
-    "Tags that it must carry; the value * matches any.",
+    "Tags that the resource must have. The value * matches any value.",
     keys=Text(min_length=1),
     max_entries=20,
 )
@@ -34,13 +34,16 @@ def _selects(*fields: str) -> Rule:
 
 
 def _alone(field: str, *others: str) -> tuple[Rule, Rule]:
-    """Refuse lists in which every term mixes `field` with `others`; where only some do, AWS hears `field` alone."""
+    """Refuse lists in which every term combines `field` with `others`.
+
+    If only some terms do, the AWS request for those uses `field` alone.
+    """
 
     def mixes(term: Mapping[str, Any]) -> bool:
         return field in term and any(other in term for other in others)
 
     mixed = " || ".join(f"has(x.{other})" for other in others)
-    message = f"{field} stands alone in a term, drop {', '.join(others)}"
+    message = f"{field} cannot be combined with other fields in a term; remove {', '.join(others)}"
     return (
         Rule(
             f"self.size() == 0 || !self.all(x, has(x.{field}) && ({mixed}))",
@@ -55,14 +58,14 @@ def _strictly_alone(field: str, *others: str) -> Rule:
     mixed = " || ".join(f"has(x.{other})" for other in others)
     return Rule(
         f"!self.exists(x, has(x.{field}) && ({mixed}))",
-        f"{field} stands alone in a term, drop {', '.join(others)}",
+        f"{field} cannot be combined with other fields in a term; remove {', '.join(others)}",
         lambda terms: not any(field in term and any(other in term for other in others) for term in terms),
     )
 
 
 SUBNETS = Array(
-    Object({"tags": _TAGS, "id": Text("Subnet id.", "^subnet-[0-9a-z]+$", "subnet-0a1b2c")}),
-    "Subnets to launch into; a subnet that any term selects is used.",
+    Object({"tags": _TAGS, "id": Text("Subnet ID.", "^subnet-[0-9a-z]+$", "subnet-0a1b2c")}),
+    "Subnets to launch into. A subnet is used if any term selects it.",
     min_items=1,
     max_items=30,
     rules=(_selects("tags", "id"), *_alone("id", "tags")),
@@ -71,8 +74,8 @@ SECURITY_GROUPS = Array(
     Object(
         {
             "tags": _TAGS,
-            "id": Text("Security group id.", "^sg-[0-9a-z]+$", "sg-0a1b2c"),
-            "name": Text("Name of the group itself, not its Name tag.", min_length=1),
+            "id": Text("Security group ID.", "^sg-[0-9a-z]+$", "sg-0a1b2c"),
+            "name": Text("Name of the security group, not its Name tag.", min_length=1),
         }
     ),
     "Security groups of every network interface.",
@@ -84,12 +87,16 @@ CAPACITY_RESERVATIONS = Array(
     Object(
         {
             "tags": _TAGS,
-            "id": Text("Capacity reservation id.", "^cr-[0-9a-z]+$", "cr-0a1b2c"),
-            "ownerID": Text("Account that owns it.", "^[0-9]{12}$", "123456789012"),
-            "instanceMatchCriteria": Text("Who may run in it.", enum=("open", "targeted")),
+            "id": Text("Capacity reservation ID.", "^cr-[0-9a-z]+$", "cr-0a1b2c"),
+            "ownerID": Text(
+                "ID of the account that owns the capacity reservation.", "^[0-9]{12}$", "123456789012"
+            ),
+            "instanceMatchCriteria": Text(
+                "Which instances may run in the capacity reservation.", enum=("open", "targeted")
+            ),
         }
     ),
-    "Capacity reservations to use before anything else.",
+    "Capacity reservations to use before any other capacity.",
     max_items=30,
     rules=(
         _selects("tags", "id", "instanceMatchCriteria"),
@@ -99,7 +106,7 @@ CAPACITY_RESERVATIONS = Array(
 PLACEMENT_GROUP = Object(
     {
         "name": Text("Name of the group.", min_length=1),
-        "id": Text("Id of the group.", "^pg-[0-9a-z]+$", "pg-0a1b2c"),
+        "id": Text("ID of the group.", "^pg-[0-9a-z]+$", "pg-0a1b2c"),
     },
     "Placement group to launch into.",
     rules=(
@@ -116,19 +123,19 @@ AMIS = Array(
     Object(
         {
             "alias": Text(
-                "EKS image family and version, for example al2023@v20260115; Windows knows latest only.",
+                "EKS image family and version, for example al2023@v20260115. Windows supports only latest.",
                 _ALIAS_PATTERN,
                 "al2023@latest",
                 max_length=30,
             ),
             "tags": _TAGS,
-            "id": Text("Image id.", "^ami-[0-9a-z]+$", "ami-0a1b2c"),
-            "name": Text("Image name, wildcards allowed.", min_length=1),
-            "owner": Text("Account id, self or amazon, that owns the image."),
-            "ssmParameter": Text("Name or ARN of the SSM parameter that holds the image id.", min_length=1),
+            "id": Text("Image ID.", "^ami-[0-9a-z]+$", "ami-0a1b2c"),
+            "name": Text("Image name. May contain wildcards.", min_length=1),
+            "owner": Text("Owner of the image: an account ID, self or amazon."),
+            "ssmParameter": Text("Name or ARN of the SSM parameter that holds the image ID.", min_length=1),
         }
     ),
-    "Machine images; an instance type takes the newest that fits it.",
+    "Machine images. Each instance type uses the newest image that it supports.",
     min_items=1,
     max_items=30,
     rules=(

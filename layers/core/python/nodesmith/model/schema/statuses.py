@@ -1,4 +1,4 @@
-"""What the kinds show of themselves: status, printer columns, short names. Only the CRDs need it."""
+"""Status schemas, printer columns and short names of the kinds. Only the CRDs need them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nodesmith.model.schema.oldkinds import AWS_NODE_TEMPLATE, PROVISIONER
 
 
 class Column(NamedTuple):
-    """A column of `kubectl get`; `wide` ones show with -o wide only."""
+    """A column of `kubectl get`. A `wide` column shows only with `-o wide`."""
 
     name: str
     path: str
@@ -22,29 +22,29 @@ class Column(NamedTuple):
 
 
 class Definition(NamedTuple):
-    """A kind, and how it shows itself."""
+    """A kind with its status schema and its presentation in kubectl."""
 
     kind: Kind
     status: Object
     columns: tuple[Column, ...]
     short_names: tuple[str, ...] = ()
     scale: tuple[str, str] | None = None
-    """Paths of the wanted and the actual number, for `kubectl scale`."""
+    """Paths of the desired and the actual number, for `kubectl scale`."""
 
 
 _CONDITIONS = Array(
     Object(
         {
-            "type": Text("What it is about.", max_length=316, min_length=1),
-            "status": Text("Whether it holds.", enum=("True", "False", "Unknown")),
-            "reason": Text("Why, in one word.", max_length=1024),
-            "message": Text("Why, in a sentence.", max_length=32768),
+            "type": Text("Type of the condition.", max_length=316, min_length=1),
+            "status": Text("Status of the condition.", enum=("True", "False", "Unknown")),
+            "reason": Text("Reason for the status, in one CamelCase word.", max_length=1024),
+            "message": Text("Explanation of the status, in a sentence.", max_length=32768),
             "lastTransitionTime": Text("When the status last changed.", format="date-time"),
-            "observedGeneration": Integer("Generation of the spec that was looked at.", 0),
+            "observedGeneration": Integer("Generation of the spec that the condition is based on.", 0),
         },
         required=("type", "status", "reason", "message", "lastTransitionTime"),
     ),
-    "How far it has come, and what stands in the way.",
+    "Conditions that describe the current state of the object.",
     unique_by="type",
 )
 
@@ -64,12 +64,14 @@ NODE_POOL_DEFINITION = Definition(
     NODE_POOL,
     Object(
         {
-            "resources": Map(Quantity(), "Sum of all nodes of the pool."),
-            "nodes": Integer("Number of nodes of the pool.", 0, default=0),
-            "nodeClassObservedGeneration": Integer("Generation of the NodeClass that was looked at.", 0),
+            "resources": Map(Quantity(), "Total resources of the NodePool's nodes."),
+            "nodes": Integer("Number of the NodePool's nodes.", 0, default=0),
+            "nodeClassObservedGeneration": Integer(
+                "Generation of the NodeClass that the status is based on.", 0
+            ),
             "conditions": _CONDITIONS,
         },
-        "What the pool has become.",
+        "Observed state of the NodePool.",
     ),
     (
         Column("NodeClass", ".spec.template.spec.nodeClassRef.name"),
@@ -87,14 +89,14 @@ NODE_CLAIM_DEFINITION = Definition(
     Object(
         {
             "nodeName": Text("Name of the Node."),
-            "providerID": Text("Which instance it is, as the Node has it."),
-            "imageID": Text("Machine image that it was launched from."),
-            "capacity": Map(Quantity(), "What the node has."),
-            "allocatable": Map(Quantity(), "What the node has for pods."),
+            "providerID": Text("Provider ID of the instance, as in the Node."),
+            "imageID": Text("Machine image that the instance was launched from."),
+            "capacity": Map(Quantity(), "Total resources of the node."),
+            "allocatable": Map(Quantity(), "Resources of the node that are available to pods."),
             "conditions": _CONDITIONS,
-            "lastPodEventTime": Text("When a pod last came or went.", format="date-time"),
+            "lastPodEventTime": Text("When a pod last came to the node or left it.", format="date-time"),
         },
-        "What the node has become.",
+        "Observed state of the node.",
     ),
     (
         Column("Type", _label("node.kubernetes.io/instance-type")),
@@ -117,30 +119,35 @@ EC2_NODE_CLASS_DEFINITION = Definition(
             "subnets": Array(
                 Object(
                     {
-                        "id": Text("Subnet id."),
-                        "zone": Text("Its zone."),
-                        "zoneID": Text("Id of its zone, the same in every account."),
+                        "id": Text("Subnet ID."),
+                        "zone": Text("Zone of the subnet."),
+                        "zoneID": Text("Zone ID of the subnet, which is the same in every account."),
                     },
                     required=("id", "zone"),
                 ),
                 "Subnets that the selectors find.",
             ),
             "securityGroups": Array(
-                Object({"id": Text("Security group id."), "name": Text("Its name.")}, required=("id",)),
+                Object(
+                    {"id": Text("Security group ID."), "name": Text("Name of the security group.")},
+                    required=("id",),
+                ),
                 "Security groups that the selectors find.",
             ),
             "capacityReservations": Array(
                 Object(
                     {
-                        "id": Text("Capacity reservation id."),
-                        "availabilityZone": Text("Its zone."),
-                        "instanceType": Text("Its instance type."),
-                        "instanceMatchCriteria": Text("Who may run in it.", enum=("open", "targeted")),
-                        "ownerID": Text("Account that owns it."),
-                        "reservationType": Text("Kind of reservation.", enum=("default", "capacity-block")),
-                        "interruptible": Boolean("Whether EC2 may take it back."),
-                        "state": Text("Whether it is about to end.", enum=("active", "expiring")),
-                        "endTime": Text("When it ends.", format="date-time"),
+                        "id": Text("Capacity reservation ID."),
+                        "availabilityZone": Text("Zone of the reservation."),
+                        "instanceType": Text("Instance type of the reservation."),
+                        "instanceMatchCriteria": Text(
+                            "Which instances may run in the reservation.", enum=("open", "targeted")
+                        ),
+                        "ownerID": Text("ID of the account that owns the reservation."),
+                        "reservationType": Text("Type of reservation.", enum=("default", "capacity-block")),
+                        "interruptible": Boolean("Whether EC2 may reclaim the reservation."),
+                        "state": Text("State of the reservation.", enum=("active", "expiring")),
+                        "endTime": Text("When the reservation ends.", format="date-time"),
                     },
                     required=("id", "availabilityZone", "instanceType", "instanceMatchCriteria", "ownerID"),
                 ),
@@ -149,25 +156,28 @@ EC2_NODE_CLASS_DEFINITION = Definition(
             "amis": Array(
                 Object(
                     {
-                        "id": Text("Image id."),
-                        "name": Text("Its name."),
-                        "deprecated": Boolean("Whether its owner has deprecated it."),
+                        "id": Text("Image ID."),
+                        "name": Text("Image name."),
+                        "deprecated": Boolean("Whether the image's owner has deprecated it."),
                         "requirements": requirements(()),
                     },
                     required=("id", "requirements"),
                 ),
-                "Machine images that the selectors find, the first that fits an instance type being used.",
+                "Machine images that the selectors find. Each instance type uses the first image that it supports.",
             ),
             "instanceProfile": Text("Instance profile of the nodes."),
             "conditions": _CONDITIONS,
         },
-        "What the selectors find, and whether nodes can be built from it.",
+        "What the selectors find, and whether nodes can be launched from it.",
     ),
     (_READY, _AGE, Column("Role", ".spec.role", wide=True)),
     short_names=("ec2nc", "ec2ncs"),
 )
-_OLD_CONDITIONS = Array(Object({"type": Text(), "status": Text()}, open=True), "How far it has come.")
-"""Whatever Karpenter left in them may stay there."""
+_OLD_CONDITIONS = Array(
+    Object({"type": Text(), "status": Text()}, open=True),
+    "Conditions that describe the current state of the object.",
+)
+"""Open, so that anything that Karpenter left in them may stay."""
 PROVISIONER_DEFINITION = Definition(
     PROVISIONER,
     Object(
@@ -176,7 +186,7 @@ PROVISIONER_DEFINITION = Definition(
             "lastScaleTime": Text("When the number of nodes last changed.", format="date-time"),
             "conditions": _OLD_CONDITIONS,
         },
-        "What it has become.",
+        "Observed state of the Provisioner.",
         open=True,
     ),
     (_READY, _AGE),

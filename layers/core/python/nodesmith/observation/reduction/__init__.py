@@ -1,1 +1,1 @@
-"""Objects reduced to what a decision reads."""
+"""Reduction of objects to what decisions read."""

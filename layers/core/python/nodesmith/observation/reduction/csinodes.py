@@ -1,4 +1,4 @@
-"""CSINodes reduced: which drivers a node has, and how many volumes each of them attaches there."""
+"""Reduce CSINodes to the drivers of a node and the number of volumes that each can attach."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from nodesmith.model.kubernetes.pods import Manifest
 
 @dataclass(frozen=True, slots=True)
 class ReducedCsiNode:
-    """The CSI drivers on a node, each with the most volumes it attaches; None where it states no limit."""
+    """The CSI drivers on a node. `limits` is driver → maximum number of volumes, None if the driver states no limit."""
 
     name: str
     limits: Mapping[str, int | None]
 
 
 def reduce_csi_node(manifest: Manifest) -> ReducedCsiNode:
-    """Reduce a CSINode. Raises as `nodesmith.observation.observed.UNREADABLE` lists."""
+    """Reduce a CSINode. Raises the errors in `nodesmith.observation.observed.UNREADABLE`."""
     counts = {
         str(driver["name"]): (driver.get("allocatable") or {}).get("count")
         for driver in (manifest.get("spec") or {}).get("drivers") or ()

@@ -1,4 +1,4 @@
-"""What a namespace's LimitRanges and a RuntimeClass make of a pod that is made from a template."""
+"""Apply a namespace's LimitRanges and a RuntimeClass to a pod template, as admission does."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _CONTAINERS = ("containers", "initContainers")
 
 
 def reduce_limit_range(manifest: Manifest) -> dict[str, Any]:
-    """Keep what containers without a request of their own are given. Raises KeyError, TypeError or AttributeError.
+    """Keep the default requests of containers. Raises KeyError, TypeError or AttributeError.
 
-    An item's defaults complete each other as the API server's do (kubernetes: SetDefaults_LimitRangeItem); of two items
-    the first counts.
+    The fields of an item are defaults for each other as in the API server (kubernetes: SetDefaults_LimitRangeItem). If
+    several items apply, the first wins.
     """
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
     given: dict[str, Any] = {}
@@ -28,7 +28,7 @@ def reduce_limit_range(manifest: Manifest) -> dict[str, Any]:
 
 
 def reduce_runtime_class(manifest: Manifest) -> dict[str, Any]:
-    """Keep what the class adds to a pod. Raises KeyError, TypeError or AttributeError."""
+    """Keep what a RuntimeClass adds to a pod. Raises KeyError, TypeError or AttributeError."""
     scheduling = manifest.get("scheduling") or {}
     kept = {
         "overhead": (manifest.get("overhead") or {}).get("podFixed"),
@@ -39,7 +39,7 @@ def reduce_runtime_class(manifest: Manifest) -> dict[str, Any]:
 
 
 def with_default_requests(spec: Manifest, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return containers the requests that they do not say themselves. A limit of theirs is a request already."""
+    """Return the spec with default requests for its containers. A container's own limit counts as a request."""
     if not defaults:
         return dict(spec)
     changed = {part: [_container(c, defaults) for c in spec[part]] for part in _CONTAINERS if spec.get(part)}
@@ -47,7 +47,7 @@ def with_default_requests(spec: Manifest, defaults: Mapping[str, Any]) -> dict[s
 
 
 def with_runtime_class(spec: Manifest, added: Manifest) -> dict[str, Any]:
-    """Add what a RuntimeClass adds; what a pod has been given already is not added again."""
+    """Return the spec with what a RuntimeClass adds, unless it is already there."""
     tolerations = list(spec.get("tolerations") or ())
     kept = {
         "overhead": spec.get("overhead") or added.get("overhead"),

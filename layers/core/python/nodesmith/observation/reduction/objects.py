@@ -1,4 +1,4 @@
-"""Nodes, namespaces and Karpenter's own objects, reduced to what a decision reads."""
+"""Reduce Nodes, Namespaces and Karpenter's objects to what decisions read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _METADATA = (
     "ownerReferences",
 )
 _DEEPEST_LEVEL = 40
-"""Free-form fields may be nested 16 levels deep; what is deeper is noticed and refused where manifests are read."""
+"""Free-form fields may be nested 16 levels deep. Deeper nesting is detected and refused when manifests are parsed."""
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime", "observedGeneration")
 _STATUS = (
     "nodes",
@@ -41,10 +41,10 @@ _STATUS = (
 
 
 def reduce_node(manifest: Manifest) -> dict[str, Any]:
-    """Keep a node's labels, taints, capacity, conditions and NodeClaims; not its images, addresses or heartbeats.
+    """Keep a Node's labels, taints, capacity, conditions and NodeClaims, but not its images, addresses or heartbeats.
 
-    A kubelet that only says that it lives thus changes nothing. Raises KeyError, TypeError or AttributeError on what
-    no API server would hold.
+    So a kubelet's heartbeat is no change. Raises KeyError, TypeError or AttributeError for content that no API server
+    accepts.
     """
     metadata, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
     about = {
@@ -73,7 +73,7 @@ def reduce_node(manifest: Manifest) -> dict[str, Any]:
 
 
 def _nodeclaims_of(owners: Sequence[Manifest]) -> list[dict[str, str]]:
-    """Keep which NodeClaims own a node, by name and uid."""
+    """Keep the names and uids of the NodeClaims that own a Node."""
     return [
         {name: str(owner[name]) for name in ("kind", "name", "uid")}
         for owner in owners
@@ -82,7 +82,7 @@ def _nodeclaims_of(owners: Sequence[Manifest]) -> list[dict[str, str]]:
 
 
 def reduce_namespace(manifest: Manifest) -> dict[str, Any]:
-    """Keep a namespace's name and labels, by which pod affinity may choose it. Raises KeyError or TypeError."""
+    """Keep a Namespace's name and labels, by which pod affinity may select it. Raises KeyError or TypeError."""
     metadata = manifest["metadata"]
     return {
         "metadata": without_empty(
@@ -92,11 +92,11 @@ def reduce_namespace(manifest: Manifest) -> dict[str, Any]:
 
 
 def reduce_custom(manifest: Manifest) -> dict[str, Any]:
-    """Keep a NodePool's, EC2NodeClass's or NodeClaim's spec whole, of its metadata and status what says who and how.
+    """Keep the whole spec of a NodePool, EC2NodeClass or NodeClaim, and parts of its metadata and status.
 
-    Which node a NodeClaim has is kept while it is being deleted: by then the ledger may not be the one who began it.
+    A NodeClaim's nodeName is kept while it is being deleted, since the deletion may not come from the ledger.
 
-    Raises KeyError, TypeError or AttributeError on what no API server would hold.
+    Raises KeyError, TypeError or AttributeError for content that no API server accepts.
     """
     metadata = manifest["metadata"]
     annotations = metadata.get("annotations") or {}
@@ -119,15 +119,15 @@ def reduce_custom(manifest: Manifest) -> dict[str, Any]:
 
 
 def reduce_nodeclaim(manifest: Manifest) -> dict[str, Any] | None:
-    """Reduce a NodeClaim as `reduce_custom` does; return None for one that other software serves.
+    """Reduce a NodeClaim like `reduce_custom`. Return None for a NodeClaim that other software serves.
 
-    Raises KeyError, TypeError or AttributeError on what no API server would hold.
+    Raises KeyError, TypeError or AttributeError for content that no API server accepts.
     """
     return None if is_foreign(manifest) else reduce_custom(manifest)
 
 
 def _cut(value: Any, levels: int) -> Any:
-    """Leave out what is nested so deep that whoever reads the snapshot might not be able to follow."""
+    """Return a value without parts that are nested too deeply for readers of the snapshot."""
     match value:
         case dict():
             return {key: _cut(inner, levels - 1) for key, inner in value.items()} if levels else None

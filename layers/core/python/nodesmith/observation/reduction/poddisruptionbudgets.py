@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets reduced to what says whether a pod may be evicted."""
+"""Reduce PodDisruptionBudgets to what determines whether a pod may be evicted."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _STATUS = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPo
 
 
 def reduce_budget(manifest: Manifest) -> dict[str, Any]:
-    """Keep a budget's spec, and of its status the counts; whose evictions are under way stays in the cluster.
+    """Keep a PodDisruptionBudget's spec and the counts in its status, but not the pods whose evictions are in progress.
 
-    Raises KeyError, TypeError, AttributeError or ValueError on what no API server would hold.
+    Raises KeyError, TypeError, AttributeError or ValueError for content that no API server accepts.
     """
     parse_budget(manifest)
     metadata, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
@@ -28,5 +28,5 @@ def reduce_budget(manifest: Manifest) -> dict[str, Any]:
 
 
 def _kept(part: Manifest, names: tuple[str, ...]) -> dict[str, Any]:
-    """Keep fields that are set: zero and an empty selector say something here."""
+    """Keep the fields that are set. Zero and an empty selector have a meaning here."""
     return {name: part[name] for name in names if part.get(name) is not None}

@@ -1,7 +1,7 @@
-"""Pods reduced to what a decision reads: no environment, command, image or volume content passes here.
+"""Reduce pods to what decisions read. Environment, command, image and volume content are never kept.
 
-A reduced pod is the little that is its own, plus the text of its shape's manifest. Pods whose texts are equal are alike
-to the scheduler; see `selection` for the labels, which are cut down only when all pods are known.
+A reduced pod has the few properties of its own, plus the text of its shape's manifest. Pods with equal texts are
+identical to the scheduler, apart from labels, which `selectedlabels` selects once all pods are known.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _TERMINAL = frozenset({"Failed", "Succeeded"})
 
 @dataclass(frozen=True, slots=True)
 class ReducedPod:
-    """One pod. `shape` is the canonical JSON of its manifest without labels, `created` in seconds since 1970.
+    """One pod. `shape` is the canonical JSON of its manifest without labels. Times are in seconds since 1970.
 
-    `deletion` is when its grace ends and None unless it is being deleted; `started` is kept where a decision counts
-    from it, of pods that are not to be disrupted for a while. `moved` is when it came to its node or began to leave it;
-    0 for a DaemonSet's, which do so with their node. `claims` are those of its volumes.
-    `startup_minutes` see `startups`. `phase` and `limits` (the spec with limits alone, as JSON; empty for none) are for
-    metrics: no decision reads them, and a pod of which only they change has not changed.
+    `deletion` is when its grace period ends, None unless it is being deleted. `started` is kept only for pods that are
+    protected from disruption for a duration, which counts from there. `moved` is when the pod came to its node or began
+    to leave it, 0 for DaemonSet pods, which come and go with their node. `claims` are the PersistentVolumeClaims of its
+    volumes. For `startup_minutes`, see `startups`. `phase` and `limits` (the spec with only limits, as JSON, empty if
+    there are none) are for metrics. No decision reads them, and a change of only these is no change of the pod.
     """
 
     name: str
@@ -68,12 +68,12 @@ class ReducedPod:
 
     @property
     def whereabouts(self) -> str:
-        """The node it is on or promised; empty for none."""
+        """The node that the pod is on or nominated for, empty if there is none."""
         return self.node or self.nominated_node
 
     @property
     def is_provisionable(self) -> bool:
-        """True where a new node could help, by what the pod itself shows (karpenter: IsProvisionable)."""
+        """True if a new node could help, judged by the pod alone (karpenter: IsProvisionable)."""
         return (
             self.unschedulable
             and not (self.node or self.nominated_node or self.deleting)
@@ -82,9 +82,9 @@ class ReducedPod:
 
 
 def reduce_pod(manifest: Manifest) -> ReducedPod | None:
-    """Reduce a pod as the API gives it; None once it is terminal, for then it takes nothing from any node.
+    """Reduce a pod from the API. Return None for a terminal pod, because it uses no resources.
 
-    Raises KeyError, TypeError, AttributeError or ValueError on what no API server would hold.
+    Raises KeyError, TypeError, AttributeError or ValueError for content that no API server accepts.
     """
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
     if status.get("phase") in _TERMINAL:
@@ -115,9 +115,9 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
 
 
 def reduce_daemonset(manifest: Manifest) -> dict[str, Any]:
-    """Return the pod that a DaemonSet would make, as a reduced manifest with its labels.
+    """Return the pod that a DaemonSet would create, as a reduced manifest with its labels.
 
-    Raises KeyError, TypeError or AttributeError on what no API server would hold.
+    Raises KeyError, TypeError or AttributeError for content that no API server accepts.
     """
     metadata, template = manifest["metadata"], manifest["spec"]["template"]
     inner = template.get("metadata") or {}
@@ -133,7 +133,7 @@ def reduce_daemonset(manifest: Manifest) -> dict[str, Any]:
 
 
 def _shape_text(metadata: Manifest, spec: Manifest, statuses: Sequence[Manifest], owner: Manifest) -> str:
-    """Write the shape. A daemon pod's affinity is left out: its controller pins every one to a node of its own."""
+    """Return the text of the shape, without a DaemonSet pod's affinity, since that pins each pod to its node."""
     about = {
         "namespace": metadata["namespace"],
         "annotations": _annotations(metadata),
@@ -148,7 +148,7 @@ def _shape_text(metadata: Manifest, spec: Manifest, statuses: Sequence[Manifest]
 
 
 def _controller(references: Sequence[Manifest]) -> dict[str, Any]:
-    """Return the owner; by name only where it makes many like pods, for a Job of one pod would be a shape of one."""
+    """Return the controller, with its name only for kinds with many identical pods; a Job's pod may be its only one."""
     for reference in references:
         if reference.get("controller"):
             kind = str(reference["kind"])
@@ -158,7 +158,7 @@ def _controller(references: Sequence[Manifest]) -> dict[str, Any]:
 
 
 def _started(metadata: Manifest, status: Manifest) -> int | None:
-    """Keep when a pod started if its do-not-disrupt is a duration, which counts from there."""
+    """Return when a pod started if its do-not-disrupt is a duration, which counts from there; else None."""
     if _annotations(metadata).get(DO_NOT_DISRUPT, "true") == "true" or not status.get("startTime"):
         return None
     return _seconds(status["startTime"])
@@ -169,9 +169,9 @@ def _counts(owner: Manifest, node: str) -> bool:
 
 
 def _moved(metadata: Manifest, scheduled: Manifest) -> int:
-    """Return when a pod began to end, or was bound.
+    """Return when a pod began to end or was bound.
 
-    Where nobody says, when it was made, for its node was given then.
+    If neither is known, return when it was created, because its node was set then.
     """
     if metadata.get("deletionTimestamp"):
         return _seconds(metadata["deletionTimestamp"]) - int(metadata.get("deletionGracePeriodSeconds") or 0)

@@ -1,6 +1,6 @@
-"""A pod's spec reduced to what a decision reads: what it asks for, where it may go, how it ends.
+"""Reduce a pod's spec to what decisions read: its requests, where it may run, and how it ends.
 
-While a container is resized in place, what it is allocated is kept beside what it asks for.
+While a container is resized in place, its allocated resources are kept beside its requests.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _PARTS = ("containers", "initContainers")
 
 
 def without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop what Kubernetes reads like an absent field, so that alike objects become equal."""
+    """Return the fields without values that mean the same as an absent field, so that equivalent objects are equal."""
     return {name: value for name, value in fields.items() if value not in (None, "", 0, [], {})}
 
 
 def reduce_spec(spec: Manifest) -> dict[str, Any]:
-    """Keep what says how much a pod takes, where it may be and how long its end may take."""
+    """Keep what determines a pod's resources, where it may run and how long it may take to end."""
     kept = {
         "nodeSelector": spec.get("nodeSelector"),
         "affinity": spec.get("affinity"),
@@ -42,12 +42,15 @@ def reduce_spec(spec: Manifest) -> dict[str, Any]:
 
 
 def _grace(seconds: int | None) -> dict[str, int]:
-    """Keep a grace that is not the default; none at all is not the default either."""
+    """Keep a grace period other than the default. Zero is not the default."""
     return {} if seconds in (None, DEFAULT_GRACE_SECONDS) else {"terminationGracePeriodSeconds": seconds}
 
 
 def _container(container: Manifest, spec: Manifest) -> dict[str, Any]:
-    """Keep what a container takes. On the host's network its ports are the host's: templates do not say so, pods do."""
+    """Keep a container's resources and host ports.
+
+    With hostNetwork, container ports are host ports. Pods state these as hostPort, but templates do not.
+    """
     own = container.get("ports") or ()
     ports = (
         [{"hostPort": port.get("containerPort"), **port} for port in own] if spec.get("hostNetwork") else own
@@ -71,14 +74,14 @@ def _pod_level(spec: Manifest) -> dict[str, Any]:
 
 
 def _requests(holder: Manifest) -> dict[str, Any]:
-    """Keep the requests; a limit without a request is the request (pods of the API have it so, templates not)."""
+    """Keep the requests. A limit without a request counts as the request, as in pods from the API, unlike templates."""
     resources = holder.get("resources") or {}
     requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return {"requests": requests} if requests else {}
 
 
 def limits_text(spec: Manifest) -> str:
-    """Write the limits of a pod's containers, by which metrics show what it may take; empty where it has none."""
+    """Return the limits of a pod's containers as JSON, for metrics, empty if it has none."""
     kept = {part: list(filter(None, map(_limits, spec.get(part) or ()))) for part in _PARTS}
     own = _limits(spec)
     return json.dumps({**kept, **own}, separators=(",", ":")) if own or any(kept.values()) else ""
@@ -91,7 +94,7 @@ def _limits(holder: Manifest) -> dict[str, Any]:
 
 
 def resized(spec: Manifest, statuses: Sequence[Manifest]) -> list[dict[str, Any]]:
-    """Keep what containers are allocated only where it differs from what they ask: while resized in place."""
+    """Keep the allocated resources of containers if they differ from the requests, during a resize in place."""
     asked = {c.get("name"): _requests(c).get("requests") or {} for c in _containers(spec)}
     kept = []
     for status in statuses:
@@ -106,7 +109,7 @@ def resized(spec: Manifest, statuses: Sequence[Manifest]) -> list[dict[str, Any]
 
 
 def with_infeasible(spec: Manifest, status: Manifest) -> Manifest:
-    """Take back a resize in place that the kubelet has called infeasible: what is allocated counts, as asked before."""
+    """Return the spec with allocated resources instead of requests if the kubelet reports a resize as infeasible."""
     conditions = status.get("conditions") or ()
     if not any(c.get("type") == "PodResizePending" and c.get("reason") == "Infeasible" for c in conditions):
         return spec
@@ -124,7 +127,7 @@ def with_infeasible(spec: Manifest, status: Manifest) -> Manifest:
 
 
 def container_statuses(status: Manifest) -> list[Manifest]:
-    """Return the statuses of all containers, those that run first included."""
+    """Return the statuses of all containers, including init containers."""
     return [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
 
 

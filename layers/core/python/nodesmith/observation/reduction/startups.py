@@ -1,9 +1,9 @@
-"""How long a pod takes until it does its work, as its status shows; what moving it would cost counts from there.
+"""The startup time of a pod, from its status, from which the cost of moving it is calculated.
 
-    minutes = from a start to Ready × starts,    starts = 1 + restarts / days until it was Ready, a day at least
+    minutes = from a start to Ready × starts,    starts = 1 + restarts / days until it was Ready, at least one day
 
-A pod that has restarted did not get through its start, or does not stay up: the next one starts as often. What has
-restarted long ago, or seldom in a long life, hardly counts. Of a pod that has restarted the last start is timed.
+A pod that has restarted failed during its start or does not stay up, and its successor is expected to restart as often.
+Restarts long ago, or rare ones in a long life, hardly count. For a pod that has restarted, the last start is timed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from nodesmith.model.apimachinery.times import parse_time
 
 Manifest = Mapping[str, Any]
 NOTEWORTHY_MINUTES = 10
-"""Nearly all pods take less, and less is what the price of an eviction stands for: then nothing is kept."""
+"""A shorter startup is not kept: nearly all pods take less, and the eviction cost already covers that."""
 _MOST_MINUTES = 360
 _DAY_SECONDS = 86_400.0
 
 
 def startup_minutes(metadata: Manifest, status: Manifest) -> int:
-    """Return it, at most six hours; 0 where it is not noteworthy, or not known yet: the pod is not Ready."""
+    """Return the startup time, at most six hours; 0 if it is short, or not known yet because the pod is not Ready."""
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     ready = conditions.get("Ready") or {}
     if ready.get("status") != "True" or not ready.get("lastTransitionTime") or not status.get("startTime"):

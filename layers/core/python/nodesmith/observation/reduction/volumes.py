@@ -1,4 +1,4 @@
-"""Volumes, claims on them and their classes, reduced to what says where a pod that mounts them may run."""
+"""Reduce volumes, claims and StorageClasses to what determines where a pod that mounts them may run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nodesmith.model.ec2.attachablevolumes import EBS_DRIVER
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.reduction.volumeterms import topology_terms, volume_terms
 
-_CLASS = "volume.beta.kubernetes.io/storage-class"  # older than the field, and still stronger
+_CLASS = "volume.beta.kubernetes.io/storage-class"  # older than the field, but takes precedence over it
 _IS_BOUND = "pv.kubernetes.io/bind-completed"
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _IS_DEFAULT = (
@@ -22,12 +22,12 @@ _IS_DEFAULT = (
     "storageclass.beta.kubernetes.io/is-default-class",
 )
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
-_IN_TREE_EBS = "kubernetes.io/aws-ebs"  # since Kubernetes 1.25 the CSI driver does its work
+_IN_TREE_EBS = "kubernetes.io/aws-ebs"  # handled by the CSI driver since Kubernetes 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """What an unbound claim asks for, or a free volume offers. `storage_class` is None where a claim names none."""
+    """What an unbound claim requests or a free volume offers. `storage_class` is None if a claim names none."""
 
     storage_class: str | None
     storage_bytes: int
@@ -38,10 +38,10 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class ReducedClaim:
-    """A PersistentVolumeClaim by `namespace/name`; `asks` is None once it is bound to `volume`.
+    """A PersistentVolumeClaim. `key` is `namespace/name`. `asks` is None once the claim is bound to `volume`.
 
-    `controller` is the uid of its owner. `selected_node` is where the scheduler wants the volume made. `single` is one
-    that only one pod may use at a time (ReadWriteOncePod).
+    `controller` is the uid of its controller. `selected_node` is the node for which the scheduler wants the volume
+    created. `single` is True if only one pod at a time may use it (ReadWriteOncePod).
     """
 
     key: str
@@ -55,7 +55,7 @@ class ReducedClaim:
 
 
 class Mount(NamedTuple):
-    """A claim that a pod mounts, by `namespace/name`; `template` is what is made of its ephemeral volume."""
+    """A claim that a pod mounts. `key` is `namespace/name`. `template` is an ephemeral volume's claim, else None."""
 
     key: str
     template: ReducedClaim | None = None
@@ -63,10 +63,10 @@ class Mount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReducedVolume:
-    """A PersistentVolume: `terms` say from where it can be reached (see `volumeterms`).
+    """A PersistentVolume. `terms` are the nodes from which it can be reached (see `volumeterms`).
 
-    `claim` is whose it is or is to be, empty for anybody's. `offers` is None unless a claim could yet be bound to it.
-    `driver` is the CSI driver that attaches it, empty where none does.
+    `claim` is the claim that it is bound to or reserved for, empty if it is free for any. `offers` is None unless a
+    claim can still be bound to it. `driver` is the CSI driver that attaches it, empty if there is none.
     """
 
     name: str
@@ -79,9 +79,10 @@ class ReducedVolume:
 
 @dataclass(frozen=True, slots=True)
 class ReducedClass:
-    """A StorageClass. `waits` for a pod's node before it binds; `provisions` volumes, where `terms` allow.
+    """A StorageClass. `waits` is True for WaitForFirstConsumer.
 
-    `driver` is the CSI driver of the volumes it provisions.
+    `provisions` is True if it creates volumes, `terms` are the nodes for which it does, and `driver` is the CSI driver
+    of these volumes.
     """
 
     name: str
@@ -94,7 +95,7 @@ class ReducedClass:
 
 
 def reduce_claim(manifest: Manifest) -> ReducedClaim:
-    """Reduce a PersistentVolumeClaim. Raises as `nodesmith.observation.observed.UNREADABLE` lists."""
+    """Reduce a PersistentVolumeClaim. Raises the errors in `nodesmith.observation.observed.UNREADABLE`."""
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
     annotations = metadata.get("annotations") or {}
     owners = (owner for owner in metadata.get("ownerReferences") or () if owner.get("controller"))
@@ -113,7 +114,7 @@ def reduce_claim(manifest: Manifest) -> ReducedClaim:
 
 
 def mounts(pod_metadata: Manifest, volumes: Sequence[Manifest]) -> tuple[Mount, ...]:
-    """Return the claims of a pod's volumes. Raises as `nodesmith.observation.observed.UNREADABLE` lists."""
+    """Return the claims of a pod's volumes. Raises the errors in `nodesmith.observation.observed.UNREADABLE`."""
     namespace, found = pod_metadata["namespace"], []
     for volume in volumes:
         claim, ephemeral = volume.get("persistentVolumeClaim"), volume.get("ephemeral")
@@ -143,7 +144,7 @@ def _asked(spec: Manifest, annotations: Mapping[str, str]) -> Storage:
 
 
 def reduce_volume(manifest: Manifest) -> ReducedVolume:
-    """Reduce a PersistentVolume. Raises as `nodesmith.observation.observed.UNREADABLE` lists."""
+    """Reduce a PersistentVolume. Raises the errors in `nodesmith.observation.observed.UNREADABLE`."""
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
     phase, owner = (manifest.get("status") or {}).get("phase"), spec.get("claimRef") or {}
     is_free = phase == "Available" or (owner and phase in (None, "Pending"))
@@ -178,7 +179,7 @@ def _modes(spec: Manifest) -> tuple[str, ...]:
 
 
 def reduce_class(manifest: Manifest) -> ReducedClass:
-    """Reduce a StorageClass. Raises as `nodesmith.observation.observed.UNREADABLE` lists."""
+    """Reduce a StorageClass. Raises the errors in `nodesmith.observation.observed.UNREADABLE`."""
     metadata: Any = manifest["metadata"]
     annotations = metadata.get("annotations") or {}
     provisioner = str(manifest.get("provisioner") or _NO_PROVISIONER)

@@ -1,7 +1,7 @@
-"""From which nodes a volume can be reached: alternatives of node requirements, as text that alike volumes share.
+"""The nodes from which a volume can be reached: alternative node requirements, as text that volumes can share.
 
-`ANYWHERE` is no restriction. Everything else is canonical JSON, a list of alternatives, each a list of Kubernetes'
-`matchExpressions`; one alternative must hold, and where there is none (`NOWHERE`) no node will do.
+`ANYWHERE` is no restriction. Any other text is canonical JSON: a list of alternatives, each a list of Kubernetes'
+`matchExpressions`. One alternative must hold; without any (`NOWHERE`), no node fits.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from nodesmith.model.kubernetes.pods import Manifest
 ANYWHERE, NOWHERE = "", "[]"
 _VALUES_IN_LABEL = "__"
 _MOST_ALTERNATIVES = 64
-"""A pod of many volumes keeps the first: fewer nodes are tried then, never a wrong one."""
+"""A pod with many volumes keeps only the first alternatives. Then fewer nodes are tried, but never a wrong one."""
 
 
 def volume_terms(manifest: Manifest) -> str:
-    """Read a PersistentVolume's node affinity and the zones of its labels (kube-scheduler: VolumeZone).
+    """Return the terms of a PersistentVolume: its node affinity and zone labels (kube-scheduler: VolumeZone).
 
-    The hostname of local and hostPath volumes does not count, as in Karpenter. Raises ValueError, TypeError or
-    AttributeError on what no API server would hold.
+    As in Karpenter, the hostname of local and hostPath volumes is ignored. Raises ValueError, TypeError or
+    AttributeError for content that no API server accepts.
     """
     spec = manifest.get("spec") or {}
     required = (spec.get("nodeAffinity") or {}).get("required")
@@ -39,7 +39,7 @@ def volume_terms(manifest: Manifest) -> str:
 
 
 def topology_terms(topologies: Iterable[Manifest] | None) -> str:
-    """Read the allowedTopologies of a StorageClass: where it may make volumes."""
+    """Return the terms of a StorageClass's allowedTopologies: where it may create volumes."""
     terms = [
         Requirements.of(*(requirement(str(e["key"]), "In", map(str, e["values"])) for e in expressions))
         for topology in topologies or ()
@@ -49,12 +49,12 @@ def topology_terms(topologies: Iterable[Manifest] | None) -> str:
 
 
 def node_terms(node_name: str) -> str:
-    """Return the terms of what is to be on one node."""
+    """Return the terms that allow only one node."""
     return _text([Requirements.from_labels({HOSTNAME: node_name})])
 
 
 def either(texts: Iterable[str]) -> str:
-    """Join alternatives: what one of the texts allows. No text allows nothing."""
+    """Return the union of texts: what any of them allows. Without texts, it allows nothing."""
     given = sorted(set(texts))
     if ANYWHERE in given:
         return ANYWHERE
@@ -63,7 +63,7 @@ def either(texts: Iterable[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def both(text: str, other: str) -> str:
-    """Return from where two volumes can both be reached."""
+    """Return the terms of nodes from which two volumes can both be reached."""
     if ANYWHERE in (text, other) or text == other:
         return text or other
     return _text(_compatible(read_terms(text), read_terms(other)))
@@ -71,7 +71,7 @@ def both(text: str, other: str) -> str:
 
 @lru_cache(maxsize=4096)
 def read_terms(text: str) -> tuple[Requirements, ...]:
-    """Return the alternatives of a text."""
+    """Return the alternatives in a text."""
     terms = (_node_term({"matchExpressions": term}) for term in json.loads(text or "[[]]"))
     return tuple(term for term in terms if term is not None)
 
@@ -83,12 +83,12 @@ def _compatible(terms: Iterable[Requirements], others: Iterable[Requirements]) -
 
 
 def _met(parts: Sequence[Requirement]) -> Requirements | None:
-    """Return what meets all parts; None where nothing does."""
+    """Return the intersection of all parts, None if nothing satisfies them."""
     return None if contradiction(parts) else Requirements.of(*parts)
 
 
 def _node_term(term: Manifest) -> Requirements | None:
-    # A matchFields term can only be about metadata.name.
+    # matchFields only support metadata.name.
     named = ({**field, "key": HOSTNAME} for field in term.get("matchFields") or ())
     expressions = (*(term.get("matchExpressions") or ()), *named)
     return _met(
