@@ -1,4 +1,4 @@
-"""Runs that need many CreateFleet calls: a cluster makes them by turns, so that EC2 answers others meanwhile."""
+"""Runs that need many CreateFleet calls take a lock, so that EC2 can answer other clusters meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def allowance(store: FakeStore, seconds: float = 0) -> Allowance:
 
 
 def with_pools(count: int) -> World:
-    """Return a cluster whose pods need a NodePool each, so that no two of their nodes share a call."""
+    """Return a cluster whose pods each need their own NodePool, so that no two of their nodes share a call."""
     names = [f"team-{number:03}" for number in range(count)]
     world = World({name: pod_manifest(name, nodeSelector={"team": name}) for name in names})
     for name in names:
@@ -36,7 +36,7 @@ def with_pools(count: int) -> World:
 
 
 def woken(world: World) -> list[timedelta]:
-    """Say in how long provisioning is woken."""
+    """Return the delays after which provisioning is woken."""
     hints = [m.due_at - world.now for m in world.hints.waiting if m.concern is Concern.PROVISIONING]
     world.hints.waiting.clear()
     return sorted(hints)

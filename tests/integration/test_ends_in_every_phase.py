@@ -1,4 +1,4 @@
-"""Whoever deletes what, in whatever phase: the same clean end. And what nobody should do to a node does no harm."""
+"""Whatever is deleted, in whatever phase, ends cleanly; unexpected changes to a node do no harm."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ from tests.fakes.cloud import Call
 from tests.world import Boundaries, World, pod_manifest
 
 WRITES_OF_AN_END = 5
-"""It begins, waits for its budget, its last pods leave, its instance is terminated; lifecycle shows it once more."""
+"""The writes of a termination: it begins, waits for its budget, its last pods leave, its instance is terminated, and
+lifecycle shows it once more."""
 UNBORN = (Phase.PENDING, Phase.DETACHED)
-"""EC2 is busy while these are looked at: one that ends without an instance waits in the second of them."""
+"""Phases for which EC2 is throttled: a claim that ends without an instance waits in the second one."""
 BORN = (Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED)
 ENDING = (Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED, Phase.TERMINATED)
 
 
 @dataclass(slots=True)
 class Moment(Boundaries):
-    """Something happens once, amid whatever run is on, as soon as `is_now`."""
+    """Something happens once, during any run, as soon as `is_now` returns True."""
 
     is_now: Callable[[], bool] = lambda: False
     happens: Callable[[], None] = lambda: None
     is_over: bool = field(default=False)
 
     def cross(self, where: str) -> None:
-        """Let it happen when it is time."""
+        """Make it happen if it is time."""
         del where
         if not self.is_over and self.is_now():
             self.is_over = True
@@ -96,12 +97,12 @@ def is_there(world: World, what: str) -> bool:
 
 
 def set_up(world: World, phase: Phase) -> None:
-    """Let the world come to a claim in a phase, and stay there for a while."""
+    """Run the world until a claim is in a phase in which it stays for a while."""
     if phase in UNBORN:
         world.cloud.script = [throttled] * 4
     if phase is Phase.DETACHED:
         world.mishaps.append((timedelta(seconds=10), delete_objects("NodeClaim")))
-    elif phase in ENDING:  # somebody has begun its end already
+    elif phase in ENDING:  # its termination has begun already
         world.mishaps.append((timedelta(seconds=100), delete_objects("NodeClaim")))
     if phase is Phase.DRAINED:
         world.mishaps.append((timedelta(seconds=100), attach_a_volume))
@@ -109,7 +110,7 @@ def set_up(world: World, phase: Phase) -> None:
 
 
 def attach_a_volume(world: World) -> None:
-    """It is in use, and the driver is slow to detach it."""
+    """Attach a volume that is in use and that the driver detaches slowly."""
     world.volumes = {f"pv-{node}": node for node in world.cluster.nodes}
 
 
@@ -157,7 +158,7 @@ def test_an_instance_is_terminated_once_however_often_its_function_dies_or_runs(
     world.mishaps.append((timedelta(seconds=100), delete_objects("NodeClaim")))
     world.settle()
     (gone,) = (i for i in world.cloud.instances.values() if not i.is_alive)
-    world.cloud.terminate([gone.id])  # EC2 takes it twice
+    world.cloud.terminate([gone.id])  # EC2 accepts the call twice
     world.live(timedelta(minutes=3))
     assert world.violations() == []
 
@@ -200,13 +201,13 @@ def test_pods_whose_eviction_a_webhook_denies_do_not_use_up_their_budget() -> No
         world.live(timedelta(seconds=10))
     world.live(timedelta(minutes=6))
     assert "web-0" in world.pods
-    assert "web-1" not in world.pods, "its place was kept by the one that the webhook keeps"
+    assert "web-1" not in world.pods, "the pod that the webhook keeps has used up the budget"
 
 
 def test_a_claim_that_waits_for_nodes_ahead_of_it_is_written_once_however_many_rounds_the_drain_takes() -> (
     None
 ):
-    """Six nodes of one pod each, of which one may be away at a time: six rounds, each of which all see."""
+    """Six nodes with one pod each, of which one may be missing at a time: six rounds, and each looks at all nodes."""
     pods = {f"web-{n}": pod_manifest(f"web-{n}", cpu="3") for n in range(6)}
     small = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
     world = World(pods, nodepool=builders.nodepool_manifest(requirements=small))
@@ -229,7 +230,7 @@ def test_a_claim_that_waits_for_nodes_ahead_of_it_is_written_once_however_many_r
 
 
 class _Denying:
-    """A cluster with another way to answer evictions, such as a webhook that has a say."""
+    """A cluster that answers evictions differently, for instance by a webhook."""
 
     def __init__(self, cluster: Any, evict: Callable[[Any], Any]) -> None:
         self._cluster, self.evict = cluster, evict
@@ -298,7 +299,7 @@ def test_after_postponed_evictions_the_nodes_are_looked_at_again_at_once() -> No
 
 
 def test_nodes_that_wait_for_their_budget_show_it_while_pods_of_others_are_evicted() -> None:
-    """Three nodes of one pod each, of which one may be away at a time."""
+    """Three nodes with one pod each, of which one may be missing at a time."""
     world = World(
         {f"web-{n}": pod_manifest(f"web-{n}", cpu="3") for n in range(3)},
         nodepool=builders.nodepool_manifest(

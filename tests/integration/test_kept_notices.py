@@ -28,13 +28,13 @@ class Scene:
     world: World
     claims: list[NodeClaim]
     while_planning: list[Callable[[], object]] = field(default_factory=list)
-    """what happens while the next plans are made, one each"""
+    """what happens during the next plans, one entry for each"""
 
     def warnings(self, first: int, last: int) -> list[str]:
         return [builders.spot_warning(claim.instance_id, self.world.now) for claim in self.claims[first:last]]
 
     def arrive(self, first: int, last: int) -> None:
-        """Let routing keep the warnings of these nodes."""
+        """Store warnings for these nodes, as routing does."""
         for event in self.warnings(first, last):
             self.world.route(event)
 
@@ -94,7 +94,9 @@ def test_a_run_that_comes_while_another_works_leaves_the_notices_to_it() -> None
     here.arrive(0, 1)
     report = here.run()
     assert (here.ending(), len(here.world.notices.pending())) == ([], 1)
-    assert here.world.store.release_lock(Concern.INTERRUPTION, until), "the other is told to look again"
+    assert here.world.store.release_lock(Concern.INTERRUPTION, until), (
+        "the run that holds the lock must look again"
+    )
     assert (report.again, report.due) == (False, until)
 
 

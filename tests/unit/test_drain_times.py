@@ -1,4 +1,4 @@
-"""How long drains take is learned, reckoned with where time is short, and forgotten by and by."""
+"""Drain times are learned, taken into account when time is short, and forgotten gradually."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When each concern has to look again although nothing changes."""
+"""When each concern must look again even if nothing changes."""
 
 from __future__ import annotations
 

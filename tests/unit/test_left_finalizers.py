@@ -1,4 +1,4 @@
-"""The finalizer that Karpenter leaves on EC2NodeClasses, and when it is lifted."""
+"""The finalizer that Karpenter leaves on EC2NodeClasses, and when it is removed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KARPENTERS_TURN = timedelta(minutes=5)
 def karpenters(
     name: str = "old", deleted_for: timedelta | None = KARPENTERS_TURN, *more: str
 ) -> dict[str, Any]:
-    """Return an EC2NodeClass that was made under Karpenter, deleted so long ago; None is not deleted."""
+    """Return an EC2NodeClass created by Karpenter, deleted the given time ago; None means not deleted."""
     made = builders.nodeclass_manifest(name)
     made["metadata"]["finalizers"] = [NODECLASS_FINALIZER, *more]
     if deleted_for is not None:

@@ -1,4 +1,4 @@
-"""What pods are told before anything is done to them: where they will run, and how long they are protected."""
+"""Events on pods that do not announce an action: which claim was bought for them, how long they are protected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STANDING = claim("default-y1", phase=Phase.INITIALIZED, node_name="n1", phase_si
 
 
 def annotated(value: str, **fields: Any) -> list[ObjectEvent]:
-    """Tell a pod on our node, an hour old, whose annotation has a value."""
+    """Return the Events on an hour-old pod on nodesmith's node whose annotation has a value."""
     of = replace(shape(), annotations={DO_NOT_DISRUPT: value})
     (pod,) = bind(of, fields.pop("node", "n1"))
     old = replace(pod, **{"started_at": NOW - timedelta(hours=1), **fields})

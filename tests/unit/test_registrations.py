@@ -1,4 +1,4 @@
-"""What a NodePool is trusted with after its nodes have joined the cluster, or have not."""
+"""Which purchases a NodePool may make after its nodes have joined the cluster, or have not."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def joined(name: str, **fields: object) -> Register:
 
 
 def after(*rounds: Sequence[Command], wait: timedelta = timedelta(minutes=20)) -> RegistrationHealth:
-    """Return what is known of the NodePool after rounds of commands, each `wait` after the one before."""
+    """Return the NodePool's registration health after rounds of commands, each `wait` after the one before."""
     ledger, now = builders.ledger(), NOW
     for commands in rounds:
         ledger = replace(ledger, health={**ledger.health, **registrations(commands, ledger, POOLS, now)})
@@ -55,7 +55,7 @@ def known(health: RegistrationHealth, **fields: object) -> Ledger:
 
 
 def decided(ledger: Ledger, now: datetime, pods: int = 1, **snapshot: object) -> tuple[int, str]:
-    """Return how many nodes would be bought for pods that each need one, and why the others stay."""
+    """Return how many nodes would be bought for pods that each need one, and the reasons why the others wait."""
     shape = builders.shape("1", "1Gi", affinity=builders.anti_affinity("web"))
     looks = builders.snapshot(pods=builders.pods(shape, pods), **snapshot)
     plan = decide(builders.inputs(ledger=ledger, now=now, snapshot=looks))

@@ -1,4 +1,4 @@
-"""Which subnet nodes go to: free addresses, what is planned and on its way, and subnets that are full."""
+"""Which subnet nodes use: free addresses, planned and pending nodes, and subnets that are full."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ def test_a_full_subnet_is_not_used_while_another_of_its_zone_has_addresses() -> 
     world.observe()
     outcome = provision(world.provisioning())
     (claim,) = (world.store.claims[name] for name in outcome.launched)
-    assert asked[0] <= {subnet.id for subnet in known.subnets}, "those with most free addresses come first"
+    assert asked[0] <= {subnet.id for subnet in known.subnets}, (
+        "subnets with the most free addresses come first"
+    )
     assert claim.subnet_id.endswith("-2")
     assert world.store.unavailable == {}
     assert set(world.store.subnet_backoffs) == asked[0]

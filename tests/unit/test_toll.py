@@ -1,4 +1,4 @@
-"""What interruptions come to: seconds until nodes were replaced and empty, and pods that had no grace."""
+"""The costs of interruptions: seconds until nodes were replaced and empty, and pods killed without their grace."""
 
 from __future__ import annotations
 

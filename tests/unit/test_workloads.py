@@ -1,4 +1,4 @@
-"""Which pods are of one workload: those of a controller that ask for the same, whatever they are called."""
+"""Which pods belong to one workload: those of a controller with equal constraints, whatever their names."""
 
 from __future__ import annotations
 
