@@ -17,8 +17,6 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.snapshot import Snapshot
 
-"""The cause of an end that somebody asked for by hand, or by deleting the NodePool."""
-
 
 def to_end(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> list[End]:
     """Return the terminations that begin now, in order of claim name."""
