@@ -67,7 +67,7 @@ def most_in_an_hour(moments: list[datetime]) -> int:
 
 
 @pytest.mark.parametrize("ill", [never, dying])
-def test_a_broken_nodepool_launches_at_most_six_times_an_hour(
+def test_a_broken_nodepool_launches_at_most_six_times_in_an_hour(
     ill: Callable[[World], Callable[[Instance], bool]],
 ) -> None:
     world = world_of(broken=3)

@@ -95,7 +95,7 @@ def test_manually_deleting_a_replacement_leaves_nothing_behind(moment: str, kind
     world = reached(moment)
     (replacement,) = claims(world, new=True)
     if not is_there(world, kind, replacement):
-        assert (moment, kind) in {("launched", "Node"), ("launched", "NodeClaim")}, "nobody has made it yet"
+        assert (moment, kind) in {("launched", "Node"), ("launched", "NodeClaim")}, "it does not exist yet"
         return
     take(world, kind, replacement)
     assert over(world).violations() == []

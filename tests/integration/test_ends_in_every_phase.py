@@ -1,4 +1,4 @@
-"""Whoever deletes what, in whatever phase: the same clean end. And what nobody should do to a node does no harm."""
+"""Whatever is deleted, in whatever phase, ends cleanly; unexpected changes to a node do no harm."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ from tests.fakes.cloud import Call
 from tests.world import Boundaries, World, pod_manifest
 
 WRITES_OF_AN_END = 5
-"""It begins, waits for its budget, its last pods leave, its instance is terminated; lifecycle shows it once more."""
+"""The writes of a termination: it begins, waits for its budget, its last pods leave, its instance is terminated, and
+lifecycle shows it once more."""
 UNBORN = (Phase.PENDING, Phase.DETACHED)
-"""EC2 is busy while these are looked at: one that ends without an instance waits in the second of them."""
+"""Phases for which EC2 is throttled: a claim that ends without an instance waits in the second one."""
 BORN = (Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED)
 ENDING = (Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED, Phase.TERMINATED)
 
 
 @dataclass(slots=True)
 class Moment(Boundaries):
-    """Something happens once, amid whatever run is on, as soon as `is_now`."""
+    """Something happens once, during any run, as soon as `is_now` returns True."""
 
     is_now: Callable[[], bool] = lambda: False
     happens: Callable[[], None] = lambda: None
     is_over: bool = field(default=False)
 
     def cross(self, where: str) -> None:
-        """Let it happen when it is time."""
+        """Make it happen if it is time."""
         del where
         if not self.is_over and self.is_now():
             self.is_over = True
@@ -96,12 +97,12 @@ def is_there(world: World, what: str) -> bool:
 
 
 def set_up(world: World, phase: Phase) -> None:
-    """Let the world come to a claim in a phase, and stay there for a while."""
+    """Run the world until a claim is in a phase in which it stays for a while."""
     if phase in UNBORN:
         world.cloud.script = [throttled] * 4
     if phase is Phase.DETACHED:
         world.mishaps.append((timedelta(seconds=10), delete_objects("NodeClaim")))
-    elif phase in ENDING:  # somebody has begun its end already
+    elif phase in ENDING:  # its termination has begun already
         world.mishaps.append((timedelta(seconds=100), delete_objects("NodeClaim")))
     if phase is Phase.DRAINED:
         world.mishaps.append((timedelta(seconds=100), attach_a_volume))
@@ -109,12 +110,12 @@ def set_up(world: World, phase: Phase) -> None:
 
 
 def attach_a_volume(world: World) -> None:
-    """It is in use, and the driver is slow to detach it."""
+    """Attach a volume that is in use and that the driver detaches slowly."""
     world.volumes = {f"pv-{node}": node for node in world.cluster.nodes}
 
 
 @pytest.mark.parametrize(("what", "phase"), MOMENTS, ids=lambda value: str(value))
-def test_whatever_is_deleted_by_hand_in_whatever_phase_comes_to_a_clean_end(what: str, phase: Phase) -> None:
+def test_whatever_users_delete_in_whatever_phase_ends_cleanly(what: str, phase: Phase) -> None:
     moment = Moment()
     world = a_world(moment)
     moment.is_now = lambda: (
@@ -136,7 +137,7 @@ def test_whatever_is_deleted_by_hand_in_whatever_phase_comes_to_a_clean_end(what
 
 @pytest.mark.parametrize("error", [Transient("500: etcd is away"), Conflict("409: object modified")], ids=str)
 @pytest.mark.parametrize("seconds", [5, 30, 45, 105, 120, 135])
-def test_an_api_server_that_answers_500_or_409_for_a_minute_changes_only_when_it_happens(
+def test_an_api_server_that_answers_500_or_409_for_a_minute_changes_only_the_timing(
     seconds: int, error: Exception
 ) -> None:
     world = a_world()
@@ -157,12 +158,12 @@ def test_an_instance_is_terminated_once_however_often_its_function_dies_or_runs(
     world.mishaps.append((timedelta(seconds=100), delete_objects("NodeClaim")))
     world.settle()
     (gone,) = (i for i in world.cloud.instances.values() if not i.is_alive)
-    world.cloud.terminate([gone.id])  # EC2 takes it twice
+    world.cloud.terminate([gone.id])  # EC2 accepts the call twice
     world.live(timedelta(minutes=3))
     assert world.violations() == []
 
 
-def test_a_second_node_with_a_provider_id_is_never_opened_and_holds_nothing_up() -> None:
+def test_a_second_node_with_a_provider_id_is_never_opened_and_delays_nothing() -> None:
     world = a_world()
     world.settle()
     (name,) = world.cluster.nodes
@@ -178,7 +179,7 @@ def test_a_second_node_with_a_provider_id_is_never_opened_and_holds_nothing_up()
     assert [i.state for i in world.cloud.instances.values()].count("terminated") == 1
 
 
-def test_pods_that_a_webhook_keeps_do_not_use_up_what_their_budget_allows_others() -> None:
+def test_pods_whose_eviction_a_webhook_denies_do_not_use_up_their_budget() -> None:
     """The stubborn pod's Node ends first, and one pod of the budget may go at a time."""
     big: dict[str, Any] = {"cpu": "3"}
     pods = {f"web-{n}": pod_manifest(f"web-{n}", **big) for n in range(3)}
@@ -200,11 +201,13 @@ def test_pods_that_a_webhook_keeps_do_not_use_up_what_their_budget_allows_others
         world.live(timedelta(seconds=10))
     world.live(timedelta(minutes=6))
     assert "web-0" in world.pods
-    assert "web-1" not in world.pods, "its place was kept by the one that the webhook keeps"
+    assert "web-1" not in world.pods, "the pod that the webhook keeps has used up the budget"
 
 
-def test_who_waits_for_its_turn_is_written_once_however_many_rounds_the_drain_takes() -> None:
-    """Six nodes of one pod each, of which one may be away at a time: six rounds, each of which all see."""
+def test_a_claim_that_waits_for_nodes_ahead_of_it_is_written_once_however_many_rounds_the_drain_takes() -> (
+    None
+):
+    """Six nodes with one pod each, of which one may be missing at a time: six rounds, and each looks at all nodes."""
     pods = {f"web-{n}": pod_manifest(f"web-{n}", cpu="3") for n in range(6)}
     small = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
     world = World(pods, nodepool=builders.nodepool_manifest(requirements=small))
@@ -227,7 +230,7 @@ def test_who_waits_for_its_turn_is_written_once_however_many_rounds_the_drain_ta
 
 
 class _Denying:
-    """A cluster with another way to answer evictions, such as a webhook that has a say."""
+    """A cluster that answers evictions differently, for instance by a webhook."""
 
     def __init__(self, cluster: Any, evict: Callable[[Any], Any]) -> None:
         self._cluster, self.evict = cluster, evict
@@ -236,7 +239,7 @@ class _Denying:
         return getattr(self._cluster, name)
 
 
-def test_nodes_for_the_pods_of_nodes_that_end_are_asked_for_before_anything_is_done_to_these() -> None:
+def test_replacements_are_requested_before_the_ending_nodes_are_changed() -> None:
     world = a_world()
     world.settle()
     delete_objects("Node")(world)
@@ -261,7 +264,7 @@ def closings(world: World) -> Counter[str]:
     )
 
 
-def test_a_run_that_comes_while_another_is_on_leaves_the_nodes_to_it_and_has_it_look_again() -> None:
+def test_a_run_that_starts_during_another_leaves_the_nodes_to_it_and_has_it_look_again() -> None:
     moment = Moment()
     world = a_world(moment)
     world.settle()
@@ -276,10 +279,10 @@ def test_a_run_that_comes_while_another_is_on_leaves_the_nodes_to_it_and_has_it_
     assert moment.is_over
     assert set(closings(world).values()) == {1}
     why = [m.hint.why for m in world.hints.sent if m.concern is Concern.TERMINATION]
-    assert "others came meanwhile" in why
+    assert "other runs were turned away" in why
 
 
-def test_evictions_that_were_postponed_have_the_nodes_looked_at_again_at_once() -> None:
+def test_after_postponed_evictions_the_nodes_are_looked_at_again_at_once() -> None:
     world = a_world()
     world.settle()
     delete_objects("Node")(world)
@@ -295,8 +298,8 @@ def test_evictions_that_were_postponed_have_the_nodes_looked_at_again_at_once() 
     assert not any(event.reason == "Evicted" for event in calm.events)
 
 
-def test_nodes_that_wait_for_their_budget_say_so_while_pods_of_others_are_evicted() -> None:
-    """Three nodes of one pod each, of which one may be away at a time."""
+def test_nodes_that_wait_for_their_budget_show_it_while_pods_of_others_are_evicted() -> None:
+    """Three nodes with one pod each, of which one may be missing at a time."""
     world = World(
         {f"web-{n}": pod_manifest(f"web-{n}", cpu="3") for n in range(3)},
         nodepool=builders.nodepool_manifest(
@@ -330,7 +333,7 @@ def test_nodes_that_wait_for_their_budget_say_so_while_pods_of_others_are_evicte
     assert (done["Evict"], done["Wait"]) == (1, 2)
 
 
-def test_a_run_that_died_holds_up_the_others_for_ten_seconds() -> None:
+def test_a_run_that_died_delays_the_others_for_ten_seconds() -> None:
     world = a_world()
     world.settle()
     delete_objects("Node")(world)
@@ -349,7 +352,7 @@ def test_a_run_that_died_holds_up_the_others_for_ten_seconds() -> None:
     assert closings(world)
 
 
-def test_a_run_that_failed_holds_up_nobody() -> None:
+def test_a_run_that_failed_does_not_delay_others() -> None:
     world = a_world()
     world.settle()
     delete_objects("Node")(world)

@@ -24,11 +24,11 @@ from tests.world import STEP, Boundaries, Killed, Messages, World, pod_manifest
 
 SMALL = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
 LIFE = timedelta(minutes=8)
-"""By then an interruption is over, whatever went wrong."""
+"""The time within which an interruption is over, whatever goes wrong."""
 
 
 def settled(nodes: int = 2, messages: Messages | None = None, **spec: Any) -> World:
-    """Return a world with so many nodes, each of which runs one pod."""
+    """Return a world with the given number of nodes, each of which runs one pod."""
     pods = {f"web-{n}": pod_manifest(f"web-{n}", "3", **spec) for n in range(nodes)}
     world = World(pods, nodepool=builders.nodepool_manifest(requirements=SMALL))
     world.settle()
@@ -42,7 +42,7 @@ def claims(world: World) -> list[NodeClaim]:
     return [world.store.claims[name] for name in sorted(world.store.claims)]
 
 
-def test_the_replacement_is_asked_for_in_the_run_that_reads_the_warning() -> None:
+def test_the_replacement_is_requested_in_the_run_that_reads_the_warning() -> None:
     world = settled()
     victim = claims(world)[0]
     world.warn(victim.instance_id)
@@ -59,7 +59,7 @@ def test_the_replacement_is_asked_for_in_the_run_that_reads_the_warning() -> Non
     assert (bought.instance_type, bought.zone) != (victim.instance_type, victim.zone)
 
 
-def test_the_pool_that_took_a_node_is_remembered_once_however_often_it_is_told() -> None:
+def test_the_pool_that_took_a_node_is_recorded_once_however_often_the_notice_arrives() -> None:
     world = settled()
     victim = claims(world)[0]
     pool = OfferingKey(victim.capacity_type, victim.instance_type, victim.zone)
@@ -76,7 +76,9 @@ def test_how_long_the_drain_took_is_learned_for_its_nodepool() -> None:
     world.live(LIFE)
     (known,) = world.store.drain_times.items()
     assert known[0] == "default"
-    assert 0 < known[1].beyond_seconds <= 3 * STEP.total_seconds(), "what looks and steps take, and no more"
+    assert 0 < known[1].beyond_seconds <= 3 * STEP.total_seconds(), (
+        "the time that looks and steps take, and no more"
+    )
 
 
 def test_pods_stay_until_the_replacement_is_ready_and_all_have_their_grace() -> None:
@@ -101,7 +103,7 @@ def test_pods_stay_until_the_replacement_is_ready_and_all_have_their_grace() -> 
 
 
 @pytest.mark.parametrize("grace", [10, 60, 100])
-def test_where_no_replacement_comes_in_time_pods_leave_in_time_all_the_same(grace: int) -> None:
+def test_if_no_replacement_comes_in_time_pods_still_leave_in_time(grace: int) -> None:
     world = settled(terminationGracePeriodSeconds=grace)
     world.boots = lambda instance: instance.launched_at < world.now - timedelta(minutes=4)
     world.warn(claims(world)[0].instance_id)
@@ -128,7 +130,7 @@ def test_a_pod_that_a_budget_guards_goes_in_the_last_seconds_that_leave_it_its_g
     assert f"ends at {format_time(began + timedelta(minutes=2))}" in told
 
 
-def test_ec2_that_throttles_for_half_a_minute_is_asked_until_it_answers() -> None:
+def test_calls_that_ec2_throttles_for_half_a_minute_are_repeated_until_they_succeed() -> None:
     world = settled()
     until = world.now + timedelta(seconds=30)
 
@@ -152,7 +154,7 @@ def test_ec2_that_throttles_for_half_a_minute_is_asked_until_it_answers() -> Non
 
 
 def noted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
-    """Let termination run as one process that tells its figures; give them by name."""
+    """Run termination as one process that records its metrics; return them by name."""
     figures: dict[str, list[float]] = {}
     own = Termination(
         builders.CLUSTER,
@@ -168,7 +170,7 @@ def noted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float
     return figures
 
 
-def test_an_interruption_that_went_well_tells_how_long_each_step_took_and_nothing_else(
+def test_a_successful_interruption_records_how_long_each_step_took_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = settled(terminationGracePeriodSeconds=20)
@@ -181,7 +183,7 @@ def test_an_interruption_that_went_well_tells_how_long_each_step_took_and_nothin
     assert 0 <= launched <= STEP.total_seconds() < ready < drained < 120
 
 
-def test_pods_that_wait_or_die_because_nothing_came_in_time_are_counted(
+def test_pods_that_wait_or_die_because_no_replacement_came_in_time_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = settled(terminationGracePeriodSeconds=300)
@@ -193,7 +195,7 @@ def test_pods_that_wait_or_die_because_nothing_came_in_time_are_counted(
     assert 180 <= sum(figures["PodPendingSeconds"]) <= 300
 
 
-def test_a_pool_that_interrupts_again_after_it_had_capacity_is_left_alone_for_longer() -> None:
+def test_a_pool_that_interrupts_again_after_it_had_capacity_is_avoided_for_longer() -> None:
     world = settled(1)
 
     def interrupt_and_go_on() -> OfferingKey:
@@ -208,7 +210,7 @@ def test_a_pool_that_interrupts_again_after_it_had_capacity_is_left_alone_for_lo
     assert {pool: world.store.unavailable[pool].failures for pool in (first, second)} == {first: 2, second: 1}
 
 
-def test_several_that_are_interrupted_at_once_are_replaced_by_one_plan() -> None:
+def test_several_nodes_that_are_interrupted_at_once_are_replaced_by_one_plan() -> None:
     world = settled(4)
     decisions = len(world.store.decisions)
     for claim in claims(world)[:3]:
@@ -244,7 +246,7 @@ def test_a_warning_that_is_lost_is_seen_within_a_minute() -> None:
 
 
 class DeathAt(Boundaries):
-    """Lets a function die once, at a call."""
+    """Makes a function die once, at a call."""
 
     def __init__(self, where: str) -> None:
         super().__init__(look=None)
@@ -267,13 +269,13 @@ class DeathAt(Boundaries):
         "after FakeStore.end_turn",
     ],
 )
-def test_a_death_around_the_notices_leaves_none_undone_and_replaces_nothing_twice(where: str) -> None:
+def test_a_crash_while_notices_are_handled_loses_none_and_replaces_nothing_twice(where: str) -> None:
     world = settled()
     death = DeathAt(where)
     world.boundaries = death
     world.warn(claims(world)[0].instance_id)
     world.live(LIFE)
-    assert not death._where, "it never came there"
+    assert not death._where, "the call was never reached"
     assert world.violations() == []
     assert len(world.cloud.instances) == 3
     assert world.notices.pending() == []
@@ -320,7 +322,9 @@ def test_an_instance_that_is_terminated_without_warning_is_cleaned_up_and_replac
     assert world.violations() == []
 
 
-def test_an_instance_that_is_interrupted_while_it_ends_for_another_reason_is_still_replaced_once() -> None:
+def test_an_instance_that_is_interrupted_while_it_terminates_for_another_reason_is_still_replaced_once() -> (
+    None
+):
     world = settled()
     victim = claims(world)[0]
     world.cluster.delete("NodeClaim", victim.name)
@@ -351,7 +355,7 @@ def test_notices_of_instances_that_are_not_ours_start_nothing() -> None:
 
 
 @pytest.mark.parametrize(("annotation", "replaced"), [("Replace", 1), ("Ignore", 0), (None, 0)])
-def test_a_rebalance_recommendation_is_followed_where_the_nodepool_asks_for_it(
+def test_a_rebalance_recommendation_is_followed_if_the_nodepool_requests_it(
     annotation: str | None, replaced: int
 ) -> None:
     world = settled()
@@ -370,7 +374,7 @@ def test_a_rebalance_recommendation_is_followed_where_the_nodepool_asks_for_it(
     assert len(world.cloud.instances) == 2 + replaced
 
 
-def test_a_scheduled_change_is_worked_off_within_the_budgets() -> None:
+def test_a_scheduled_change_is_handled_within_the_budgets() -> None:
     world = settled(4)
     world.cluster.nodepools["default"]["spec"]["disruption"] = {"budgets": [{"nodes": "1"}]}
     until = world.now + timedelta(days=5)

@@ -138,7 +138,8 @@ def test_in_report_mode_nothing_is_repaired() -> None:
     (event,) = {e for e in world.cluster.events if e.reason == "NodeUnhealthy"}
     assert event.name == node
     assert event.message.startswith(
-        "with nodesmith.dev/node-repair: On its NodePool would replace the node: condition StorageReady is False since"
+        "with nodesmith.dev/node-repair: On its NodePool would replace the node: "
+        "condition StorageReady has been False since"
     )
 
 

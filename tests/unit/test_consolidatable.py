@@ -74,12 +74,12 @@ def test_a_condition_that_is_shown_already_is_not_written_again() -> None:
     assert found(NOW).due == {}
 
 
-def test_a_pod_event_revokes_the_condition() -> None:
+def test_a_pod_event_removes_the_condition() -> None:
     (condition,) = found(NOW, status="True").due.values()
     assert (condition.status, condition.since) == ("False", NOW)
 
 
-def test_a_revoked_condition_is_removed_from_the_object() -> None:
+def test_a_condition_that_no_longer_holds_is_removed_from_the_object() -> None:
     for status in ("True", "False", "Unknown"):
         ours = ready()
         cluster = FakeCluster(nodeclaims={ours.name: shown(ours.name, status)})
@@ -104,20 +104,20 @@ def test_only_initialized_nodes_that_stay_are_evaluated(phase: Phase) -> None:
     assert found(phase=phase) == Consolidatable({}, None)
 
 
-def test_without_a_readable_nodepool_everything_stays_as_it_is() -> None:
+def test_without_a_valid_nodepool_everything_stays_as_it_is() -> None:
     ours = ready()
     assert consolidatable([ours], seen(ours, status="True"), {}, NOW) == Consolidatable({}, None)
 
 
 @pytest.mark.parametrize("conditions", ["nonsense", [7], None])
-def test_an_invalid_status_has_no_condition(conditions: object) -> None:
+def test_an_invalid_status_counts_as_no_condition(conditions: object) -> None:
     ours = ready()
     odd = {"metadata": {"name": ours.name}, "status": {"conditions": conditions}}
     one = snapshot(nodes=(node(provider_id=ours.provider_id),), nodeclaims=(odd,))
     assert list(consolidatable([ours], one, pools(), NOW).due) == [ours.name]
 
 
-def test_a_run_writes_a_limited_number_of_conditions_oldest_first() -> None:
+def test_a_run_writes_a_limited_number_and_the_oldest_changes_first() -> None:
     claims = [
         replace(ready(f"c{number:03d}"), initialized_at=READY - timedelta(seconds=number))
         for number in range(MOST_AT_ONCE + 20)
@@ -141,7 +141,7 @@ def written(
         )
 
 
-def test_the_number_of_writes_a_minute_is_limited_and_the_others_follow() -> None:
+def test_the_writes_in_a_minute_are_limited_however_often_lifecycle_looks() -> None:
     claims = [ready(f"c{number:03d}") for number in range(MOST_A_MINUTE + 7)]
     cluster = FakeCluster(nodeclaims={c.name: shown(c.name) for c in claims})
     pace, waits = Pace(), []
@@ -175,12 +175,12 @@ def test_the_next_run_is_when_the_next_condition_is_due(quiet: int, wait: timede
     assert written(FakeCluster(), [ours], seen(ours, pod_event=event)) == wait
 
 
-def test_a_condition_due_at_the_next_tick_needs_no_run_of_its_own() -> None:
+def test_a_change_that_the_next_tick_finds_needs_no_extra_look() -> None:
     ours = ready()
     assert written(FakeCluster(), [ours], seen(ours, pod_event=NOW), after="1m") is None
 
 
-def test_a_condition_that_cannot_be_written_does_not_affect_the_others() -> None:
+def test_a_claim_that_cannot_be_written_does_not_delay_others() -> None:
     claims = [ready("a"), ready("b")]
     cluster = FakeCluster(nodeclaims={c.name: shown(c.name) for c in claims})
 

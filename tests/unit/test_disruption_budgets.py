@@ -50,7 +50,7 @@ def test_a_percentage_is_rounded_up_and_a_count_is_a_count(nodes: str, of: int, 
     assert allowed([Budget(nodes)], "Expired", of, 0, MONDAY) == expected
 
 
-def test_the_smallest_budget_that_names_the_reason_counts() -> None:
+def test_the_lowest_budget_that_names_the_reason_counts() -> None:
     budgets = [
         Budget("5"),
         Budget("1", reasons=("Drifted",)),
@@ -61,12 +61,12 @@ def test_the_smallest_budget_that_names_the_reason_counts() -> None:
     assert allowed(budgets, "Expired", 100, 0, MONDAY) == 5
 
 
-def test_nodes_disrupted_already_are_subtracted_but_the_result_is_never_negative() -> None:
+def test_nodes_that_are_disrupted_already_are_subtracted_down_to_zero() -> None:
     assert allowed([Budget("2")], "Expired", 100, 1, MONDAY) == 1
     assert allowed([Budget("2")], "Expired", 100, 5, MONDAY) == 0
 
 
-def test_without_an_active_budget_any_number_may_be_disrupted() -> None:
+def test_without_an_applicable_budget_all_may_go() -> None:
     assert allowed([], "Expired", 100, 50, MONDAY) is None
     sleeping = Budget("0", schedule="0 0 1 1 *", duration_seconds=HOUR)
     assert allowed([sleeping], "Expired", 100, 0, MONDAY) is None
@@ -89,13 +89,13 @@ def test_without_an_active_budget_any_number_may_be_disrupted() -> None:
         ("0 0 29 2 *", 24 * 365, False),
     ],
 )
-def test_a_budget_is_active_for_its_duration_from_each_time_of_its_schedule(
+def test_a_budget_is_active_for_its_duration_after_each_moment_of_its_schedule(
     schedule: str, hours: float, active: bool
 ) -> None:
     assert is_active(Budget("0", schedule=schedule, duration_seconds=int(hours * HOUR)), MONDAY) is active
 
 
-def test_an_invalid_schedule_is_always_active_and_allows_nothing() -> None:
+def test_a_schedule_that_cannot_be_parsed_is_always_active_and_allows_nothing() -> None:
     unread = Budget("5", schedule="at noon", duration_seconds=60)
     assert is_active(unread, MONDAY)
     assert allowed([unread], "Drifted", 100, 0, MONDAY) == 0
@@ -135,7 +135,7 @@ def test_a_schedule_uses_the_clock_of_its_time_zone(now: datetime, in_berlin: bo
         "a day that has already begun there",
     ],
 )
-def test_a_skipped_time_is_shifted_and_a_repeated_time_counts_once(
+def test_a_time_that_daylight_saving_skips_comes_later_and_one_that_it_repeats_comes_once(
     schedule: str, until: datetime, hit: datetime
 ) -> None:
     after = until - timedelta(days=1)
@@ -168,11 +168,11 @@ def left(
     return remaining(found.value, "Drifted", ledger, going, snapshot, NOW)
 
 
-def test_without_a_rate_only_budgets_limit_disruption() -> None:
+def test_without_a_rate_as_many_may_go_as_the_budgets_allow() -> None:
     assert left(nodepool({}, budgets=ALL), Ledger(claims=CLAIMS)) == 10
 
 
-def test_the_rate_limits_disruptions_in_an_hour_including_departed_nodes() -> None:
+def test_the_rate_per_hour_counts_forgotten_claims_as_well() -> None:
     pool = nodepool({"nodesmith.dev/max-disruptions-per-hour": "5"}, budgets=ALL)
     ends = [NOW - timedelta(minutes=m) for m in (10, 59, 61)]
     ending = tuple(c.terminating("Drifted", "", at) for c, at in zip(CLAIMS, ends, strict=False))
@@ -185,14 +185,14 @@ def test_the_rate_limits_disruptions_in_an_hour_including_departed_nodes() -> No
     assert left(pool, replace(ledger, departures=others)) == 3
 
 
-def test_a_termination_recorded_as_a_departure_counts_once() -> None:
+def test_a_departure_that_is_recorded_before_its_claim_is_forgotten_counts_once() -> None:
     pool = nodepool({"nodesmith.dev/max-disruptions-per-hour": "2"}, budgets=ALL)
     ending = CLAIMS[0].terminating("Drifted", "", NOW)
     ledger = Ledger(claims=(ending, *CLAIMS[1:]), departures=(Departure(ending.name, "default", NOW),))
     assert left(pool, ledger) == 1
 
 
-def test_the_rate_applies_without_an_active_budget() -> None:
+def test_the_rate_applies_without_an_applicable_budget() -> None:
     pool = nodepool({"nodesmith.dev/max-disruptions-per-hour": "4"}, budgets=[])
     assert left(pool, Ledger(claims=CLAIMS)) == 4
 
@@ -211,7 +211,7 @@ def test_no_node_may_be_disrupted_while_disruption_is_paused() -> None:
         ({}, {"budgets": [{"schedule": "0 25 * * *", "duration": "1h"}]}, "the hour '25' must be a number"),
     ],
 )
-def test_an_invalid_setting_is_reported_and_stops_disruption_but_not_purchases(
+def test_an_invalid_limit_is_reported_and_stops_disruption_but_not_purchases(
     annotations: Mapping[str, str], disruption: Mapping[str, Any], told: str
 ) -> None:
     found = nodepool(annotations, **disruption)
@@ -233,7 +233,7 @@ def test_an_invalid_setting_is_reported_and_stops_disruption_but_not_purchases(
         ),
     ],
 )
-def test_a_setting_that_is_hardly_intended_is_reported_and_applies_as_written(
+def test_an_implausible_limit_is_reported_and_applies_as_written(
     disruption: Mapping[str, Any], told: str
 ) -> None:
     found = nodepool({}, **disruption)
@@ -243,7 +243,7 @@ def test_a_setting_that_is_hardly_intended_is_reported_and_applies_as_written(
     assert found.value.disruption.fault == ""
 
 
-def test_budgets_of_zero_for_some_reasons_or_times_are_not_reported() -> None:
+def test_budgets_that_allow_none_for_some_reasons_or_times_cause_no_problem() -> None:
     budgets = [{"nodes": "0", "reasons": ["Drifted"]}, {"nodes": "0", "schedule": "@daily", "duration": "8h"}]
     assert nodepool({}, budgets=[*budgets, {"nodes": "20%"}]).problems == ()
 
@@ -270,7 +270,7 @@ def test_a_ledger_keeps_its_pause_and_its_departures() -> None:
     st.integers(0, 3 * 365 * 24 * 60),
     st.integers(1, 3 * 24 * 60),
 )
-def test_the_last_scheduled_time_equals_the_one_found_minute_by_minute(
+def test_the_computed_end_equals_the_one_found_by_trying_every_minute(
     schedule: str, before: int, minutes: int
 ) -> None:
     until, cron = MONDAY - timedelta(minutes=before, seconds=30), parse_cron(schedule)
@@ -303,8 +303,8 @@ def test_a_node_counts_as_terminating_until_its_node_object_is_gone(
     assert left(TWO, Ledger(claims=CLAIMS[1:])) == 2
 
 
-def test_a_percentage_excludes_instances_being_terminated() -> None:
-    """Half of nine nodes is five, and two of the nodes are terminating."""
+def test_a_percentage_ignores_instances_that_are_being_terminated() -> None:
+    """Half of nine nodes are five, and two of the nine are ending."""
     ended = replace(GONE, name="default-a"), replace(GONE, name="default-b")
     half = nodepool({}, budgets=[{"nodes": "50%"}])
     assert left(half, Ledger(claims=(*ended, *CLAIMS[1:]))) == 3
@@ -320,7 +320,7 @@ def test_nodes_count_as_disrupted_once_they_are_tainted_or_deleted_by_anyone() -
     assert left(all_but_three, Ledger(claims=CLAIMS), snapshot=shown) == 7
 
 
-def test_nodes_that_have_never_joined_do_not_count() -> None:
+def test_nodes_that_have_never_joined_do_not_count_as_disrupted() -> None:
     young = replace(CLAIMS[0], phase=Phase.LAUNCHED, provider_id="aws:///a/i-new", initialized_at=None)
     ending = young.terminating("Deleted", "", NOW)
     assert left(TWO, Ledger(claims=(young, *CLAIMS[1:]))) == 2
@@ -330,7 +330,7 @@ def test_nodes_that_have_never_joined_do_not_count() -> None:
 
 
 def test_a_percentage_counts_a_node_and_its_replacement_once() -> None:
-    """11 % of nine nodes is one, not two, while a tenth node is ready to replace one of them."""
+    """Of nine nodes, 11 % are one, and not two, even while a tenth node is ready to replace one of them."""
     pool = nodepool({}, budgets=[{"nodes": "11%"}])
     *others, new = CLAIMS
     move = Move("m", Reason.DRIFTED, (others[0].name,), Stage.REPLACING, NOW, NOW, replacements=(new.name,))

@@ -1,4 +1,4 @@
-"""Users' NodeClaims that will not be launched are deleted, and an Event says why."""
+"""Deletion of users' NodeClaims that will not be launched; an Event gives the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.snapshot import Snapshot
 
 DELETED_AT_ONCE = 50
-"""NodeClaims that one run deletes: each is three calls."""
+"""The most NodeClaims that one run deletes: each takes three calls."""
 
 
 def delete_unlaunchable(
@@ -26,10 +26,10 @@ def delete_unlaunchable(
     now: datetime,
     failures: Failures,
 ) -> list[str]:
-    """Delete users' NodeClaims that will not be launched, if the API server shows the same; return the names.
+    """Delete users' NodeClaims that will not be launched, if the API server confirms it; return their names.
 
-    Their EC2NodeClass is missing or not Ready, nothing fits them, or they have waited too long. A snapshot may be older
-    than the EC2NodeClass, or show a NodeClaim of which another run has just launched an instance.
+    Their EC2NodeClass is missing or not Ready, nothing fits them, or they have waited too long. The API server is read
+    because the snapshot may be older than the EC2NodeClass, or show a NodeClaim that another run has just launched.
     """
     deleted: list[str] = []
     decided_at, unschedulable = (
