@@ -86,7 +86,7 @@ class Deployed(Started):
         return {name: str(each["Value"]) for name, each in self.template.outputs.items()}
 
     def forwarder_environment(self, cluster: str = "") -> Mapping[str, str]:
-        """Return a forwarder's Pod Identity credentials and AWS's endpoint as variables; by default the only cluster's."""
+        """Return a forwarder's Pod Identity credentials and AWS's endpoint as variables, by default the only one's."""
         name = cluster or next(iter(self.clusters))
         return {**self._aws.environment, **self._credentials[f"{FORWARDER} {name}"].environment}
 

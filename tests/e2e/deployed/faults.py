@@ -28,8 +28,8 @@ class Faults:
     """The faults to inject, all drawn from the seed.
 
     With `duplicate`, SQS delivers every message twice, and Lambda every asynchronous event, the second time some
-    seconds later. With `shuffle`, they arrive in any order. `kills` is how many of the first invocations of each function end
-    with their process killed.
+    seconds later. With `shuffle`, they arrive in any order. `kills` is how many of the first invocations of each
+    function end with their process killed.
     """
 
     seed: int = 0
