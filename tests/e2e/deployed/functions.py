@@ -31,8 +31,8 @@ PROPERTIES = frozenset(
 NOT_IMITATED = {
     "Architectures": "it runs on this machine",
     "LoggingConfig": "it writes to a file",
-    "Tags": "nobody looks",
-    "TracingConfig": "nobody looks",
+    "Tags": "not used here",
+    "TracingConfig": "not used here",
     "VpcConfig": "everything is on this machine",
 }
 

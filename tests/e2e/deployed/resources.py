@@ -35,8 +35,8 @@ MADE_ELSEWHERE = frozenset({"AWS::Lambda::Alias", "AWS::Lambda::EventInvokeConfi
 """Types that other modules create and remove in an update."""
 
 NOT_IMITATED = {
-    "AWS::CloudWatch::Alarm": "nobody looks",
-    "AWS::CloudWatch::Dashboard": "nobody looks",
+    "AWS::CloudWatch::Alarm": "not used here",
+    "AWS::CloudWatch::Dashboard": "not used here",
     "AWS::Logs::LogGroup": "functions write to files, one per process",
     "AWS::S3::BucketPolicy": "asks for TLS, which moto does not speak",
     "AWS::SQS::QueuePolicy": "asks for TLS, which moto does not speak",
