@@ -68,7 +68,7 @@ def figures() -> list[Figure]:
     asked = sum(seen[what] for what in ("evicted", "refused", "denied", "repeated"))
     ms = 1000 * story.processor_seconds / max(1, seen["looks"])
     note = (
-        f"{seconds:.1f} s, bound {BOUND_SECONDS:.1f} s; {seen['looks']} runs of {ms:.0f} ms processor time (without  "
+        f"{seconds:.1f} s, bound {BOUND_SECONDS:.1f} s; {seen['looks']} runs of {ms:.0f} ms processor time (without "
         f"their calls' threads) and {seen['turned away']} turned away; "
         f"{asked} pod evictions requested: {seen['evicted']} evicted, {seen['repeated']} already leaving, "
         f"{seen['refused']} refused; {seen['slept']} sleeps of {RETRY_SECONDS} s, {seen['calls']} other calls"

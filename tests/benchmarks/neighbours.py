@@ -353,7 +353,7 @@ def _ratio(concurrency: int, seeds: int) -> tuple[float, str]:
     )
     note = (
         f"concurrency {concurrency}: {noisy:.1f} s with the storm, {quiet:.1f} s without, at most {most} runs at once, "
-        f"{throttled} events throttled by Lambda, {sum(each.throttled for each in stormy)} of  "
+        f"{throttled} events throttled by Lambda, {sum(each.throttled for each in stormy)} of "
         f"{sum(each.calls for each in stormy)} calls by EC2, {sum(each.stormed for each in stormy)} nodes for the storm"
     )
     return noisy / quiet, note
