@@ -300,7 +300,7 @@ def test_a_taint_without_a_move_is_removed() -> None:
     node["spec"]["taints"] = [{"key": DISRUPTED.key, "effect": DISRUPTED.effect}]
     world.live(timedelta(minutes=2))
     assert world.violations() == []
-    assert len(world.cloud.instances) == 1, "nothing was bought for its pods"
+    assert len(world.cloud.instances) == 1, "no node was bought for its pods"
 
 
 def test_a_run_for_an_unchanged_cluster_reads_only_snapshot_and_ledger() -> None:

@@ -191,7 +191,7 @@ def test_repair_counts_its_actions_and_sends_hints_to_the_next_concerns() -> Non
         "RepairsBlocked": 0,
     }
     assert [message.concern for message in world.hints.waiting] == [Concern.TERMINATION, Concern.PROVISIONING]
-    assert repair_nodes(run_of(world)).counts == {"NodesUnhealthy": 0}, "its end has begun"
+    assert repair_nodes(run_of(world)).counts == {"NodesUnhealthy": 0}, "its termination has started"
 
 
 def test_a_claim_that_another_run_has_changed_is_left_to_that_run() -> None:
