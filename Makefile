@@ -52,7 +52,7 @@ check: ## run ruff, mypy --strict, the import rules and the house rules
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest tests/unit/test_house_rules.py
+	$(BIN)/pytest tests/unit/test_house_rules.py tests/unit/test_prose.py
 
 bench: ## compare measurements with the goals; writes build/benchmarks.json
 	@$(INSTALL) run dev

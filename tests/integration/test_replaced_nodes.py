@@ -63,7 +63,7 @@ def old(world: Clinic) -> str:
 
 
 def sick(world: Clinic, kind: str, status: str = "False", since: timedelta = timedelta(hours=1)) -> str:
-    """Give the only node a bad condition, and return its name."""
+    """Set a bad condition on the only node, and return the node's name."""
     (claim,) = world.store.claims.values()
     moment = format_time(world.now - since)
     world.symptoms = {claim.node_name: {"type": kind, "status": status, "lastTransitionTime": moment}}

@@ -89,7 +89,7 @@ def _see(life: Life, pods: Iterable[Pod], touched: Iterable[str]) -> None:
 
 
 def _buy(life: Life) -> None:
-    """Give every pending pod a node, and buy nodes if capacity is missing."""
+    """Assign every pending pod to a node, and buy nodes if capacity is missing."""
     inputs = replace(life.inputs, decision=f"buy-{life.outside.born}-{life.inputs.now:%d%H}")
     plan = decide(inputs)
     come = [_booted(node, inputs) for node in plan.nodes]
