@@ -1,6 +1,6 @@
 """Trials of plans: create a problem's cluster and its plan's nodes on a real control plane, then release the pods.
 
-The order is as in production: pods that already have room are bound first. Then the bought nodes lose their startup
+The order is as in production: pods that already have room are bound first. Then the bought nodes lose the unregistered
 taint, and their pods are nominated. To judge placements, pods that already have room are nominated too, although the
 functions leave those to kube-scheduler. Nodes are kwok's. One of the offerings requested for a planned node is drawn at
 random, because EC2 may choose any. Pods have a scheduling gate until their nodes exist, so only their order is left to

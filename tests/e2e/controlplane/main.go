@@ -1,6 +1,6 @@
-// Command controlplane is a whole Kubernetes control plane in one file: it acts as kube-apiserver, kube-controller-manager,
-// kube-scheduler, etcd, kwok or kubectl, depending on the name it is called by. The six share nearly all of their code, so
-// six binaries would take six times the disk space and build time.
+// Command controlplane is a whole Kubernetes control plane in one file: it is kube-apiserver, kube-controller-manager,
+// kube-scheduler, etcd, kwok or kubectl by the name it is called with. One binary, because the six share nearly all of
+// their code: linked apart they would take six times the disk and the time.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	kwoklog "sigs.k8s.io/kwok/pkg/log"
 	"sigs.k8s.io/kwok/pkg/utils/signals"
 
-	// Registered by the programs' own main packages: log formats, client metrics and version metrics.
+	// What the programs' own mains register: log formats, metrics of clients and of the version.
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
@@ -44,13 +44,13 @@ func main() {
 	}
 	command, known := commands[name]
 	if !known {
-		fmt.Fprintf(os.Stderr, "%s: must be called kube-apiserver, kube-controller-manager, kube-scheduler, etcd, kwok or kubectl\n", name)
+		fmt.Fprintf(os.Stderr, "%s: call me kube-apiserver, kube-controller-manager, kube-scheduler, etcd, kwok or kubectl\n", name)
 		os.Exit(2)
 	}
 	os.Exit(cli.Run(command()))
 }
 
-// runKwok does what kwok's own main function does, which its module does not export, and returns the exit code.
+// runKwok does what kwok's own main does, which its module does not offer as a function, and returns the exit code.
 func runKwok() int {
 	flags := pflag.NewFlagSet("global", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
@@ -64,7 +64,7 @@ func runKwok() int {
 		return 1
 	}
 	command := kwok.NewCommand(ctx)
-	command.Version = "" // otherwise cobra adds a flag that Kubernetes' packages have already added to the process
+	command.Version = "" // or cobra adds a flag that Kubernetes' own packages have added to all of the process already
 	command.PersistentFlags().AddFlagSet(flags)
 	if err := command.ExecuteContext(ctx); err != nil {
 		logger.Error("kwok", "err", err)
