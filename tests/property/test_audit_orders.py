@@ -23,7 +23,7 @@ class Wish(NamedTuple):
 
 keys, apps = st.sampled_from((ZONE, HOST)), st.sampled_from(APPS)
 spreads = st.tuples(keys, st.integers(1, 2), apps, st.sampled_from((1, 1, 2, 3)))
-preference_mode = st.builds(
+drawn = st.builds(
     Wish,
     apps,
     st.integers(0, 3),
@@ -88,8 +88,8 @@ def audited(bound: tuple[Wish, ...], new: tuple[Wish, ...], at: tuple[str, ...])
 
 @settings(max_examples=400, deadline=None)
 @given(
-    st.lists(preference_mode, max_size=3).map(tuple),
-    st.lists(preference_mode, min_size=1, max_size=MOST_PODS).map(tuple),
+    st.lists(drawn, max_size=3).map(tuple),
+    st.lists(drawn, min_size=1, max_size=MOST_PODS).map(tuple),
     zones,
 )
 def test_the_audit_accepts_exactly_the_plans_that_can_be_bound_in_some_order(

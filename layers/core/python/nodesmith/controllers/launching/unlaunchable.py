@@ -21,7 +21,7 @@ DELETED_AT_ONCE = 50
 
 def delete_unlaunchable(
     run: Outside,
-    preference_mode: Sequence[Mapping[str, Any]],
+    requested: Sequence[Mapping[str, Any]],
     snapshot: Snapshot,
     now: datetime,
     failures: Failures,
@@ -33,7 +33,7 @@ def delete_unlaunchable(
     """
     deleted: list[str] = []
     decided_at, unschedulable = (
-        read_unschedulable(run.blobs, run.cluster_name, now) if preference_mode else (now, {})
+        read_unschedulable(run.blobs, run.cluster_name, now) if requested else (now, {})
     )
 
     def doomed(
@@ -48,17 +48,15 @@ def delete_unlaunchable(
     def is_older(manifest: Mapping[str, Any]) -> bool:
         return parse_time(manifest["metadata"]["creationTimestamp"]) <= decided_at
 
-    suspects = list(doomed(preference_mode, snapshot.nodeclasses))[:DELETED_AT_ONCE]
+    suspects = list(doomed(requested, snapshot.nodeclasses))[:DELETED_AT_ONCE]
     if not suspects:
         return deleted
     with failures.of("NodeClaims that will not be launched"):
         nodeclasses = run.cluster.nodepools_and_nodeclasses().nodeclasses
         there = [each for name in suspects if (each := run.cluster.nodeclaim(name)) is not None]
         known = run.store.known(suspects)
-        preference_mode = [
-            each for each in there if is_unclaimed(each) and each["metadata"]["name"] not in known
-        ]
-        for name, (reason, message) in doomed(preference_mode, nodeclasses).items():
+        requested = [each for each in there if is_unclaimed(each) and each["metadata"]["name"] not in known]
+        for name, (reason, message) in doomed(requested, nodeclasses).items():
             run.cluster.publish([ObjectEvent("NodeClaim", name, reason, message, warning=True)])
             run.cluster.delete_nodeclaim(name)
             deleted.append(name)

@@ -159,7 +159,7 @@ def holder(pods: Iterable[Pod], allowances: Allowances, now: datetime) -> Blocke
     if not allowances.are_limited:
         return None
     kept = [pod for pod in active if must_go(pod.shape) and not allowances.permits(pod)]
-    first = min(kept, key=lambda pod: (not allowances.are_unschedulable(pod), pod.key), default=None)
+    first = min(kept, key=lambda pod: (not allowances.never_allow(pod), pod.key), default=None)
     if first is not None:
         waiting = guarded([first], Allowances(allowances.guards(first.shape)), now)
         if waiting is not None:

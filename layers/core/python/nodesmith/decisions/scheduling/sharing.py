@@ -51,7 +51,7 @@ def _ruled(
         Rules((*rule.groups, *groups), (*rule.caps, *((group ^ 1, 0) for group in groups)))
         if groups
         else rule
-        for rule, groups in zip(rules, _preference_mode(demands, labels), strict=True)
+        for rule, groups in zip(rules, _open_label_groups(demands, labels), strict=True)
     ]
     busy = _Busy(preferred)
     return [
@@ -123,7 +123,7 @@ def _open_labels(templates: Iterable[Template]) -> _Open:
     return {key: tuple(found[key]) for key in sorted(found)}
 
 
-def _preference_mode(demands: Sequence[Demand], labels: _Open) -> list[list[int]]:
+def _open_label_groups(demands: Sequence[Demand], labels: _Open) -> list[list[int]]:
     """Return the groups that encode what each demand asks of open labels.
 
     They are negative, unlike all other groups; `group ^ 1` is the opposite value of the same bit.

@@ -70,7 +70,7 @@ class Allowances:
             self._guards[shape] = tuple(budget for budget in self._budgets if budget.selects(shape))
         return self._guards[shape]
 
-    def are_unschedulable(self, pod: Pod) -> bool:
+    def never_allow(self, pod: Pod) -> bool:
         """Return whether a budget selects the pod that, as configured, never allows an eviction."""
         return any(budget.never_allows for budget in self.guards(pod.shape))
 
