@@ -21,6 +21,9 @@ INFRA = Path(__file__).parent / "infra"
 settings.register_profile("nodesmith", deadline=None, derandomize=True)
 settings.load_profile("nodesmith")
 
+# Collection creates a million objects that stay. Python's own threshold would search them for garbage 1,000 times.
+gc.set_threshold(_OBJECTS_A_COLLECTION)
+
 # A shell starts background processes with SIGINT ignored, and processes started by the tests would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -67,13 +70,12 @@ def _shares(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Exclude imported and collected objects from garbage collection, and collect less often.
+    """Exclude imported and collected objects from garbage collection.
 
     Otherwise each of the many collections walks through a million permanent objects.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_OBJECTS_A_COLLECTION)
 
 
 @pytest.hookimpl(tryfirst=True)
