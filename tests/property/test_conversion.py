@@ -15,6 +15,7 @@ from nodesmith.model.conversion.pods import KINDS as WORKLOADS
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from tests.property.manifestsofold import old_objects, todays_objects
+from tests.samples import sampled
 
 _WORDS = (
     "spec template metadata labels annotations requirements key operator values nodeClassRef apiVersion kind name "
@@ -42,7 +43,7 @@ HOSTILE = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=sampled(150, whole=500), deadline=None)
 @given(st.lists(HOSTILE, max_size=4))
 def test_no_object_makes_the_conversion_raise_or_is_changed_by_it(manifests: list[dict[str, Any]]) -> None:
     before = deepcopy(manifests)
@@ -56,7 +57,7 @@ def test_no_object_makes_the_conversion_raise_or_is_changed_by_it(manifests: lis
             parse(each.manifest)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=sampled(150, whole=500), deadline=None)
 @given(todays_objects())
 def test_an_object_of_v1_goes_in_and_out_unchanged(manifest: dict[str, Any]) -> None:
     found = convert([deepcopy(manifest)])
@@ -64,7 +65,7 @@ def test_an_object_of_v1_goes_in_and_out_unchanged(manifest: dict[str, Any]) -> 
     assert found.changes == ()
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=sampled(150, whole=500), deadline=None)
 @given(st.lists(old_objects(), max_size=4, unique_by=lambda m: (m["kind"], m["metadata"]["name"])))
 def test_what_is_converted_can_be_read_and_needs_no_further_conversion(
     manifests: list[dict[str, Any]],

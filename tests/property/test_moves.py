@@ -17,12 +17,13 @@ from nodesmith.decisions.disruption.proposals import Proposals
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs
 from tests.problems.shrunk import moved, shrunk, violations
+from tests.samples import sampled
 
 SEEDS = st.integers(0, 100_000)
 _MOST_PASSES = 25
 
 
-@settings(max_examples=60)
+@settings(max_examples=sampled(24, whole=60))
 @example(seed=5242, drifting=True)  # a spread that held only by pods that were not bound yet
 @given(seed=SEEDS, drifting=st.booleans())
 def test_no_move_breaks_a_budget_a_protection_a_limit_or_leaves_a_pod_without_a_place(
@@ -41,7 +42,7 @@ def potential(inputs: Inputs) -> tuple[float, int]:
     return round(sum(priced), 6), len(priced)
 
 
-@settings(max_examples=25)
+@settings(max_examples=sampled(10, whole=25))
 @given(seed=SEEDS)
 def test_each_pass_lowers_the_price_or_at_that_price_the_number_of_nodes_until_nothing_is_found(
     seed: int,
@@ -59,7 +60,7 @@ def test_each_pass_lowers_the_price_or_at_that_price_the_number_of_nodes_until_n
     raise AssertionError(f"something is still found after {_MOST_PASSES} passes")
 
 
-@settings(max_examples=15)
+@settings(max_examples=sampled(6, whole=15))
 @example(seed=5840)  # pods were moved from those whom others, moved as well, must be near
 @given(seed=SEEDS)
 def test_moves_keep_every_rule_and_come_to_an_end_where_zones_are_rebalanced_too(seed: int) -> None:
@@ -82,7 +83,7 @@ def told(found: Proposals) -> object:
     ], found.blocked
 
 
-@settings(max_examples=25)
+@settings(max_examples=sampled(10, whole=25))
 @given(seed=SEEDS, order=st.randoms(use_true_random=False))
 def test_the_order_of_objects_changes_nothing(seed: int, order: random.Random) -> None:
     inputs = shrunk(seed).inputs()
@@ -99,7 +100,7 @@ def test_the_order_of_objects_changes_nothing(seed: int, order: random.Random) -
     assert told(propose(other)) == told(propose(inputs))
 
 
-@settings(max_examples=15)
+@settings(max_examples=sampled(6, whole=15))
 @given(seed=SEEDS)
 def test_passes_that_run_out_of_steps_come_to_every_node_in_the_end(seed: int) -> None:
     inputs = shrunk(seed).inputs()
