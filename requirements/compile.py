@@ -21,6 +21,7 @@ SETS = {
     "lambda": (["requirements/lambda.in"], ["run"]),
     "lambda-kubernetes": (["requirements/lambda-kubernetes.in"], ["run"]),
     "lambda-packing": (["requirements/lambda-packing.in"], ["run"]),
+    "docs": (["requirements/docs.in"], ["run", "dev", "bootstrap"]),
 }
 
 

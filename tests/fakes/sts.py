@@ -53,7 +53,7 @@ class Process:
         self.sts = FakeSts(lambda: self.now)
 
     def session(self, cluster: str) -> Session:
-        """Give a session for a cluster."""
+        """Return a session for a cluster."""
         registration = Registration(cluster, f"vpc-{cluster}", ("nodes",))
         return cluster_session(self.base, self.sts, ROLE, registration, lambda: self.now)
 

@@ -302,7 +302,7 @@ def test_a_taint_without_a_move_is_removed() -> None:
     node["spec"]["taints"] = [{"key": DISRUPTED.key, "effect": DISRUPTED.effect}]
     world.live(timedelta(minutes=2))
     assert world.violations() == []
-    assert len(world.cloud.instances) == 1, "nobody has bought for its pods"
+    assert len(world.cloud.instances) == 1, "no node was bought for its pods"
 
 
 def test_a_run_for_an_unchanged_cluster_reads_only_snapshot_and_ledger() -> None:
@@ -367,7 +367,7 @@ def test_of_many_empty_nodes_only_one_that_has_got_a_pod_stays() -> None:
     world.live(timedelta(minutes=3))
     world.settle()
     assert world.violations() == []
-    assert list(world.pods) == ["late"], "it was not asked to leave"
+    assert list(world.pods) == ["late"], "it was not evicted"
     assert len(world.cloud.alive()) == 1
 
 

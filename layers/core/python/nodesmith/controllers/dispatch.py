@@ -1,4 +1,4 @@
-"""The story of dispatch: whatever was lost, each concern of each cluster looks from time to time."""
+"""The controller of dispatch: wake each concern of each cluster from time to time, in case a message was lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nodesmith.registration import Registration
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """What a run needs. `stale_after` gives the age of a heartbeat at which a cluster's forwarder counts as away."""
+    """What a run needs. `stale_after` returns the age of a heartbeat at which a cluster's forwarder counts as away."""
 
     registrations: Registrations
     marks: MarksPort
@@ -30,10 +30,10 @@ class Dispatch:
 
 @dataclass(slots=True)
 class DispatchReport:
-    """What was done. `faults` say of each cluster whose registration cannot be read why not.
+    """The result of a run. `faults` maps each cluster whose registration cannot be read to the reason.
 
-    `rejected` say what is wrong and will stay wrong: which functions are missing, those of a VPC that is not deployed,
-    and what cannot be read.
+    `rejected` lists errors that no retry fixes: missing functions, functions of a VPC that is not deployed, and
+    unreadable input.
     """
 
     registrations: Sequence[Registration]
@@ -43,7 +43,7 @@ class DispatchReport:
     counts: Counter[str] = field(default_factory=Counter)
 
     def note(self, error: Transient | Rejected) -> None:
-        """Keep what went wrong until the rest is done."""
+        """Keep an error until the rest is done."""
         if isinstance(error, Transient):
             self.delays.append(error)
         else:
@@ -53,8 +53,8 @@ class DispatchReport:
 def send_ticks(run: Dispatch, at: datetime) -> DispatchReport:
     """Wake routing, and send the hints that are due in the minute of `at`, for which the schedule woke dispatch.
 
-    What cannot be read counts as changing, so that nothing waits for it. Raises Transient where some could not be read
-    or sent, once all have been tried.
+    A cluster whose marks or records cannot be read counts as changing, so that its ticks do not stop. Raises Transient
+    if a read or a hint failed, after all have been tried.
     """
     not_woken = _wake_routing(run)  # first, since a spot warning leaves two minutes
     registrations, faults = run.registrations.all()

@@ -17,7 +17,7 @@ from nodesmith.registration import CLUSTER_TAG, VPC_TAG, Registration
 
 
 class _Provider(CredentialProvider):
-    """Gives the credentials that it was made with."""
+    """Provides the credentials that it was made with."""
 
     METHOD = CANONICAL_NAME = "nodesmith-session"
 
