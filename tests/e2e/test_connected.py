@@ -94,7 +94,7 @@ def test_a_cluster_is_connected_with_an_eks_token_and_disconnected(
         assert cluster.run(is_dry=True) == 0
         rows = json.loads(capsys.readouterr().out)["rows"]
         # Unlike EKS, this control plane injects no credentials into pods.
-        assert {row["object"] for row in rows if row["standing"] != "present"} <= {"pod of the forwarder"}
+        assert {row["object"] for row in rows if row["standing"] != "present"} <= {"pods of the forwarder"}
         assert cluster.leave() == 0
         assert "deleted Namespace/nodesmith" in capsys.readouterr().err
         crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

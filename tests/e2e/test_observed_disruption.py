@@ -451,7 +451,7 @@ def test_marks_of_a_disruption_that_is_not_in_progress_are_removed(stage: Stage)
 @scene(before=[pool("not-to-be-had", "c6i.xlarge", "c6i.large"), app("not-to-be-had")])
 def test_a_node_whose_replacement_has_no_capacity_stays_and_loses_its_marks(stage: Stage) -> None:
     seen, old = stage.seen, stage.claim_of("not-to-be-had")
-    stage.until_told("not-to-be-had", "ConsolidationRejected", "not to be had", "Node", "NodeClaim")
+    stage.until_told("not-to-be-had", "ConsolidationRejected", "is not available", "Node", "NodeClaim")
 
     def is_unmarked() -> bool:
         claim = seen.now("not-to-be-had")[old]

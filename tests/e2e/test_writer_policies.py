@@ -232,7 +232,7 @@ def test_nodeclaims_of_other_controllers_cannot_be_created_written_or_deleted(
     ref = {"group": "eks.amazonaws.com", "kind": "NodeClass", "name": "default"}
     foreign = {**a_claim(), "metadata": {"name": "theirs"}}
     foreign["spec"] = {**foreign["spec"], "nodeClassRef": ref}
-    denied = "NodeClaim theirs: its nodeClassRef is of the group eks.amazonaws.com"
+    denied = "NodeClaim theirs: its nodeClassRef has the group eks.amazonaws.com"
     with pytest.raises(Rejected, match=denied):
         server.create(CLAIMS, foreign)
     admin.create(CLAIMS, foreign)
@@ -259,7 +259,7 @@ def test_nodepools_of_other_controllers_cannot_get_annotations_or_conditions(
         "name": "default",
     }
     admin.create(POOLS, pool)
-    denied = "NodePool general-purpose: its nodeClassRef is of the group eks.amazonaws.com"
+    denied = "NodePool general-purpose: its nodeClassRef has the group eks.amazonaws.com"
     condition = {"type": "Ready", "status": "False", "reason": "x", "message": ""}
     with pytest.raises(Rejected, match=denied):
         writer.annotate("NodePool", "general-purpose", {"karpenter.sh/nodepool-hash": "1"})

@@ -145,8 +145,9 @@ class Lives(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 3))
     def a_node_is_restored_without_its_provider_id(self, which: int) -> None:
+        """Restore a Node that had joined. A kubelet creates its Node with the provider id."""
         nodes = self.world.cluster.nodes
-        names = sorted(nodes)
+        names = sorted(n for n, node in nodes.items() if node["metadata"]["labels"].get(REGISTERED) == "true")
         if names:
             name = names[which % len(names)]
             spec = {part: value for part, value in nodes[name]["spec"].items() if part != "providerID"}

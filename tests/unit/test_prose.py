@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -29,37 +28,38 @@ STYLE = {
 """Patterns in prose, and what to write instead."""
 
 
-def docstrings(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the line and the text of each docstring and attribute docstring of a module."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Expr) and isinstance(value := node.value, ast.Constant):
-            yield from [(node.lineno, value.value)] if isinstance(value.value, str) else []
+Text = tuple[str, int, str]
+"""Path, line and text."""
 
 
 @cache
-def prose() -> tuple[tuple[str, int, str], ...]:
-    """Return everything that is written for readers, see `_prose`."""
-    return tuple(_prose())
+def docstrings() -> tuple[Text, ...]:
+    """Return all docstrings, including those of attributes."""
+    return tuple(
+        (str(path.relative_to(ROOT)), node.lineno, node.value.value)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
-def _prose() -> Iterator[tuple[str, int, str]]:
-    """Yield path, line and text of everything that is written for readers: docstrings, comments, pages."""
-    for path in SOURCES:
-        name = str(path.relative_to(ROOT))
-        yield from ((name, line, text) for line, text in docstrings(path))
-        for number, line in enumerate(path.read_text().splitlines(), start=1):
-            if line.lstrip().startswith("#"):
-                yield name, number, line
-    for path in PAGES:
-        for number, line in enumerate(path.read_text().splitlines(), start=1):
-            yield str(path.relative_to(ROOT)), number, line
+@cache
+def comments_and_pages() -> tuple[Text, ...]:
+    """Return the lines of all comments and pages."""
+    return tuple(
+        (str(path.relative_to(ROOT)), number, line)
+        for path in SOURCES + PAGES
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if path.suffix == ".md" or line.lstrip().startswith("#")
+    )
 
 
 def test_docstrings_begin_as_python_readers_expect() -> None:
     found = [
-        f"{path.relative_to(ROOT)}:{line}: {text[:40]!r}: write {instead}"
-        for path in SOURCES
-        for line, text in docstrings(path)
+        f"{name}:{line}: {text[:40]!r}: write {instead}"
+        for name, line, text in docstrings()
         for opening, instead in OPENINGS.items()
         if re.match(rf"{opening}\b", text)
     ]
@@ -71,7 +71,7 @@ def test_prose_avoids_what_readers_stumble_on(pattern: str) -> None:
     search = re.compile(rf"\b({pattern})\b", re.IGNORECASE).search
     found = [
         f"{name}:{line}: {match[0]!r}: write {STYLE[pattern]}"
-        for name, line, text in prose()
+        for name, line, text in docstrings() + comments_and_pages()
         if (match := search(text))
     ]
     assert found == []

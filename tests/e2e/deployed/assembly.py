@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from layers.vendor.build import THIS_MACHINE, build, stamp_of
+from tests.synthesis import synthesise
 
 ROOT = Path(__file__).resolve().parents[3]
 BUILT = ROOT / "build" / "e2e"
@@ -110,7 +108,7 @@ def synthesised(
             _forget_old(folder.parent)
             draft = folder.with_suffix(".draft")
             shutil.rmtree(draft, ignore_errors=True)
-            _synthesise(context, release.functions, layers, draft, account.environment)
+            synthesise(context, release.functions, layers, draft, account.environment)
             draft.rename(folder)
         folder.touch()
     return Assembly(folder, tuple(clusters), region)
@@ -125,25 +123,6 @@ def placeholder_vpc(number: int) -> str:
 def _layers() -> Mapping[str, Path]:
     """Build the layers, unless they are built, once per process."""
     return build(BUILT / "layers", THIS_MACHINE)
-
-
-def _synthesise(
-    context: Mapping[str, Any],
-    functions: Path,
-    layers: Mapping[str, Path],
-    output: Path,
-    environment: Mapping[str, str],
-) -> None:
-    folders = {name: str(folder) for name, folder in layers.items()}
-    arguments = [json.dumps(context), str(functions), json.dumps(folders), str(output)]
-    paths = os.pathsep.join(map(str, (ROOT, ROOT / "layers" / "core" / "python")))
-    subprocess.run(
-        [sys.executable, "-m", "tests.e2e.synthesise", *arguments],
-        cwd=ROOT,
-        env={**os.environ, **environment, "PYTHONPATH": paths},
-        stdout=sys.stderr,
-        check=True,
-    )
 
 
 def _digest(said: Sequence[Any], functions: Path, layers: Mapping[str, Path]) -> str:

@@ -36,8 +36,8 @@ class DispatchReport:
     unreadable input.
     """
 
-    registrations: Sequence[Registration]
-    faults: Mapping[str, str]
+    registrations: Sequence[Registration] = ()
+    faults: Mapping[str, str] = field(default_factory=dict)
     rejected: list[str] = field(default_factory=list)
     delays: list[Transient] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -56,15 +56,13 @@ def send_ticks(run: Dispatch, at: datetime) -> DispatchReport:
     A cluster whose marks or records cannot be read counts as changing, so that its ticks do not stop. Raises Transient
     if a read or a hint failed, after all have been tried.
     """
-    not_woken = _wake_routing(run)  # first, since a spot warning leaves two minutes
-    registrations, faults = run.registrations.all()
-    report = DispatchReport(registrations, faults)
-    if not_woken is not None:
-        report.note(not_woken)
-    report.counts["ClustersServed"] = len(registrations)
+    report = DispatchReport()
+    _wake_routing(run, report)  # first, since a spot warning leaves two minutes
+    report.registrations, report.faults = run.registrations.all()
+    report.counts["ClustersServed"] = len(report.registrations)
     woken: dict[Concern, list[Registration]] = {concern: [] for concern in TICK_MINUTES}
-    marks = _marks(run, report) if registrations else {}
-    for registration in registrations:
+    marks = _marks(run, report) if report.registrations else {}
+    for registration in report.registrations:
         for concern in _due(run, registration, marks.get(registration.cluster), report, at):
             woken[concern].append(registration)
     for concern, clusters in woken.items():
@@ -78,12 +76,11 @@ def send_ticks(run: Dispatch, at: datetime) -> DispatchReport:
     return report
 
 
-def _wake_routing(run: Dispatch) -> Transient | Rejected | None:
+def _wake_routing(run: Dispatch, report: DispatchReport) -> None:
     try:
         run.ticks.wake(Concern.ROUTING)
     except (Transient, Rejected) as error:
-        return error
-    return None
+        report.note(error)
 
 
 def _marks(run: Dispatch, report: DispatchReport) -> Mapping[str, Marks]:

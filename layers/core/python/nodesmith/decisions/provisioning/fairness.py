@@ -69,7 +69,7 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lot:
+class _Batch:
     """All pods of a shape. `turn` is its position in `tried`, the lowest for its pods; -1 if never tried."""
 
     shape: Shape
@@ -122,12 +122,12 @@ def shared_out(pods: Sequence[Pod], tried: Sequence[str] = ()) -> Shares:
     )
 
 
-def _batch(shape: Shape, pods: Sequence[Pod], places: Mapping[str, int]) -> _Lot:
+def _batch(shape: Shape, pods: Sequence[Pod], places: Mapping[str, int]) -> _Batch:
     turn = min(places.get(pod.key, -1) for pod in pods)
-    return _Lot(shape, pods, steps_of(shape), turn)
+    return _Batch(shape, pods, steps_of(shape), turn)
 
 
-def _chosen(batches: Iterable[_Lot], most: int) -> frozenset[Shape]:
+def _chosen(batches: Iterable[_Batch], most: int) -> frozenset[Shape]:
     """Choose lots for `most` steps, including the lot that uses them up."""
     ordered = sorted(batches, key=lambda batch: batch.order)
     spent: Counter[str] = Counter()
@@ -140,9 +140,9 @@ def _chosen(batches: Iterable[_Lot], most: int) -> frozenset[Shape]:
     return frozenset(chosen)
 
 
-def _given(ordered: Iterable[_Lot], spent: Counter[str], most: int) -> Iterator[Shape]:
+def _given(ordered: Iterable[_Batch], spent: Counter[str], most: int) -> Iterator[Shape]:
     """Yield shapes, always of the namespace that has spent the fewest steps, until `most` are spent in all."""
-    lanes: dict[str, deque[_Lot]] = {}
+    lanes: dict[str, deque[_Batch]] = {}
     for batch in ordered:
         lanes.setdefault(batch.shape.namespace, deque()).append(batch)
     total = spent.total()

@@ -132,15 +132,15 @@ def _in_turn(context: PlacementContext, tried: Variants) -> list[Shape]:
     leaders are must be known.
     """
     turns = {shape: context.dependencies.turn(each[0]) for shape, each in tried.items()}
-    rooms_only = {
+    existing_only = {
         s for s in turns if context.available.existing_nodes and not context.launching.domains(s, ())
     }
-    turns |= {shape: 0 for shape in rooms_only if turns[shape] > FOLLOWS}
+    turns |= {shape: 0 for shape in existing_only if turns[shape] > FOLLOWS}
     first = [shape for shape in turns if len(turns) > 1 and context.choices.pick(("turn", shape), 2)]
     free = [shape for shape, turn in turns.items() if len(turns) > 1 and turn != FOLLOWS]
     last = [shape for shape in free if context.choices.pick((LAST, shape), 2)]
     before = sorted(
-        (s for s, turn in turns.items() if turn < FOLLOWS), key=lambda s: (turns[s], s not in rooms_only)
+        (s for s, turn in turns.items() if turn < FOLLOWS), key=lambda s: (turns[s], s not in existing_only)
     )
     strictest = {tried[s][0]: s for s in dict.fromkeys((*first, *turns)) if turns[s] == FOLLOWS}
     following = leaders_first(strictest, context.conflicts.sets)

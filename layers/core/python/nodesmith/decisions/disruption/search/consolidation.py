@@ -35,7 +35,7 @@ _NOTHING_CHEAPER = "nothing cheaper was found for its pods"
 
 
 @dataclass(slots=True)
-class _Lot:
+class _Batch:
     """A batch of candidates that are examined together: those still `waiting`, in order, and the dual prices."""
 
     waiting: list[Candidate]
@@ -60,7 +60,7 @@ def consolidate(candidates: Sequence[Candidate], looked_at: Mapping[str, datetim
         _look_at_next(_batch(left, looked_at, under_way), under_way)
 
 
-def _batch(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> _Lot:
+def _batch(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> _Batch:
     known = prices(candidates, under_way.fleet.tiers)
 
     def rank(one: Candidate) -> tuple[datetime, float, str]:
@@ -68,10 +68,10 @@ def _batch(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], u
         return looked_at.get(one.name, _NEVER), -promise, one.name
 
     shapes = {pod.shape for one in candidates for pod in one.pods}
-    return _Lot(sorted(candidates, key=rank), known, known.free(under_way.fleet.open_to(shapes)))
+    return _Batch(sorted(candidates, key=rank), known, known.free(under_way.fleet.open_to(shapes)))
 
 
-def _look_at_next(batch: _Lot, under_way: Pass) -> None:
+def _look_at_next(batch: _Batch, under_way: Pass) -> None:
     """Examine the next set of a batch. If budgets allow none of its nodes, note that for all of them."""
     for one in batch.waiting:
         if not under_way.is_free(one):
@@ -86,7 +86,7 @@ def _look_at_next(batch: _Lot, under_way: Pass) -> None:
     batch.waiting = [one for one in batch.waiting if one.name not in done]
 
 
-def _best_of(window: Sequence[Candidate], batch: _Lot, under_way: Pass) -> Sequence[Candidate]:
+def _best_of(window: Sequence[Candidate], batch: _Batch, under_way: Pass) -> Sequence[Candidate]:
     """Accept the best move of a set or a part of it, and return its sources; empty if none is worth it."""
     best: tuple[Proposal, Sequence[Candidate], Trial] | None = None
     parts = deque((part, 0.0) for part in _halves(window))

@@ -137,14 +137,14 @@ def _buy_of_tier(
             continue
         if not packed.refused:
             packed = made_less_fragile(packed, tier, order, result)
-        tier, demands = _buy_basket(tier, whole, packed, order, result)
+        tier, demands = _buy_packed_nodes(tier, whole, packed, order, result)
         if not packed.refused:
             break
     result.left += demands
     return tier
 
 
-def _buy_basket(
+def _buy_packed_nodes(
     tier: list[Template], whole: PackingProblem, packed: PackedNodes, order: Order, result: Purchase
 ) -> tuple[list[Template], list[Demand]]:
     """Buy the packed nodes that are not refused; return the templates with their limits left, and the demands left."""

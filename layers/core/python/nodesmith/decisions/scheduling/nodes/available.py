@@ -17,7 +17,7 @@ class AvailableCapacity:
     def __init__(self, existing_nodes: Sequence[ExistingNode], conflicts: PodConflicts) -> None:
         self.existing_nodes = {existing.name: existing for existing in existing_nodes}
         self._conflicts = conflicts
-        self._company: dict[str, Sharing] = {}
+        self._sharing: dict[str, Sharing] = {}
         self._order = sorted(_rank(existing) for existing in existing_nodes)
         self._admitted: dict[tuple[object, ...], dict[tuple[object, ...], bool]] = {}
 
@@ -40,15 +40,15 @@ class AvailableCapacity:
         count = existing.fits(shape, wanted)
         if not count or not self._admits(existing, shape):
             return 0
-        return self._company_of(existing).capacity(self._conflicts.rules(shape), count)
+        return self._sharing_of(existing).capacity(self._conflicts.rules(shape), count)
 
     def take(self, existing: ExistingNode, shape: Shape, count: int) -> None:
         """Assign pods of a shape to a node."""
-        company = self._company_of(existing)
+        sharing = self._sharing_of(existing)
         del self._order[bisect_left(self._order, _rank(existing))]
         existing.take(shape, count)
         insort(self._order, _rank(existing))
-        company.hold(self._conflicts.rules(shape), count)
+        sharing.hold(self._conflicts.rules(shape), count)
 
     def _admits(self, existing: ExistingNode, shape: Shape) -> bool:
         """Return whether a node admits a shape; computed once for nodes whose relevant labels and taints are equal."""
@@ -61,22 +61,22 @@ class AvailableCapacity:
             known[looks] = existing.admits(shape)
         return known[looks]
 
-    def _company_of(self, existing: ExistingNode) -> Sharing:
+    def _sharing_of(self, existing: ExistingNode) -> Sharing:
         """Return which groups of pods a node holds. Computed on demand: most nodes are never needed."""
-        known = self._company.get(existing.name)
+        known = self._sharing.get(existing.name)
         if known is not None:
             return known
-        company = self._company[existing.name] = Sharing()
+        sharing = self._sharing[existing.name] = Sharing()
         for shape, count in existing.hosted.items():
             rules = self._conflicts.rules(shape, running=True)
-            company.hold(rules, count)
+            sharing.hold(rules, count)
             left = existing.leaving[shape]
             for group in rules.groups if left else ():
                 if not self._conflicts.counts_leaving(group):
-                    company.held[group] -= left
+                    sharing.held[group] -= left
         for shape in existing.expected:
-            company.hold(self._conflicts.rules(shape, running=True), 1)
-        return company
+            sharing.hold(self._conflicts.rules(shape, running=True), 1)
+        return sharing
 
 
 def _rank(existing: ExistingNode) -> tuple[bool, int, int, str]:
