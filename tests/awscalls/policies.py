@@ -135,6 +135,7 @@ def _synthesise(output: Path) -> None:
         "-m",
         "tests.e2e.synthesise",
         json.dumps(_CONTEXT),
+        str(ROOT / "functions"),
         json.dumps(layers),
         str(output),
     ]
