@@ -44,7 +44,7 @@ def test_the_shipped_manifests_give_the_forwarder_all_that_it_needs(cluster: Sit
     assert not [text for text in forwarder.messages() if "403" in text]
 
 
-@pytest.mark.parametrize("forgotten", ["nodesmith", "botocore"])
+@pytest.mark.parametrize("forgotten", ["nodesmith", "botocore", "urllib3"])
 def test_an_image_without_something_that_the_forwarder_needs_is_found_out(
     folder: Path, forgotten: str
 ) -> None:
