@@ -42,8 +42,8 @@ _SHARED = {
 
 Of a processor dispatch's run takes 0.0125 s, which is 0.09 s of its share, and routing's 0.003; they ask four services
 and one."""
-_START_SECONDS, _KUBERNETES_SECONDS = 0.35, 0.15
-"""Processor time of a process's start with the first run for a cluster, and of importing the kubernetes client.
+_START_SECONDS = 0.35
+"""Processor time of a process's start with the first run for a cluster.
 
 Measured from the interpreter's first instruction, in the Lambda runtime on the local AWS: of those that find nothing to
 do observation and repair take 0.28 s, interruption 0.36."""
@@ -166,14 +166,10 @@ def _computed_gb_seconds(seconds: float, memory_mib: int) -> float:
 
 
 def _first_looks(fleet: Fleet, *, is_first: bool) -> Iterator[float]:
-    """Yield the GB-seconds that processes have taken for what they do once for a cluster, for the first by starting.
-
-    Only readiness asks the API server for each look.
-    """
+    """Yield the GB-seconds that processes have taken for what they do once for a cluster, for the first by starting."""
     cold = {str(concern): count for concern, count in fleet.cold.items()}
     for concern in CLUSTER_CONCERNS:
-        start = _START_SECONDS + _KUBERNETES_SECONDS * (concern.name == Concern.READINESS)
-        seconds = start if is_first else _SESSION_SECONDS
+        seconds = _START_SECONDS if is_first else _SESSION_SECONDS
         yield cold.get(concern.name, 0) * _computed_gb_seconds(seconds, concern.memory_mib)
 
 
